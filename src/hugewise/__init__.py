@@ -1,0 +1,1 @@
+"""hugewise: which page size should this workload run with, on this machine, and how sure are we?"""

@@ -1,0 +1,83 @@
+"""Every error that hugewise raises on purpose.
+
+HugewiseError                 exit 1: hugewise or the host failed
+├── UserError                 exit 2: what was asked cannot be done; says where, what and the cure
+│   ├── StudyError            a mistake in a study file: names file, key, value and cure
+│   ├── LockedError           another run holds this host: names its pid
+│   └── RunError              a run folder that cannot be continued or reported
+├── SettingError              a page setting could not be turned, or not be put back
+├── ProbeError                the probe is missing, is another version, or broke its protocol
+└── StorageError              results cannot be written (disk full, read-only)
+
+A `UserError` is printed as its message and its hint, never as a traceback.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "HugewiseError",
+    "LockedError",
+    "ProbeError",
+    "RunError",
+    "SettingError",
+    "StorageError",
+    "StudyError",
+    "UserError",
+]
+
+
+class HugewiseError(Exception):
+    """A failure of hugewise or of the host; `hint` says what cures it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UserError(HugewiseError):
+    """Something that the user asked for cannot be done as asked."""
+
+    exit_code = 2
+
+
+class StudyError(UserError):
+    """A mistake in a study file: `file: key = value: message`."""
+
+    def __init__(
+        self, message: str, *, file: str, key: str | None = None, value: object = None, hint: str | None = None
+    ) -> None:
+        where = file if key is None else f"{file}: {key}" if value is None else f"{file}: {key} = {value!r}"
+        super().__init__(f"{where}: {message}", hint=hint)
+        self.file = file
+        self.key = key
+        self.value = value
+
+
+class LockedError(UserError):
+    """Another hugewise run holds this host."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(
+            f"another hugewise run holds this host (pid {pid})",
+            hint=f"wait for it, or end it with: kill -INT {pid}",
+        )
+        self.pid = pid
+
+
+class RunError(UserError):
+    """A run folder that cannot be resumed or reported."""
+
+
+class SettingError(HugewiseError):
+    """A page setting could not be read, turned, or put back."""
+
+
+class ProbeError(HugewiseError):
+    """The Rust probe is missing, too old, or broke its protocol."""
+
+
+class StorageError(HugewiseError):
+    """Results cannot be written."""

@@ -1,0 +1,1 @@
+"""Page-size policies, one a file; see `hugewise.policy`."""

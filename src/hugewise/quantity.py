@@ -1,0 +1,77 @@
+"""Sizes, durations and shares as people write them: `64k`, `2m`, `1g`, `90s`, `0.5%`.
+
+Sizes are powers of 1,024, as everywhere in memory management.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["format_duration", "format_size", "parse_duration", "parse_share", "parse_size"]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes in `text`, such as `4k`, `1.5g` or a plain number. Raises ValueError."""
+    match = _SIZE.fullmatch(str(text).strip())
+    if match is None:
+        raise ValueError("not a size; write for example 64k, 2m, 1g or a number of bytes")
+    value = float(match[1]) * (1 << _SIZE_UNITS[match[2].lower()])
+    if value != int(value) or value > 1 << 62:
+        raise ValueError("not a whole number of bytes below 4 EiB")
+    return int(value)
+
+
+def format_size(size: int) -> str:
+    """The shortest exact form of `size` bytes: 65536 -> `64k`."""
+    for unit in ("t", "g", "m", "k"):
+        shift = _SIZE_UNITS[unit]
+        if size >= 1 << shift and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return str(size)
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds in `text`, such as `50ms`, `90s`, `5m`, `2h`, or a plain number. Raises ValueError."""
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        seconds = float(text)
+    else:
+        match = _DURATION.fullmatch(str(text).strip())
+        if match is None:
+            raise ValueError("not a duration; write for example 50ms, 90s, 5m or 2h")
+        seconds = float(match[1]) * _DURATION_UNITS[match[2]]
+    if not 0 <= seconds < 1e9:
+        raise ValueError("a duration lies between 0 and 30 years")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """`seconds` for people: `85 ms`, `4.2 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def parse_share(text: str | float) -> float:
+    """A share of one: `0.5%` or 0.005. Raises ValueError unless it lies within 0 and 1."""
+    if isinstance(text, str):
+        body = text.strip()
+        scale = 0.01 if body.endswith("%") else 1.0
+        try:
+            share = float(body.removesuffix("%")) * scale
+        except ValueError:
+            raise ValueError("not a share; write for example 0.5% or 0.005") from None
+    else:
+        share = float(text)
+    if not 0 <= share <= 1:
+        raise ValueError("a share lies between 0 and 1 (0% and 100%)")
+    return share

@@ -1,0 +1,1 @@
+"""Reports of one run: HTML, Markdown, CSV, JSON and figures."""

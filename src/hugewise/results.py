@@ -1,0 +1,128 @@
+"""What a run found: the documented JSON (`report.json`), and the only thing that reports are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from hugewise.metric import Metric
+from hugewise.policy import Deployment, Mechanism
+from hugewise.trial import Attempt
+
+__all__ = ["ArmSummary", "CellResult", "Comparison", "LeftOut", "Results", "Verdict"]
+
+Verdict = Literal["better", "worse", "equivalent", "undecided", "none"]
+
+
+class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm of one cell, over its accepted attempts in complete blocks (in the metric's unit).
+
+    quantiles   probability as text -> value, e.g. {"0.05": ...}
+    margin      half-width of the mean's t interval at the study's confidence (None below two values)
+    coverage    mean share of the named memory by `kind:page size` over those attempts
+    first       value of the first complete block, to hold against the rest
+    """
+
+    arm: str
+    policy: str
+    mechanism: Mechanism
+    n: int
+    failed: int
+    undelivered: int
+    unproven: int
+    mean: float | None
+    sd: float | None
+    min: float | None
+    max: float | None
+    median: float | None
+    quantiles: Mapping[str, float]
+    margin: float | None
+    first: float | None
+    coverage: Mapping[str, float]
+    delivered_share: float | None
+    proof: str
+    peak_bytes: int | None
+    pool_bytes: int
+    treatment: str  # one line: what the policy did, for the reader
+    deployment: Deployment | None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm against the baseline of its own blocks. All ratios are arm/baseline.
+
+    ratio, low, high     the effect and its interval at `confidence` (after the multiplicity correction)
+    change               the worst ratio still inside the interval for an undecided comparison, as |ratio-1|
+    ratio_all, n_all     the same estimate with the blocks of undelivered treatment kept in
+    final                False while the planned number of blocks is not reached: intervals are provisional
+    """
+
+    arm: str
+    baseline: str
+    metric: str
+    method: str
+    n: int
+    planned: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    p: float | None
+    verdict: Verdict
+    reason: str
+    final: bool
+    change: float | None
+    n_all: int
+    ratio_all: float | None
+    failures_arm: int
+    failures_baseline: int
+
+
+class CellResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload with its parameters, its arms and its comparisons."""
+
+    cell: str
+    workload: str
+    parameters: Mapping[str, Any]
+    metric: Metric
+    baseline: str
+    arms: tuple[ArmSummary, ...]
+    comparisons: tuple[Comparison, ...]
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A cell, an arm or a policy that the plan left out before anything ran, and why."""
+
+    cell: str
+    policy: str
+    reason: str
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run."""
+
+    format: int = 1
+    run: str
+    study: str
+    question: str
+    folder: str
+    state: Literal["finished", "time is up", "interrupted", "failed"]
+    started: float
+    ended: float
+    seed_hash: str
+    seed: str | None
+    confidence: float
+    margin: float
+    mechanism: Mechanism
+    host: Mapping[str, Any]
+    versions: Mapping[str, str]
+    settings: Mapping[str, str]
+    options: Mapping[str, Any]  # the study's other keys as used: budget, validity, between, window ...
+    blocks_complete: int
+    blocks_incomplete: int
+    blocks_disturbed: int
+    disturbances: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+    cells: tuple[CellResult, ...]
+    attempts: tuple[Attempt, ...]

@@ -1,0 +1,1 @@
+"""Statistics, one method a file, each with its source."""

@@ -1,0 +1,101 @@
+"""Trials, attempts and blocks as they are stored.
+
+    planned -> running -> accepted                the attempt counts
+                       -> failed                  the workload failed or timed out: counts, as the worst
+                       -> rejected                hugewise or the host failed before the timed region: retried
+                       -> abandoned               its block was closed incomplete: kept and shown, counts in no pair
+
+An attempt's folder is complete in itself; it is written beside its place and renamed into it, so that it is there
+whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from hugewise.pages import PageTarget
+from hugewise.policy import Mechanism
+from hugewise.workload import Proof
+
+__all__ = ["Attempt", "AttemptState", "Block", "BlockState", "Delivery", "Trial"]
+
+AttemptState = Literal["accepted", "failed", "rejected", "abandoned"]
+BlockState = Literal["complete", "incomplete", "disturbed"]
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A planned run of one arm in one block. `order` counts from 0 within the block."""
+
+    block: int
+    cell: str
+    arm: str
+    order: int
+    slot: int
+    environment_pad: int  # bytes added to the environment: stack layout is a known confounder
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the pages that the policy promises really backed the attempt. `delivered` None: it could not be proven.
+
+    coverage  bytes by `kind:page size`, e.g. {"anon:65536": 1048576, "unproven": 4096}
+    share     of the named memory at the promised size (None when nothing could be scanned)
+    source    kpageflags, smaps, or counters
+    """
+
+    target: PageTarget
+    delivered: bool | None
+    share: float | None
+    coverage: Mapping[str, int]
+    proof: Proof
+    source: str
+    reason: str | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One physical try at a trial: the content of `attempt.json`. Times in seconds, `started`/`ended` UTC epoch seconds."""
+
+    format: int = 1
+    run: str
+    session: int
+    block: int
+    cell: str
+    arm: str
+    baseline: bool
+    policy: str
+    mechanism: Mechanism
+    order: int
+    slot: int
+    number: int
+    state: AttemptState
+    reason: str | None
+    started: float
+    ended: float
+    wall_s: float | None
+    cpu_s: float | None
+    overhead_s: float
+    steal_s: float
+    pressure: Mapping[str, float | None]
+    boot_id: str
+    delivery: Delivery
+    knobs: Mapping[str, str]
+    metrics: Mapping[str, float | None]
+    absent: Mapping[str, str]  # why a metric is null
+    disturbances: tuple[str, ...]
+    environment_pad: int
+    peak_bytes: int | None
+    pool_bytes: int
+    exit_code: int | None
+    signal: int | None
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """A closed block: what a statistical method observes. Only `complete` blocks count."""
+
+    number: int
+    cell: str
+    state: BlockState
+    reason: str | None
+    attempts: tuple[Attempt, ...]

@@ -1,0 +1,87 @@
+"""A workload: one file under `workloads/`, found by its module's `WORKLOAD`.
+
+It declares its parameters and metrics, which treatments it can take, what command runs, how much memory it touches,
+and where the proof of its pages comes from. It performs no effects itself: the runner does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+from hugewise.metric import Metric
+from hugewise.policy import Treatment
+
+__all__ = ["Launch", "Parameter", "ParameterValue", "Proof", "Workload", "discover"]
+
+ParameterValue = str | int | float | bool | tuple[str, ...]
+ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "argv", "flag"]
+
+# Where the coverage of an attempt comes from:
+#   ranges    the micro-workload names its address ranges and holds them mapped after its timed region
+#   exit      processes are stopped at exit with their memory still mapped, the clock already read
+#   counters  the kernel's per-size fault counters around the attempt (memory too short-lived to scan)
+#   twin      an untimed second run of the same command, in which every process is stopped and scanned
+Proof = Literal["ranges", "exit", "counters", "twin"]
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A workload's parameter; in a study a list of values makes a factor of it."""
+
+    name: str
+    type: ParameterType
+    default: ParameterValue | None
+    description: str
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probe starts. `micro` means one of the probe's own micro-workloads: argv without the program's name."""
+
+    argv: tuple[str, ...]
+    micro: bool
+    proof: Proof
+    environment: Mapping[str, str] = {}
+    root: bool = False
+
+
+class Workload(Protocol):
+    """What is run under each policy of a cell."""
+
+    name: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    metrics: tuple[Metric, ...]  # the first is judged unless the study names another
+    delivered_share: float  # default share of the named memory at the stated size that counts as delivered
+
+    def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
+        """Why this workload cannot take the treatment, or None when it can."""
+        ...
+
+    def missing(self, values: Mapping[str, ParameterValue]) -> str | None:
+        """Which requirement of this workload the machine lacks (a tool, with its package), or None."""
+        ...
+
+    def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
+        """The command for one attempt."""
+        ...
+
+    def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        """Bytes that one attempt touches, as far as known before it runs (0: unknown)."""
+        ...
+
+    def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        """Bytes of hugetlb pages that one attempt maps under this treatment (0: none, or another kind of pages)."""
+        ...
+
+
+def discover() -> dict[str, Workload]:
+    """All workloads by name, in a stable order."""
+    import hugewise.workloads as package  # noqa: PLC0415  (the package imports this module)
+
+    modules = sorted(info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("_"))
+    loaded = [importlib.import_module(f"{package.__name__}.{module}").WORKLOAD for module in modules]
+    return {workload.name: workload for workload in loaded}

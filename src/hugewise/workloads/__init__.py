@@ -1,0 +1,1 @@
+"""Workloads, one a file; see `hugewise.workload`."""
