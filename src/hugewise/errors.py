@@ -47,7 +47,13 @@ class StudyError(UserError):
     """A mistake in a study file: `file: key = value: message`."""
 
     def __init__(
-        self, message: str, *, file: str, key: str | None = None, value: object = None, hint: str | None = None
+        self,
+        message: str,
+        *,
+        file: str,
+        key: str | None = None,
+        value: object = None,
+        hint: str | None = None,
     ) -> None:
         where = file if key is None else f"{file}: {key}" if value is None else f"{file}: {key} = {value!r}"
         super().__init__(f"{where}: {message}", hint=hint)

@@ -60,6 +60,6 @@ class LocalHost:
     def names(self, path: str) -> list[str]:
         """The sorted names in a folder."""
         try:
-            return sorted(os.listdir(path))
+            return sorted(entry.name for entry in Path(path).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []

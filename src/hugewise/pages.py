@@ -50,7 +50,9 @@ class PageSizes(msgspec.Struct, frozen=True):
         except OSError:
             pmd = None
         anonymous = tuple(
-            size for size in _sizes(host, THP) if size != pmd and _present(host, f"{THP}/hugepages-{size >> 10}kB/enabled")
+            size
+            for size in _sizes(host, THP)
+            if size != pmd and _present(host, f"{THP}/hugepages-{size >> 10}kB/enabled")
         )
         return cls(os.sysconf("SC_PAGE_SIZE"), pmd, anonymous, tuple(_sizes(host, HUGETLB)))
 

@@ -1,0 +1,65 @@
+"""Any command: its elapsed time, CPU time, faults and peak memory, under each policy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+
+from hugewise.metric import COMMON, Metric
+from hugewise.policy import Treatment
+from hugewise.workload import Launch, Parameter, ParameterValue, Proof
+from hugewise.workloads._micro import whole_pages
+
+__all__ = ["WORKLOAD"]
+
+
+class Command:
+    """A command of the user's. The proof comes from its memory at exit; see `hugewise.workload.Proof`."""
+
+    name = "command"
+    description = "any command, timed as a whole"
+    parameters = (
+        Parameter("argv", "argv", None, "the command and its arguments, as a list; no shell is involved"),
+        Parameter("proof", "text", "exit", "exit, twin (an untimed second run, every process scanned) or counters"),
+        Parameter("pool_bytes", "size", 0, "hugetlb memory to reserve for the command under hugetlb policies"),
+    )
+    metrics: tuple[Metric, ...] = tuple(m for m in COMMON if m.name in ("wall_s", "cpu_s"))
+    delivered_share = 0.95
+
+    def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
+        """The proof must be one that can be had for a command."""
+        if values.get("proof") not in ("exit", "twin", "counters"):
+            return f"proof = {values.get('proof')!r} is not one of exit, twin, counters"
+        if treatment.target.kind == "hugetlb" and not values.get("pool_bytes"):
+            return "it needs to know how much to reserve: set pool_bytes (or --pool SIZE)"
+        if values.get("proof") == "counters" and treatment.mechanism == "process":
+            return "the kernel's fault counters are of the whole machine: proof by counters needs root's cgroup"
+        return None
+
+    def missing(self, values: Mapping[str, ParameterValue]) -> str | None:
+        """The program must be there."""
+        argv = values.get("argv")
+        if not isinstance(argv, tuple) or not argv:
+            return "argv is empty: name the command as a list"
+        return None if shutil.which(argv[0]) else f"{argv[0]}: no such program on PATH"
+
+    def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
+        """The command itself, with the treatment's variables in its environment."""
+        argv = values["argv"]
+        proof = values.get("proof", "exit")
+        assert isinstance(argv, tuple)
+        chosen: Proof = "twin" if proof == "twin" else "counters" if proof == "counters" else "exit"
+        return Launch(argv=argv, micro=False, proof=chosen, environment=treatment.environment)
+
+    def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        """Unknown before it runs."""
+        return 0
+
+    def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        """As named by the user, in whole pages."""
+        size = values.get("pool_bytes", 0)
+        assert isinstance(size, int)
+        return whole_pages(size, treatment.target.size) if treatment.target.kind == "hugetlb" else 0
+
+
+WORKLOAD = Command()
