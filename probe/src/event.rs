@@ -65,14 +65,32 @@ pub enum Value {
 #[serde(tag = "ev", rename_all = "snake_case")]
 pub enum Event {
     /// First line of `run`: the child exists and will be executed. `counters_open` came before `t_ns`.
-    Start { v: u32, t_ns: u64, pid: u32, probe: String },
+    Start {
+        v: u32,
+        t_ns: u64,
+        pid: u32,
+        probe: String,
+    },
     /// A micro-workload passes from one phase to the next: `setup`, `timed`, `held`.
-    Phase { t_ns: u64, name: String },
+    Phase {
+        t_ns: u64,
+        name: String,
+    },
     /// A micro-workload's numbers: `metrics` are judged, `facts` only kept (hash of a sequence, loads, bytes).
-    Result { workload: String, wall_ns: u64, metrics: BTreeMap<String, f64>, facts: BTreeMap<String, Value> },
+    Result {
+        workload: String,
+        wall_ns: u64,
+        metrics: BTreeMap<String, f64>,
+        facts: BTreeMap<String, Value>,
+    },
     /// The ranges that a micro-workload names as its memory; it holds them mapped until its stdin is closed.
-    Hold { ranges: Vec<Range> },
-    Counters { scope: Scope, values: BTreeMap<String, Count> },
+    Hold {
+        ranges: Vec<Range>,
+    },
+    Counters {
+        scope: Scope,
+        values: BTreeMap<String, Count>,
+    },
     /// What really backed the memory of one process. Keys are `kind:page size in bytes` with kind anon, shmem or
     /// hugetlb, or `unproven`; values are bytes. `thp_disable` is PR_GET_THP_DISABLE as found in its status, if any.
     Coverage {
@@ -85,7 +103,15 @@ pub enum Event {
         scan_ns: u64,
     },
     /// getrusage of the whole tree. Only the sum of user and system time is exact (the split is by ticks).
-    Usage { user_s: f64, system_s: f64, peak_bytes: u64, minor_faults: u64, major_faults: u64, voluntary: u64, involuntary: u64 },
+    Usage {
+        user_s: f64,
+        system_s: f64,
+        peak_bytes: u64,
+        minor_faults: u64,
+        major_faults: u64,
+        voluntary: u64,
+        involuntary: u64,
+    },
     /// Last line of `run`. `wall_ns` goes from launch to the exit of the root process, scans excluded.
     /// `early_exits` counts processes that left before the root, so that their memory was not scanned.
     Exit {
@@ -98,15 +124,33 @@ pub enum Event {
         killed: u32,
     },
     /// What went wrong, in words for people. `before_timed`: decided before the timed region started.
-    Error { fault: Fault, before_timed: bool, message: String },
+    Error {
+        fault: Fault,
+        before_timed: bool,
+        message: String,
+    },
     /// `hugewise-probe cpu`: the TLBs as CPUID states them.
-    Cpu { vendor: String, model: String, tlbs: Vec<Tlb>, reason: Option<String> },
+    Cpu {
+        vendor: String,
+        model: String,
+        tlbs: Vec<Tlb>,
+        reason: Option<String>,
+    },
     /// `hugewise-probe touch`: so much memory was touched once and given back.
-    Touched { bytes: u64, wall_ns: u64 },
+    Touched {
+        bytes: u64,
+        wall_ns: u64,
+    },
     /// `hugewise-probe counters`: which counters this machine gives, by name, or why not.
-    Available { counters: BTreeMap<String, Option<String>> },
+    Available {
+        counters: BTreeMap<String, Option<String>>,
+    },
     /// `hugewise-probe bench-launch`: nanoseconds from launch to the reaped exit, one a run, in order.
-    Launches { wall_ns: Vec<u64>, counters: bool, cgroup: bool },
+    Launches {
+        wall_ns: Vec<u64>,
+        counters: bool,
+        cgroup: bool,
+    },
 }
 
 /// One TLB: `entries` for each of `page_sizes` (bytes); `ways` 0 means fully associative.

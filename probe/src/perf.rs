@@ -1,0 +1,355 @@
+//! Performance counters by perf's own names, behind one small type.
+//!
+//! A counter that cannot be opened, or that never ran, has no value but a reason: null is never 0. Multiplexed
+//! values are scaled by enabled/running time, as `perf stat` does. Mechanism: perf_event_open(2).
+
+use std::collections::BTreeMap;
+use std::io;
+
+use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Event, Hardware, Raw, Software};
+use perf_event::{Builder, Counter, ReadFormat};
+
+use crate::event::Count;
+
+/// What the counters are to follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Processes made by this one from now on, from their exec. The counters are opened on the calling process
+    /// itself, disabled; a child inherits them, and its exec enables its copy. So they are open before a child exists.
+    Child,
+    /// This process and the threads that it makes from now on, between `enable` and `disable`.
+    Own,
+}
+
+/// The names that `hugewise-probe counters` tries. Others of perf's spelling (`LLC-loads`, `r01c4`) can be opened too.
+pub const NAMES: &[&str] = &[
+    "task-clock",
+    "cpu-clock",
+    "page-faults",
+    "minor-faults",
+    "major-faults",
+    "context-switches",
+    "cpu-migrations",
+    "cycles",
+    "instructions",
+    "cache-references",
+    "cache-misses",
+    "branches",
+    "branch-misses",
+    "L1-dcache-loads",
+    "L1-dcache-load-misses",
+    "LLC-loads",
+    "LLC-load-misses",
+    "dTLB-loads",
+    "dTLB-load-misses",
+    "dTLB-stores",
+    "dTLB-store-misses",
+    "iTLB-loads",
+    "iTLB-load-misses",
+];
+
+/// A set of counters, in the order of their names.
+pub struct Counters {
+    slots: BTreeMap<String, Slot>,
+}
+
+enum Slot {
+    Open { counter: Counter, note: Option<String> },
+    Missing(String),
+}
+
+impl Counters {
+    /// Open what can be opened, disabled. Never fails as a whole: each counter keeps its own reason.
+    pub fn open(names: &[String], target: Target) -> Counters {
+        let slots = names.iter().map(|name| (name.clone(), open_slot(name, target))).collect();
+        Counters { slots }
+    }
+
+    /// Start counting (`Target::Own`; a child's exec does this for `Target::Child`).
+    pub fn enable(&mut self) {
+        self.each_open(Counter::enable);
+    }
+
+    /// Stop counting.
+    pub fn disable(&mut self) {
+        self.each_open(Counter::disable);
+    }
+
+    fn each_open(&mut self, act: fn(&mut Counter) -> io::Result<()>) {
+        for slot in self.slots.values_mut() {
+            if let Slot::Open { counter, .. } = slot
+                && let Err(error) = act(counter)
+            {
+                *slot = Slot::Missing(format!("the kernel refused to switch it: {error}"));
+            }
+        }
+    }
+
+    /// The values so far, of living and of ended processes; times are nanoseconds summed over processes and threads.
+    pub fn read(&mut self) -> BTreeMap<String, Count> {
+        self.slots.iter_mut().map(|(name, slot)| (name.clone(), slot.read())).collect()
+    }
+
+    /// Name by name, the reason why a counter is missing, or None where it was opened in full.
+    pub fn reasons(&self) -> BTreeMap<String, Option<String>> {
+        let reason = |slot: &Slot| match slot {
+            Slot::Open { note, .. } => note.clone(),
+            Slot::Missing(reason) => Some(reason.clone()),
+        };
+        self.slots.iter().map(|(name, slot)| (name.clone(), reason(slot))).collect()
+    }
+}
+
+impl Slot {
+    fn read(&mut self) -> Count {
+        match self {
+            Slot::Missing(reason) => missing(reason.clone()),
+            Slot::Open { counter, note } => match counter.read_count_and_time() {
+                Err(error) => missing(format!("cannot be read: {error}")),
+                Ok(raw) => match scale(raw.count, raw.time_enabled, raw.time_running) {
+                    None => Count { enabled_ns: raw.time_enabled, ..missing("never ran (not scheduled on a PMU)") },
+                    Some(value) => Count {
+                        value: Some(value),
+                        reason: note.clone(),
+                        enabled_ns: raw.time_enabled,
+                        running_ns: raw.time_running,
+                    },
+                },
+            },
+        }
+    }
+}
+
+fn missing(reason: impl Into<String>) -> Count {
+    Count { value: None, reason: Some(reason.into()), enabled_ns: 0, running_ns: 0 }
+}
+
+/// count x enabled / running, rounded; None when it never ran.
+fn scale(count: u64, enabled: u64, running: u64) -> Option<u64> {
+    if running == 0 {
+        return None;
+    }
+    let (count, enabled, running) = (u128::from(count), u128::from(enabled), u128::from(running));
+    u64::try_from((count * enabled + running / 2) / running).ok()
+}
+
+fn open_slot(name: &str, target: Target) -> Slot {
+    let Some(which) = Which::parse(name) else {
+        return Slot::Missing(format!("unknown counter {name:?}: use perf's spelling, such as dTLB-load-misses"));
+    };
+    match which.build(target, false) {
+        Ok(counter) => Slot::Open { counter, note: None },
+        Err(error) if is_denied(&error) => open_user_only(which, target, &error),
+        Err(error) => Slot::Missing(explain(&error)),
+    }
+}
+
+/// An ordinary user under perf_event_paranoid 2 may count user mode only. The scheduler's events happen in the kernel,
+/// so they would read a false 0 there: those stay missing.
+fn open_user_only(which: Which, target: Target, denied: &io::Error) -> Slot {
+    if which.is_kernel_only() {
+        return Slot::Missing(explain(denied));
+    }
+    match which.build(target, true) {
+        Ok(counter) => {
+            let note = (!which.is_clock()).then(|| format!("user mode only: {}", paranoia()));
+            Slot::Open { counter, note }
+        }
+        Err(error) => Slot::Missing(explain(&error)),
+    }
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+}
+
+fn paranoia() -> String {
+    match std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid") {
+        Ok(level) => format!("kernel.perf_event_paranoid is {} and this user lacks CAP_PERFMON", level.trim()),
+        Err(_) => "this kernel has no perf events".into(),
+    }
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
+            format!("this machine does not have it, as most virtual machines do not ({error})")
+        }
+        Some(libc::EACCES | libc::EPERM) => format!("not permitted: {}", paranoia()),
+        Some(libc::EMFILE | libc::ENFILE) => format!("too many open files ({error})"),
+        Some(libc::ENOSYS) => "this kernel has no perf events".into(),
+        _ => format!("perf_event_open: {error}"),
+    }
+}
+
+/// An event that perf knows by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Which {
+    Software(Software),
+    Hardware(Hardware),
+    Cache(Cache),
+    Raw(u64),
+}
+
+impl Which {
+    /// The names of perf-list(1): `cycles`, `page-faults`, `dTLB-load-misses`, `r01c4`.
+    fn parse(name: &str) -> Option<Which> {
+        let which = match name {
+            "task-clock" => Which::Software(Software::TASK_CLOCK),
+            "cpu-clock" => Which::Software(Software::CPU_CLOCK),
+            "page-faults" | "faults" => Which::Software(Software::PAGE_FAULTS),
+            "minor-faults" => Which::Software(Software::PAGE_FAULTS_MIN),
+            "major-faults" => Which::Software(Software::PAGE_FAULTS_MAJ),
+            "context-switches" | "cs" => Which::Software(Software::CONTEXT_SWITCHES),
+            "cpu-migrations" | "migrations" => Which::Software(Software::CPU_MIGRATIONS),
+            "alignment-faults" => Which::Software(Software::ALIGNMENT_FAULTS),
+            "emulation-faults" => Which::Software(Software::EMULATION_FAULTS),
+            "cycles" | "cpu-cycles" => Which::Hardware(Hardware::CPU_CYCLES),
+            "instructions" => Which::Hardware(Hardware::INSTRUCTIONS),
+            "cache-references" => Which::Hardware(Hardware::CACHE_REFERENCES),
+            "cache-misses" => Which::Hardware(Hardware::CACHE_MISSES),
+            "branches" | "branch-instructions" => Which::Hardware(Hardware::BRANCH_INSTRUCTIONS),
+            "branch-misses" => Which::Hardware(Hardware::BRANCH_MISSES),
+            "bus-cycles" => Which::Hardware(Hardware::BUS_CYCLES),
+            "ref-cycles" => Which::Hardware(Hardware::REF_CPU_CYCLES),
+            "stalled-cycles-frontend" => Which::Hardware(Hardware::STALLED_CYCLES_FRONTEND),
+            "stalled-cycles-backend" => Which::Hardware(Hardware::STALLED_CYCLES_BACKEND),
+            _ => return parse_cache(name).map(Which::Cache).or_else(|| parse_raw(name).map(Which::Raw)),
+        };
+        Some(which)
+    }
+
+    /// Counted at points inside the kernel, so never seen by a counter that leaves the kernel out.
+    fn is_kernel_only(&self) -> bool {
+        matches!(self, Which::Software(event) if [Software::CONTEXT_SWITCHES, Software::CPU_MIGRATIONS].contains(event))
+    }
+
+    /// The software clocks count all of a task's time, whatever modes are left out.
+    fn is_clock(&self) -> bool {
+        matches!(self, Which::Software(event) if [Software::TASK_CLOCK, Software::CPU_CLOCK].contains(event))
+    }
+
+    fn build(&self, target: Target, user_only: bool) -> io::Result<Counter> {
+        match self {
+            Which::Software(event) => build(*event, target, user_only),
+            Which::Hardware(event) => build(*event, target, user_only),
+            Which::Cache(event) => build(event.clone(), target, user_only),
+            Which::Raw(code) => build(Raw::new(*code), target, user_only),
+        }
+    }
+}
+
+fn build<E: Event>(event: E, target: Target, user_only: bool) -> io::Result<Counter> {
+    Builder::new(event)
+        .observe_self()
+        .any_cpu()
+        .inherit(true)
+        .enabled(false)
+        .enable_on_exec(target == Target::Child)
+        .exclude_kernel(user_only)
+        .exclude_hv(user_only)
+        .read_format(ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING)
+        .build()
+}
+
+fn parse_cache(name: &str) -> Option<Cache> {
+    const CACHES: [(&str, CacheId); 7] = [
+        ("L1-dcache-", CacheId::L1D),
+        ("L1-icache-", CacheId::L1I),
+        ("LLC-", CacheId::LL),
+        ("dTLB-", CacheId::DTLB),
+        ("iTLB-", CacheId::ITLB),
+        ("branch-", CacheId::BPU),
+        ("node-", CacheId::NODE),
+    ];
+    let (rest, which) = CACHES.iter().find_map(|(prefix, id)| Some((name.strip_prefix(prefix)?, *id)))?;
+    let (operation, result) = match rest {
+        "loads" => (CacheOp::READ, CacheResult::ACCESS),
+        "load-misses" => (CacheOp::READ, CacheResult::MISS),
+        "stores" => (CacheOp::WRITE, CacheResult::ACCESS),
+        "store-misses" => (CacheOp::WRITE, CacheResult::MISS),
+        "prefetches" => (CacheOp::PREFETCH, CacheResult::ACCESS),
+        "prefetch-misses" => (CacheOp::PREFETCH, CacheResult::MISS),
+        _ => return None,
+    };
+    Some(Cache { which, operation, result })
+}
+
+fn parse_raw(name: &str) -> Option<u64> {
+    u64::from_str_radix(name.strip_prefix('r')?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|name| name.to_string()).collect()
+    }
+
+    #[test]
+    fn every_listed_name_is_known() {
+        for name in NAMES {
+            assert!(Which::parse(name).is_some(), "{name}");
+        }
+        assert_eq!(Which::parse("no-such-counter"), None);
+        assert_eq!(Which::parse("r01c4"), Some(Which::Raw(0x1c4)));
+    }
+
+    #[test]
+    fn cache_names_are_taken_apart() {
+        let Some(Which::Cache(cache)) = Which::parse("dTLB-load-misses") else { panic!("not a cache event") };
+        assert_eq!((cache.which, cache.operation, cache.result), (CacheId::DTLB, CacheOp::READ, CacheResult::MISS));
+    }
+
+    #[test]
+    fn scaling_is_rounded_and_needs_running_time() {
+        assert_eq!(scale(100, 300, 200), Some(150));
+        assert_eq!(scale(7, 5, 5), Some(7));
+        assert_eq!(scale(0, 5, 0), None);
+        assert_eq!(scale(u64::MAX, 1, 1), Some(u64::MAX));
+    }
+
+    #[test]
+    fn an_unknown_counter_has_a_reason_and_no_value() {
+        let mut counters = Counters::open(&names(&["nonsense"]), Target::Own);
+        counters.enable();
+        let count = &counters.read()["nonsense"];
+        assert_eq!(count.value, None);
+        assert!(count.reason.as_ref().unwrap().contains("nonsense"));
+    }
+
+    #[test]
+    fn own_page_faults_are_counted_between_enable_and_disable() {
+        let mut counters = Counters::open(&names(&["minor-faults"]), Target::Own);
+        assert_eq!(counters.reasons().len(), 1);
+        counters.enable();
+        let pages = 256;
+        let memory = vec![1u8; pages * 4096];
+        std::hint::black_box(&memory);
+        counters.disable();
+        let count = counters.read().remove("minor-faults").unwrap();
+        match count.value {
+            // Fewer than one fault a page where THP or large folios back the vector.
+            Some(value) => assert!(value >= 1 && count.running_ns > 0, "{count:?}"),
+            None => assert!(count.reason.unwrap().contains("perf"), "a counter without a value needs a reason"),
+        }
+    }
+
+    #[test]
+    fn a_counter_that_was_never_enabled_is_not_zero() {
+        let mut counters = Counters::open(&names(&["task-clock"]), Target::Child);
+        assert_eq!(counters.read()["task-clock"].value, None);
+    }
+
+    #[test]
+    fn without_the_kernel_a_scheduler_event_is_missing_rather_than_zero() {
+        let denied = io::Error::from_raw_os_error(libc::EACCES);
+        let which = Which::parse("context-switches").unwrap();
+        assert!(matches!(open_user_only(which, Target::Own, &denied), Slot::Missing(_)));
+        let which = Which::parse("page-faults").unwrap();
+        if let Slot::Open { note, .. } = open_user_only(which, Target::Own, &denied) {
+            assert!(note.unwrap().starts_with("user mode only"));
+        }
+    }
+}
