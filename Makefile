@@ -1,0 +1,36 @@
+# hugewise: everything that a fresh Debian 12 with python3 and cargo needs. `make run` measures, `make test` proves.
+PYTHON ?= python3
+PROBE_SOURCES := $(shell find probe/src -name '*.rs') probe/Cargo.toml probe/Cargo.lock probe/pyproject.toml
+CARGO := cargo --quiet
+MANIFEST := --manifest-path probe/Cargo.toml
+
+.PHONY: run setup test check bench docs clean
+
+run: .venv/ready
+	.venv/bin/hugewise run studies/demo.toml
+
+setup: .venv/ready
+
+test: .venv/ready
+	.venv/bin/pytest -q
+	$(CARGO) test $(MANIFEST)
+
+check: .venv/ready
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	$(CARGO) fmt $(MANIFEST) --check
+	$(CARGO) clippy $(MANIFEST) --all-targets -- -D warnings
+
+bench: .venv/ready
+	.venv/bin/python -m bench
+
+docs: .venv/ready
+	.venv/bin/python -m hugewise.reference
+
+.venv/ready: tools/setup.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
+	PYTHON=$(PYTHON) tools/setup.sh
+	@touch $@
+
+clean:
+	rm -rf .venv .tools .bench probe/target

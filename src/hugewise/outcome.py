@@ -1,0 +1,160 @@
+"""What the probe's events of one attempt mean: its state, its metrics, its delivery. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from hugewise import delivery, probe
+from hugewise.pages import PageTarget
+from hugewise.trial import AttemptState, Delivery
+from hugewise.workload import Proof
+
+__all__ = ["Outcome", "coverage_proof", "outcome"]
+
+# Metric name -> performance counter, in perf's spelling.
+_METRIC_COUNTERS = {
+    "page_faults": "page-faults",
+    "cycles": "cycles",
+    "instructions": "instructions",
+    "dtlb_load_misses": "dTLB-load-misses",
+}
+
+_Kind = TypeVar("_Kind", bound=probe.Event)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """State, and numbers where there are any. `absent` says why a metric is None."""
+
+    state: AttemptState
+    reason: str | None
+    wall_s: float | None
+    cpu_s: float | None
+    metrics: Mapping[str, float | None]
+    absent: Mapping[str, str]
+    peak_bytes: int | None
+    exit_code: int | None
+    signal: int | None
+
+
+def last(events: Sequence[probe.Event], kind: type[_Kind]) -> _Kind | None:
+    """The last event of a kind, or None."""
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)
+
+
+def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float) -> Outcome:
+    """Read an attempt's events.
+
+    rejected: hugewise or the host failed before the timed region started (to be tried again). failed: the workload
+    exited with an error, was killed, timed out or gave no result; it counts, as the worst. Otherwise accepted, with
+    metrics of the timed region: a micro-workload's own, or the whole command's.
+    """
+    exited, result, usage = last(events, probe.Exit), last(events, probe.Result), last(events, probe.Usage)
+    error = last(events, probe.Error)
+    state, reason = _state(exited, result, error, micro=micro, timeout_s=timeout_s)
+    metrics: dict[str, float | None] = {}
+    absent: dict[str, str] = {}
+    cpu = usage.user_s + usage.system_s if usage is not None else None
+    wall = None
+    if state == "accepted" and exited is not None:
+        wall = (result.wall_ns if result is not None else exited.wall_ns) / 1e9
+        metrics |= {"wall_s": wall, "cpu_s": cpu, "peak_bytes": usage.peak_bytes if usage is not None else None}
+        counted, why = _counted(events, "timed" if micro else "command")
+        metrics |= counted
+        absent |= why
+        if result is not None:
+            metrics |= result.metrics
+        elif metrics["page_faults"] is None and usage is not None:
+            metrics["page_faults"] = usage.minor_faults + usage.major_faults
+            absent.pop("page_faults", None)
+    return Outcome(
+        state=state,
+        reason=reason,
+        wall_s=wall,
+        cpu_s=cpu,
+        metrics=metrics,
+        absent=absent,
+        peak_bytes=usage.peak_bytes if usage is not None else None,
+        exit_code=exited.code if exited is not None else None,
+        signal=exited.signal if exited is not None else None,
+    )
+
+
+def _state(
+    exited: probe.Exit | None,
+    result: probe.Result | None,
+    error: probe.Error | None,
+    *,
+    micro: bool,
+    timeout_s: float,
+) -> tuple[AttemptState, str | None]:
+    if error is not None and error.fault == "host" and (error.before_timed or exited is None):
+        return "rejected", error.message
+    if exited is None:
+        return "failed", error.message if error is not None else "it did not start"
+    if exited.timed_out:
+        return "failed", f"timed out after {timeout_s:g} s"
+    if exited.signal is not None:
+        return "failed", f"killed by signal {exited.signal}"
+    if exited.code != 0:
+        return "failed", (error.message if error is not None else f"exit status {exited.code}")
+    if micro and result is None:
+        return "failed", "it gave no result"
+    return "accepted", None
+
+
+def _counted(events: Sequence[probe.Event], scope: str) -> tuple[dict[str, float | None], dict[str, str]]:
+    counts: dict[str, probe.Count] = {}
+    for event in events:
+        if isinstance(event, probe.Counters) and event.scope == scope:
+            counts |= event.values
+    metrics: dict[str, float | None] = {}
+    absent: dict[str, str] = {}
+    for metric, counter in _METRIC_COUNTERS.items():
+        count = counts.get(counter)
+        metrics[metric] = None if count is None else count.value
+        if metrics[metric] is None:
+            absent[metric] = (count.reason if count is not None else None) or f"{counter} was not counted"
+    return metrics, absent
+
+
+def coverage_proof(
+    events: Sequence[probe.Event],
+    twin: Sequence[probe.Event] | None,
+    by_counters: Mapping[str, int] | None,
+    *,
+    target: PageTarget,
+    proof: Proof,
+    source: str,
+    share: float,
+    base_above: float,
+    thp_disabled_by_us: bool,
+) -> Delivery:
+    """Judge the delivery by the best proof that the attempt has.
+
+    The twin's scan goes before the attempt's own (it saw every process); the counters are used only where the
+    workload asked for them. Of a micro-workload only the memory that it named counts.
+    """
+    problem = None
+    if proof == "counters" and by_counters is not None:
+        found: Mapping[str, int] = by_counters
+        source, disabled = "counters", False
+    else:
+        scanned = [event for event in (events if twin is None else twin) if isinstance(event, probe.Coverage)]
+        found = delivery.total(event.bytes for event in scanned)
+        disabled = any(event.thp_disabled for event in scanned) and not thp_disabled_by_us
+        source = scanned[0].source if scanned else source
+        error = last(events, probe.Error)
+        problem = error.message if error is not None and error.fault == "host" else None
+    return delivery.judge(
+        target,
+        found,
+        proof="twin" if twin is not None else proof,
+        source=source,
+        share=share,
+        base_above=base_above,
+        thp_disabled=disabled,
+        problem=problem,
+    )

@@ -1,0 +1,263 @@
+"""A run's folder: its log, its attempts, and how both survive being killed at any moment.
+
+    results/<study>/<run-id>/
+      run.jsonl      what happened, a record a line, fsynced; the first carries the hash of the seed, the last the seed
+      study.json     the study as it was understood (and study.toml as it was written)
+      seed           the run seed, readable by its owner only, until the last record reveals it
+      attempts/b00007-2-thp-1/{attempt.json, spec.json, events.jsonl, stdout, stderr}
+
+An attempt is written into a hidden folder and renamed: it is there whole or not at all. No other state exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hugewise.errors import RunError, StorageError
+from hugewise.trial import Attempt, Block, BlockState
+
+__all__ = ["BlockClosed", "BlockOpened", "Closed", "Noted", "Opened", "Record", "Resumed", "RunFolder", "storing"]
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
+    t: float
+
+
+class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
+    """First record. `arms` is cell -> arms with their mechanism; a resumed run must find the same."""
+
+    format: int = 1
+    run: str
+    study: str
+    digest: str
+    seed_hash: str
+    mechanism: str
+    boot_id: str
+    host: Mapping[str, Any]
+    versions: Mapping[str, str]
+    settings: Mapping[str, str]
+    arms: Mapping[str, Sequence[str]]
+    left_out: Sequence[tuple[str, str, str]]
+    pools: Mapping[str, int] = {}
+
+
+class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
+    """A later statistical session of the same run."""
+
+    session: int
+    boot_id: str
+
+
+class BlockOpened(_Record, frozen=True, kw_only=True, tag="block_opened"):
+    """A coin was tossed: the order of the arms in this block."""
+
+    block: int
+    cell: str
+    session: int
+    arms: Sequence[str]
+
+
+class BlockClosed(_Record, frozen=True, kw_only=True, tag="block_closed"):
+    """The block's end; only `complete` ones count."""
+
+    block: int
+    state: BlockState
+    reason: str | None = None
+
+
+class Noted(_Record, frozen=True, kw_only=True, tag="noted"):
+    """Something that the reader of the report should know."""
+
+    text: str
+
+
+class Closed(_Record, frozen=True, kw_only=True, tag="closed"):
+    """Last record: nothing can be added after it, so the seed is revealed."""
+
+    state: Literal["finished", "time is up"]
+    seed: str
+
+
+Record = Opened | Resumed | BlockOpened | BlockClosed | Noted | Closed
+
+_DECODER = msgspec.json.Decoder(Record)
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
+
+
+@contextlib.contextmanager
+def storing(what: str) -> Iterator[None]:
+    """Turn an operating-system error into a StorageError that says what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {what}: {error.strerror or error}",
+            hint="free some space or name another folder with --results; what was accepted is kept: hugewise resume",
+        ) from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class RunFolder:
+    """One run on disk. `create` starts a new one, `open` reads an old one; neither shares state with another."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, results: Path, study: str, *, study_json: bytes, study_toml: str | None, seed: bytes) -> RunFolder:
+        """A new folder `results/<study>/<run-id>/`. Raises StorageError."""
+        run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
+        folder = cls(results / _UNSAFE.sub("-", study) / run)
+        with storing(f"the run's folder {folder.path}"):
+            (folder.path / "attempts").mkdir(parents=True)
+            (folder.path / "study.json").write_bytes(study_json)
+            if study_toml is not None:
+                (folder.path / "study.toml").write_text(study_toml, encoding="utf-8")
+            descriptor = os.open(folder.path / "seed", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(seed.hex())
+        return folder
+
+    @property
+    def run(self) -> str:
+        """The run's identity: its folder's name."""
+        return self.path.name
+
+    def seed(self) -> bytes:
+        """The run seed of a run that has not ended. Raises RunError."""
+        try:
+            return bytes.fromhex((self.path / "seed").read_text())
+        except FileNotFoundError:
+            raise RunError(
+                f"{self.path} has ended: its seed is revealed", hint="start a new run of its study"
+            ) from None
+
+    def append(self, record: Record) -> None:
+        """Add a record; on disk when this returns. Raises StorageError. A torn line of a killed run is ended first."""
+        line = msgspec.json.encode(record) + b"\n"
+        path = self.path / "run.jsonl"
+        with storing(str(path)):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                end = os.lseek(descriptor, 0, os.SEEK_END)
+                if end and os.pread(descriptor, 1, end - 1) != b"\n":
+                    line = b"\n" + line
+                if os.write(descriptor, line) != len(line):
+                    raise OSError(28, "No space left on device")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        if isinstance(record, Closed):
+            (self.path / "seed").unlink(missing_ok=True)
+
+    def records(self) -> list[Record]:
+        """All records; lines torn by a kill or a full disk are passed over. Raises RunError where none is readable."""
+        try:
+            lines = (self.path / "run.jsonl").read_bytes().splitlines()
+        except FileNotFoundError:
+            raise RunError(f"{self.path} is not a run's folder (no run.jsonl)", hint="see: ls results/*") from None
+        found: list[Record] = []
+        for line in lines:
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(_DECODER.decode(line))
+        if not found or not isinstance(found[0], Opened):
+            raise RunError(f"{self.path}/run.jsonl has no first record", hint="start a new run of its study")
+        return found
+
+    def opened(self) -> Opened:
+        """The first record."""
+        first = self.records()[0]
+        assert isinstance(first, Opened)
+        return first
+
+    def draft(self, name: str) -> Path:
+        """A fresh hidden folder for an attempt that is not there yet. Raises StorageError."""
+        path = self.path / "attempts" / f".{_UNSAFE.sub('-', name)}"
+        with storing(f"the attempt's folder {path}"):
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir()
+        return path
+
+    def accept(self, draft: Path, attempt: Attempt) -> Path:
+        """Make a draft part of the run: whole, on disk, by one rename. Raises StorageError."""
+        final = draft.with_name(draft.name.removeprefix("."))
+        with storing(f"the attempt {final}"):
+            (draft / "attempt.json").write_bytes(msgspec.json.format(msgspec.json.encode(attempt), indent=1))
+            for file in draft.iterdir():
+                _sync(file)
+            _sync(draft)
+            draft.rename(final)
+            _sync(final.parent)
+        return final
+
+    def attempts(self) -> list[Attempt]:
+        """All attempts that are there, in the order in which they started."""
+        decoder = msgspec.json.Decoder(Attempt)
+        paths = (self.path / "attempts").glob("[!.]*/attempt.json")
+        return sorted((decoder.decode(path.read_bytes()) for path in paths), key=lambda attempt: attempt.started)
+
+    def discard_drafts(self) -> None:
+        """Remove what a killed run left half written."""
+        for draft in (self.path / "attempts").glob(".*"):
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def blocks(self) -> list[Block]:
+        """All closed blocks in order. Attempts of a block that was not completed are `abandoned`."""
+        records = self.records()
+        opened = {record.block: record for record in records if isinstance(record, BlockOpened)}
+        by_block: dict[int, list[Attempt]] = {}
+        for attempt in self.attempts():
+            by_block.setdefault(attempt.block, []).append(attempt)
+        closed = []
+        for record in records:
+            if not isinstance(record, BlockClosed):
+                continue
+            attempts = by_block.get(record.block, [])
+            if record.state != "complete":
+                attempts = [msgspec.structs.replace(attempt, state="abandoned") for attempt in attempts]
+            cell = opened[record.block].cell
+            closed.append(
+                Block(
+                    number=record.block, cell=cell, state=record.state, reason=record.reason, attempts=tuple(attempts)
+                )
+            )
+        return closed
+
+    def open_block(self) -> tuple[BlockOpened, list[Attempt]] | None:
+        """The block that a killed run left open, with the attempts that it has, or None."""
+        opened: BlockOpened | None = None
+        for record in self.records():
+            if isinstance(record, BlockOpened):
+                opened = record
+            elif isinstance(record, BlockClosed):
+                opened = None
+        if opened is None:
+            return None
+        return opened, [attempt for attempt in self.attempts() if attempt.block == opened.block]
+
+    def active_seconds(self) -> float:
+        """Time that the run has spent running, pauses between its sessions left out."""
+        spent, start, last = 0.0, 0.0, 0.0
+        for record in self.records():
+            if isinstance(record, Opened | Resumed):
+                spent += last - start
+                start = record.t
+            last = record.t
+        return spent + last - start

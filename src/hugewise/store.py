@@ -1,0 +1,54 @@
+"""A run's attempts as tables: DuckDB views over the attempt folders, made in memory each time.
+
+Views: `attempts` (a row each, as in attempt.json), `observations` (attempt, metric, value), `coverage` (attempt, page,
+bytes), `blocks`. The files stay the truth: nothing is written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hugewise.runlog import RunFolder
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["tables"]
+
+_VIEWS = """
+create view attempts as
+  select * from read_json($files, format = 'auto', union_by_name = true, map_inference_threshold = -1,
+    columns = {run: 'VARCHAR', session: 'INTEGER', block: 'INTEGER', cell: 'VARCHAR', arm: 'VARCHAR',
+      baseline: 'BOOLEAN', policy: 'VARCHAR', mechanism: 'VARCHAR', "order": 'INTEGER', slot: 'INTEGER',
+      number: 'INTEGER', state: 'VARCHAR', reason: 'VARCHAR', started: 'DOUBLE', ended: 'DOUBLE',
+      wall_s: 'DOUBLE', cpu_s: 'DOUBLE', overhead_s: 'DOUBLE', steal_s: 'DOUBLE', pressure: 'MAP(VARCHAR, DOUBLE)',
+      boot_id: 'VARCHAR', delivery: 'STRUCT(target STRUCT(kind VARCHAR, size BIGINT), delivered BOOLEAN,
+        share DOUBLE, coverage MAP(VARCHAR, BIGINT), proof VARCHAR, source VARCHAR, reason VARCHAR)',
+      knobs: 'MAP(VARCHAR, VARCHAR)', metrics: 'MAP(VARCHAR, DOUBLE)', absent: 'MAP(VARCHAR, VARCHAR)',
+      disturbances: 'VARCHAR[]', environment_pad: 'INTEGER', peak_bytes: 'BIGINT', pool_bytes: 'BIGINT',
+      exit_code: 'INTEGER', signal: 'INTEGER'});
+create view observations as
+  select block, cell, arm, number, state, unnest(map_keys(metrics)) as metric, unnest(map_values(metrics)) as value
+  from attempts;
+create view coverage as
+  select block, cell, arm, number, unnest(map_keys(delivery.coverage)) as page,
+    unnest(map_values(delivery.coverage)) as bytes
+  from attempts;
+"""
+
+
+def tables(folder: Path) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB connection with the run's views. Raises RunError when `folder` is no run."""
+    import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
+
+    run = RunFolder(folder)
+    connection = duckdb.connect()
+    connection.execute("create table blocks (block integer, cell varchar, state varchar, reason varchar)")
+    for block in run.blocks():
+        connection.execute(
+            "insert into blocks values (?, ?, ?, ?)", [block.number, block.cell, block.state, block.reason]
+        )
+    pattern = str(folder / "attempts" / "*" / "attempt.json").replace("'", "''")
+    connection.execute(_VIEWS.replace("$files", f"'{pattern}'"))
+    return connection
