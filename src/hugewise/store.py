@@ -16,18 +16,41 @@ if TYPE_CHECKING:
 
 __all__ = ["tables"]
 
+_COLUMNS = {
+    "run": "VARCHAR",
+    "session": "INTEGER",
+    "block": "INTEGER",
+    "cell": "VARCHAR",
+    "arm": "VARCHAR",
+    "baseline": "BOOLEAN",
+    "policy": "VARCHAR",
+    "mechanism": "VARCHAR",
+    "order": "INTEGER",
+    "slot": "INTEGER",
+    "number": "INTEGER",
+    "state": "VARCHAR",
+    "reason": "VARCHAR",
+    "started": "DOUBLE",
+    "ended": "DOUBLE",
+    "wall_s": "DOUBLE",
+    "cpu_s": "DOUBLE",
+    "overhead_s": "DOUBLE",
+    "steal_s": "DOUBLE",
+    "pressure": "MAP(VARCHAR, DOUBLE)",
+    "boot_id": "VARCHAR",
+    "delivery": "STRUCT(target STRUCT(kind VARCHAR, size BIGINT), delivered BOOLEAN, share DOUBLE, "
+    "coverage MAP(VARCHAR, BIGINT), proof VARCHAR, source VARCHAR, reason VARCHAR)",
+    "knobs": "MAP(VARCHAR, VARCHAR)",
+    "metrics": "MAP(VARCHAR, DOUBLE)",
+    "absent": "MAP(VARCHAR, VARCHAR)",
+    "disturbances": "VARCHAR[]",
+    "environment_pad": "INTEGER",
+    "peak_bytes": "BIGINT",
+    "pool_bytes": "BIGINT",
+    "exit_code": "INTEGER",
+    "signal": "INTEGER",
+}
 _VIEWS = """
-create view attempts as
-  select * from read_json($files, format = 'auto', union_by_name = true, map_inference_threshold = -1,
-    columns = {run: 'VARCHAR', session: 'INTEGER', block: 'INTEGER', cell: 'VARCHAR', arm: 'VARCHAR',
-      baseline: 'BOOLEAN', policy: 'VARCHAR', mechanism: 'VARCHAR', "order": 'INTEGER', slot: 'INTEGER',
-      number: 'INTEGER', state: 'VARCHAR', reason: 'VARCHAR', started: 'DOUBLE', ended: 'DOUBLE',
-      wall_s: 'DOUBLE', cpu_s: 'DOUBLE', overhead_s: 'DOUBLE', steal_s: 'DOUBLE', pressure: 'MAP(VARCHAR, DOUBLE)',
-      boot_id: 'VARCHAR', delivery: 'STRUCT(target STRUCT(kind VARCHAR, size BIGINT), delivered BOOLEAN,
-        share DOUBLE, coverage MAP(VARCHAR, BIGINT), proof VARCHAR, source VARCHAR, reason VARCHAR)',
-      knobs: 'MAP(VARCHAR, VARCHAR)', metrics: 'MAP(VARCHAR, DOUBLE)', absent: 'MAP(VARCHAR, VARCHAR)',
-      disturbances: 'VARCHAR[]', environment_pad: 'INTEGER', peak_bytes: 'BIGINT', pool_bytes: 'BIGINT',
-      exit_code: 'INTEGER', signal: 'INTEGER'});
 create view observations as
   select block, cell, arm, number, state, unnest(map_keys(metrics)) as metric, unnest(map_values(metrics)) as value
   from attempts;
@@ -49,6 +72,12 @@ def tables(folder: Path) -> duckdb.DuckDBPyConnection:
         connection.execute(
             "insert into blocks values (?, ?, ?, ?)", [block.number, block.cell, block.state, block.reason]
         )
-    pattern = str(folder / "attempts" / "*" / "attempt.json").replace("'", "''")
-    connection.execute(_VIEWS.replace("$files", f"'{pattern}'"))
+    paths = [str(path) for path in sorted((folder / "attempts").glob("[!.]*/attempt.json"))]
+    if paths:
+        read = connection.read_json(paths, columns=_COLUMNS)  # type: ignore[arg-type]
+        read.create_view("attempts")
+    else:
+        columns = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
+        connection.execute(f"create table attempts ({columns})")
+    connection.execute(_VIEWS)
     return connection

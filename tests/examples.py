@@ -1,0 +1,71 @@
+"""Attempts and blocks made by hand, for tests that need some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hugewise.pages import PageTarget
+from hugewise.trial import Attempt, Block, Delivery
+
+__all__ = ["attempt", "block", "delivery"]
+
+
+def delivery(delivered: bool | None = True, **changes: Any) -> Delivery:
+    made = Delivery(
+        target=PageTarget("thp", 2 << 20),
+        delivered=delivered,
+        share=1.0,
+        coverage={"anon:2097152": 2 << 20},
+        proof="ranges",
+        source="kpageflags",
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def attempt(arm: str, value: float | None, *, number: int = 0, cell: str = "chase", **changes: Any) -> Attempt:
+    """An accepted attempt of block `number` with metric `ns_per_load` = `value`."""
+    metrics: Mapping[str, float | None] = {"ns_per_load": value, "wall_s": 0.5, "cycles": None}
+    made = Attempt(
+        run="r",
+        session=1,
+        block=number,
+        cell=cell,
+        arm=arm,
+        baseline=arm == "base",
+        policy=arm,
+        mechanism="system",
+        order=0 if arm == "base" else 1,
+        slot=0,
+        number=1,
+        state="accepted",
+        reason=None,
+        started=1000.0 + number,
+        ended=1000.5 + number,
+        wall_s=0.5,
+        cpu_s=0.5,
+        overhead_s=0.1,
+        steal_s=0.0,
+        pressure={"cpu": 0.0},
+        boot_id="b",
+        delivery=delivery(),
+        knobs={"/k": "v"},
+        metrics=metrics,
+        absent={"cycles": "not supported"},
+        disturbances=(),
+        environment_pad=16,
+        peak_bytes=1 << 20,
+        pool_bytes=0,
+        exit_code=0,
+        signal=None,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def block(number: int, values: Mapping[str, float | None], *, cell: str = "chase", **changes: Any) -> Block:
+    """A complete block with an accepted attempt for each arm."""
+    attempts = tuple(attempt(arm, value, number=number, cell=cell) for arm, value in values.items())
+    made = Block(number=number, cell=cell, state="complete", reason=None, attempts=attempts)
+    return msgspec.structs.replace(made, **changes)

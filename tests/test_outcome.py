@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise import probe
+from hugewise.outcome import coverage_proof, outcome
+from hugewise.pages import PageTarget
+
+EXIT = probe.Exit(t_ns=9, wall_ns=2_000_000_000, code=0, signal=None, timed_out=False, early_exits=0, killed=0)
+USAGE = probe.Usage(
+    user_s=1.0, system_s=0.5, peak_bytes=4096, minor_faults=7, major_faults=1, voluntary=0, involuntary=0
+)
+RESULT = probe.Result(workload="chase", wall_ns=500_000_000, metrics={"ns_per_load": 12.5}, facts={})
+
+
+def counters(scope: Any, **values: int | None) -> probe.Counters:
+    counts = {
+        name.replace("_", "-"): probe.Count(
+            value=value, reason=None if value is not None else "ENOENT", enabled_ns=1, running_ns=1
+        )
+        for name, value in values.items()
+    }
+    return probe.Counters(scope=scope, values=counts)
+
+
+def exited(**changes: Any) -> probe.Exit:
+    return msgspec.structs.replace(EXIT, **changes)
+
+
+def test_micro_workload_gives_its_own_time_and_the_timed_counters() -> None:
+    events: list[probe.Event] = [
+        RESULT,
+        counters("timed", page_faults=3, cycles=None),
+        counters("command", page_faults=99),
+        USAGE,
+        EXIT,
+    ]
+    found = outcome(events, micro=True, timeout_s=60)
+    assert found.state == "accepted"
+    assert found.wall_s == 0.5
+    assert found.metrics["ns_per_load"] == 12.5
+    assert found.metrics["page_faults"] == 3
+    assert found.metrics["cycles"] is None
+    assert found.absent["cycles"] == "ENOENT"
+    assert found.absent["instructions"] == "instructions was not counted"
+
+
+def test_command_is_timed_whole_and_its_faults_fall_back_on_rusage() -> None:
+    found = outcome([USAGE, EXIT], micro=False, timeout_s=60)
+    assert (found.wall_s, found.cpu_s, found.metrics["page_faults"]) == (2.0, 1.5, 8)
+    assert "page_faults" not in found.absent
+
+
+@pytest.mark.parametrize(
+    ("events", "state", "said"),
+    [
+        ([exited(code=3)], "failed", "exit status 3"),
+        ([exited(code=None, signal=9)], "failed", "signal 9"),
+        ([exited(timed_out=True)], "failed", "timed out after 60 s"),
+        ([EXIT], "failed", "no result"),
+        ([probe.Error(fault="workload", before_timed=True, message="nosuch: not found")], "failed", "nosuch"),
+        ([probe.Error(fault="host", before_timed=True, message="EAGAIN")], "rejected", "EAGAIN"),
+        ([], "failed", "did not start"),
+        ([RESULT, probe.Error(fault="host", before_timed=False, message="scan"), USAGE, EXIT], "accepted", None),
+    ],
+)
+def test_states(events: list[probe.Event], state: str, said: str | None) -> None:
+    found = outcome(events, micro=True, timeout_s=60)
+    assert found.state == state
+    assert said in (found.reason or "") if said else found.reason is None
+
+
+def coverage(size: int, command: str = "x", disabled: bool = False) -> probe.Coverage:
+    return probe.Coverage(
+        pid=1,
+        command=command,
+        named=False,
+        source="kpageflags",
+        bytes={"anon:2097152": size},
+        thp_disabled=disabled,
+        scan_ns=1,
+    )
+
+
+def proof(events: list[probe.Event], twin: list[probe.Event] | None, **changes: Any) -> Any:
+    given: dict[str, Any] = {
+        "target": PageTarget("thp", 2 << 20),
+        "proof": "exit",
+        "source": "smaps",
+        "share": 0.95,
+        "base_above": 0.01,
+        "thp_disabled_by_us": False,
+    }
+    return coverage_proof(events, twin, {"anon:4096": 5}, **(given | changes))
+
+
+def test_the_twin_goes_before_the_attempt_and_is_named() -> None:
+    found = proof([coverage(1)], [coverage(2), coverage(3)])
+    assert found.proof == "twin"
+    assert found.coverage == {"anon:2097152": 5}
+    assert found.source == "kpageflags"
+
+
+def test_counters_only_where_asked_for() -> None:
+    assert proof([coverage(1)], None).coverage == {"anon:2097152": 1}
+    found = proof([coverage(1)], None, proof="counters")
+    assert (found.coverage, found.source, found.delivered) == ({"anon:4096": 5}, "counters", False)
+
+
+def test_a_failed_scan_is_unproven_with_its_reason() -> None:
+    found = proof([probe.Error(fault="host", before_timed=False, message="cannot read pagemap")], None)
+    assert found.delivered is None
+    assert found.reason == "cannot read pagemap"

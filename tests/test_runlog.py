@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import RunError, StorageError
+from hugewise.runlog import BlockClosed, BlockOpened, Closed, Opened, Resumed, RunFolder
+from hugewise.store import tables
+from tests.examples import attempt
+
+SEED = bytes(range(16))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    made = RunFolder.create(tmp_path, "my study", study_json=b"{}", study_toml="format = 1", seed=SEED)
+    made.append(
+        Opened(
+            t=100.0,
+            run=made.run,
+            study="my study",
+            digest="d",
+            seed_hash="h",
+            mechanism="system",
+            boot_id="b",
+            host={},
+            versions={},
+            settings={},
+            arms={"chase": ["base", "thp"]},
+            left_out=[],
+        )
+    )
+    return made
+
+
+def put(folder: RunFolder, block: int, arm: str, value: float = 1.0) -> None:
+    folder.accept(folder.draft(f"b{block:05d}-{arm}"), attempt(arm, value, number=block))
+
+
+def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    one = RunFolder.create(tmp_path, "s", study_json=b"{}", study_toml=None, seed=SEED)
+    two = RunFolder.create(tmp_path, "s", study_json=b"{}", study_toml=None, seed=SEED)
+    assert one.path != two.path
+    assert one.path.parent == two.path.parent == tmp_path / "s"
+
+
+def test_the_seed_is_secret_until_the_last_record(folder: RunFolder) -> None:
+    path = folder.path / "seed"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert folder.seed() == SEED
+    assert SEED.hex() not in (folder.path / "run.jsonl").read_text()
+    folder.append(Closed(t=200.0, state="finished", seed=SEED.hex()))
+    assert SEED.hex() in (folder.path / "run.jsonl").read_text()
+    with pytest.raises(RunError, match="has ended"):
+        folder.seed()
+
+
+def test_a_draft_is_no_attempt_until_it_is_accepted(folder: RunFolder) -> None:
+    draft = folder.draft("b00001-thp")
+    (draft / "events.jsonl").write_text("{}\n")
+    assert folder.attempts() == []
+    folder.accept(draft, attempt("thp", 1.0, number=1))
+    assert [each.arm for each in folder.attempts()] == ["thp"]
+    left = folder.draft("b00002-thp")
+    folder.discard_drafts()
+    assert not left.exists()
+    assert len(folder.attempts()) == 1
+
+
+def test_a_torn_record_is_passed_over_and_the_next_one_is_whole(folder: RunFolder) -> None:
+    with (folder.path / "run.jsonl").open("ab") as file:
+        file.write(b'{"record":"block_op')
+    assert len(folder.records()) == 1
+    folder.append(BlockOpened(t=101.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
+    assert len(folder.records()) == 2
+
+
+def test_blocks_and_the_one_left_open(folder: RunFolder) -> None:
+    for number, state in ((1, "complete"), (2, "incomplete")):
+        folder.append(BlockOpened(t=101.0, block=number, cell="chase", session=1, arms=["base", "thp"]))
+        put(folder, number, "base")
+        folder.append(BlockClosed(t=102.0, block=number, state=state))  # type: ignore[arg-type]
+    assert folder.open_block() is None
+    folder.append(BlockOpened(t=103.0, block=3, cell="chase", session=1, arms=["thp", "base"]))
+    put(folder, 3, "thp")
+    left = folder.open_block()
+    assert left is not None
+    assert left[0].block == 3
+    assert [each.arm for each in left[1]] == ["thp"]
+    complete, incomplete = folder.blocks()
+    assert [each.state for each in complete.attempts] == ["accepted"]
+    assert [each.state for each in incomplete.attempts] == ["abandoned"]
+
+
+def test_pauses_do_not_count_as_active(folder: RunFolder) -> None:
+    folder.append(BlockOpened(t=130.0, block=1, cell="chase", session=1, arms=[]))
+    folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
+    folder.append(BlockClosed(t=1010.0, block=1, state="incomplete"))
+    assert folder.active_seconds() == 40.0
+
+
+def test_errors_name_the_folder_and_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run's folder"):
+        RunFolder(tmp_path / "nothing").records()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write") as caught:
+        RunFolder.create(tmp_path / "file", "s", study_json=b"{}", study_toml=None, seed=SEED)
+    assert "--results" in (caught.value.hint or "")
+
+
+def test_tables(folder: RunFolder) -> None:
+    with tables(folder.path) as empty:
+        assert empty.sql("select count(*) from attempts").fetchall() == [(0,)]
+    folder.append(BlockOpened(t=101.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
+    put(folder, 1, "base", 4.0)
+    put(folder, 1, "thp", 2.0)
+    folder.append(BlockClosed(t=102.0, block=1, state="complete"))
+    with tables(folder.path) as store:
+        ratio = store.sql("""
+            select t.value / b.value from observations t join observations b using (block, metric)
+            where metric = 'ns_per_load' and t.arm = 'thp' and b.arm = 'base'""").fetchall()
+        assert ratio == [(0.5,)]
+        assert store.sql("select page, sum(bytes) from coverage group by page").fetchall() == [
+            ("anon:2097152", 4 << 20)
+        ]
+        assert store.sql("select state from blocks").fetchall() == [("complete",)]
+        assert store.sql("select distinct value from observations where metric = 'cycles'").fetchall() == [(None,)]
