@@ -6,6 +6,7 @@ Sizes are powers of 1,024, as everywhere in memory management.
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 __all__ = ["format_duration", "format_size", "parse_duration", "parse_share", "parse_size"]
 
@@ -20,8 +21,8 @@ def parse_size(text: str | int) -> int:
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
         raise ValueError("not a size; write for example 64k, 2m, 1g or a number of bytes")
-    value = float(match[1]) * (1 << _SIZE_UNITS[match[2].lower()])
-    if value != int(value) or value > 1 << 62:
+    value = Fraction(match[1]) * (1 << _SIZE_UNITS[match[2].lower()])
+    if value.denominator != 1 or value > 1 << 62:
         raise ValueError("not a whole number of bytes below 4 EiB")
     return int(value)
 
@@ -38,7 +39,7 @@ def format_size(size: int) -> str:
 def parse_duration(text: str | float) -> float:
     """Seconds in `text`, such as `50ms`, `90s`, `5m`, `2h`, or a plain number. Raises ValueError."""
     if isinstance(text, int | float) and not isinstance(text, bool):
-        seconds = float(text)
+        seconds = _finite(text)
     else:
         match = _DURATION.fullmatch(str(text).strip())
         if match is None:
@@ -71,7 +72,14 @@ def parse_share(text: str | float) -> float:
         except ValueError:
             raise ValueError("not a share; write for example 0.5% or 0.005") from None
     else:
-        share = float(text)
+        share = _finite(text)
     if not 0 <= share <= 1:
         raise ValueError("a share lies between 0 and 1 (0% and 100%)")
     return share
+
+
+def _finite(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise ValueError("too large a number") from None

@@ -1,0 +1,365 @@
+"""From a study to the cells and arms that this machine can run, and what is left out with its reason.
+
+Pure but for the files that policies read through `Host`. Mistakes of the study that only show here (an unknown policy,
+workload, parameter or metric) raise StudyError; what the machine cannot offer is left out before anything runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from hugewise import study_keys as keys
+from hugewise.host import Host
+from hugewise.metric import COMMON, Metric
+from hugewise.pages import THP, PageSizes
+from hugewise.policy import Mechanism, Policy, Treatment
+from hugewise.quantity import format_size, parse_size
+from hugewise.results import LeftOut
+from hugewise.study import ParameterInput, PolicyUse, Study, WorkloadUse
+from hugewise.study_keys import Place
+from hugewise.workload import Parameter, ParameterValue, Workload
+
+__all__ = ["EVERY", "Arm", "Cell", "DeliveryThreshold", "Plan", "plan"]
+
+EVERY = "*"  # in LeftOut: every cell, or every policy of the cell
+
+_MOST_CELLS = 10_000
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
+_LONGEST_ID = 120
+_SIZED = re.compile(r"(mthp|hugetlb)-(.+)")
+
+
+class DeliveryThreshold(msgspec.Struct, frozen=True):
+    """Least share at the promised size; largest share above the base size where base pages are promised.
+
+    A share of 0 judges the setting alone (intention to treat).
+    """
+
+    share: float
+    base_above: float
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """One policy within a cell. `name` is the study's; `policy` the registered one behind it."""
+
+    name: str
+    policy: Policy
+    treatment: Treatment
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload with its parameters. `id` is unique, readable and safe as a file name; sizes in bytes, times in s."""
+
+    id: str
+    workload: Workload
+    values: Mapping[str, ParameterValue]
+    metric: Metric
+    baseline: str
+    arms: tuple[Arm, ...]
+    timeout: float
+    delivery: DeliveryThreshold
+    user: str | None
+    cpus: tuple[int, ...] | None
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name. Raises KeyError."""
+        for arm in self.arms:
+            if arm.name == name:
+                return arm
+        raise KeyError(name)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What runs, in the order of the study, and what does not, with the reasons."""
+
+    cells: tuple[Cell, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's three sides)
+    study: Study,
+    policies: Mapping[str, Policy],
+    workloads: Mapping[str, Workload],
+    host: Host,
+    sizes: PageSizes,
+    mechanism: Mechanism,
+) -> Plan:
+    """The plan of `study` on this machine. Raises StudyError."""
+    place = Place(study.file)
+    machine = _Machine(host, sizes, mechanism)
+    left_out: list[LeftOut] = []
+    arms: dict[str, Arm] = {}
+    for index, use in enumerate(study.policies, 1):
+        arm = _arm(use, place.at("policies").item(index), policies, machine)
+        if isinstance(arm, str):
+            left_out.append(LeftOut(EVERY, use.name, arm))
+        else:
+            arms[use.name] = arm
+    cells: list[Cell] = []
+    taken: set[str] = set()
+    for index, used in enumerate(study.workload, 1):
+        for cell in _cells(used, place.at("workload").item(index), study, workloads, taken):
+            planned = _offer(cell, used, study, arms)
+            left_out += planned.left_out
+            cells += planned.cells
+    return Plan(tuple(cells), tuple(left_out))
+
+
+class _Machine(msgspec.Struct, frozen=True):
+    host: Host
+    sizes: PageSizes
+    mechanism: Mechanism
+
+
+def _arm(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: _Machine) -> Arm | str:
+    """The arm, or why this machine cannot offer it."""
+    host, sizes, mechanism = machine.host, machine.sizes, machine.mechanism
+    registered = policies.get(use.registered)
+    if registered is None:
+        return _absent(use.registered, place, policies, sizes)
+    if use.changed and use.name in policies:
+        raise place.at("name").wrong(
+            "is the name of a registered policy, but it is changed here",
+            use.name,
+            hint="give the changed policy a name of its own",
+        )
+    reason = registered.missing(host, sizes, mechanism)
+    if reason is not None:
+        return reason
+    treatment = registered.treatment(host, sizes, mechanism)
+    if use.name == use.registered:
+        return Arm(use.name, registered, treatment)
+    if use.set and mechanism != "system":
+        return f"turning {', '.join(use.set)} needs root"
+    for knob, value in use.set.items():
+        refusal = _knob_refuses(host, knob, value)
+        if refusal is not None:
+            return refusal
+    changed = msgspec.structs.replace(
+        treatment,
+        policy=use.name,
+        knobs={**treatment.knobs, **{f"{THP}/{knob}": value for knob, value in use.set.items()}},
+        environment={**treatment.environment, **use.environment},
+    )
+    return Arm(use.name, registered, changed)
+
+
+def _absent(name: str, place: Place, policies: Mapping[str, Policy], sizes: PageSizes) -> str:
+    """Why a policy that is not registered here is left out. Raises StudyError where no machine would have it."""
+    if (name == "thp" or name.startswith("thp-")) and sizes.pmd is None:
+        return "the kernel has no transparent huge pages"
+    sized = _SIZED.fullmatch(name)
+    size = _power_of_two(sized[2]) if sized else None
+    if sized is None or size is None:
+        raise place.wrong("is not a policy", name, hint=keys.near(name, policies.keys(), what="policies"))
+    canonical = f"{sized[1]}-{format_size(size)}"
+    if canonical in policies:
+        raise place.wrong("is not a policy", name, hint=f"did you mean {canonical}?")
+    here = sizes.mthp if sized[1] == "mthp" else sizes.hugetlb
+    words = "transparent huge pages (mTHP)" if sized[1] == "mthp" else "a pool of hugetlb pages"
+    offered = ", ".join(format_size(known) for known in here) or "none"
+    return f"the kernel has no {words} of {format_size(size)} (it has: {offered})"
+
+
+def _power_of_two(text: str) -> int | None:
+    try:
+        size = parse_size(text)
+    except ValueError:
+        return None
+    return size if size > 0 and size & (size - 1) == 0 else None
+
+
+def _knob_refuses(host: Host, knob: str, value: str) -> str | None:
+    path = f"{THP}/{knob}"
+    try:
+        now = host.read(path)
+    except OSError:
+        return f"the kernel has no {path}"
+    offered = now.replace("[", "").replace("]", "").split()
+    if "[" in now and value not in offered:
+        return f"{path} does not take {value!r} (it takes: {', '.join(offered)})"
+    return None
+
+
+def _cells(
+    used: WorkloadUse, place: Place, study: Study, workloads: Mapping[str, Workload], taken: set[str]
+) -> list[Cell]:
+    """One cell without arms for each combination of the parameters. Raises StudyError."""
+    workload = workloads.get(used.name)
+    if workload is None:
+        raise place.at("name").wrong(
+            "is not a workload", used.name, hint=keys.near(used.name, workloads.keys(), what="workloads")
+        )
+    metric = _metric(used, workload, place)
+    factors = _factors(used, workload, place.at("parameters"))
+    varied = [name for name in used.parameters if name in factors and _is_factor(used, workload, name)]
+    combinations = math.prod(len(levels) for levels in factors.values())
+    if combinations > _MOST_CELLS:
+        raise place.at("parameters").wrong(
+            f"makes {combinations} cells", hint=f"a study has at most {_MOST_CELLS}: shorten the lists"
+        )
+    delivery = DeliveryThreshold(
+        workload.delivered_share if used.delivery.share is None else used.delivery.share, used.delivery.base_above
+    )
+    cells = []
+    for levels in itertools.product(*factors.values()):
+        values = dict(zip(factors, levels, strict=True))
+        cells.append(
+            Cell(
+                id=_identify(used.called, workload, values, varied, taken),
+                workload=workload,
+                values=values,
+                metric=metric,
+                baseline=study.compared_with,
+                arms=(),
+                timeout=used.timeout,
+                delivery=delivery,
+                user=used.user,
+                cpus=used.cpus,
+            )
+        )
+    return cells
+
+
+def _offer(cell: Cell, used: WorkloadUse, study: Study, arms: Mapping[str, Arm]) -> Plan:
+    """The cell with the arms that it can take, or nothing, and what is left out."""
+    missing = cell.workload.missing(cell.values)
+    if missing is not None:
+        return Plan((), (LeftOut(cell.id, EVERY, missing),))
+    taken: list[Arm] = []
+    left_out: list[LeftOut] = []
+    for name in [use.name for use in study.policies if used.policies is None or use.name in used.policies]:
+        if name not in arms:
+            continue  # said once, for every cell
+        refusal = cell.workload.refuses(arms[name].treatment, cell.values)
+        if refusal is None:
+            taken.append(arms[name])
+        else:
+            left_out.append(LeftOut(cell.id, name, refusal))
+    if all(arm.name != cell.baseline for arm in taken):
+        reason = f"its baseline {cell.baseline} is left out, and nothing can be compared without it"
+    elif len(taken) < 2:
+        reason = f"only {cell.baseline} is left to run: there is nothing to compare it with"
+    else:
+        return Plan((msgspec.structs.replace(cell, arms=tuple(taken)),), tuple(left_out))
+    return Plan((), (*left_out, LeftOut(cell.id, EVERY, reason)))
+
+
+def _metric(used: WorkloadUse, workload: Workload, place: Place) -> Metric:
+    known = {metric.name: metric for metric in (*COMMON, *workload.metrics)}
+    if used.metric is None:
+        return workload.metrics[0]
+    if used.metric not in known:
+        raise place.at("metric").wrong(
+            f"is not a metric of {workload.name}", used.metric, hint=keys.near(used.metric, known, what="metrics")
+        )
+    return known[used.metric]
+
+
+def _factors(used: WorkloadUse, workload: Workload, place: Place) -> dict[str, tuple[ParameterValue, ...]]:
+    """The levels of every parameter of the workload, in its own order. Raises StudyError."""
+    known = {parameter.name: parameter for parameter in workload.parameters}
+    for name, given in used.parameters.items():
+        if name not in known:
+            raise place.at(name).wrong(
+                f"is not a parameter of {workload.name}",
+                given,
+                hint=keys.near(name, known, what=f"parameters of {workload.name}"),
+            )
+    factors: dict[str, tuple[ParameterValue, ...]] = {}
+    for parameter in workload.parameters:
+        here = place.at(parameter.name)
+        if parameter.name not in used.parameters:
+            if parameter.default is None:
+                raise here.wrong("is missing", hint=f"it is {parameter.description}")
+            factors[parameter.name] = (_typed(parameter, parameter.default, here),)
+            continue
+        given = used.parameters[parameter.name]
+        if _is_factor(used, workload, parameter.name):
+            assert isinstance(given, tuple)
+            levels = tuple(_typed(parameter, item, here.item(n)) for n, item in enumerate(given, 1))
+            for number, level in enumerate(levels, 1):
+                if level in levels[: number - 1]:
+                    raise here.item(number).wrong("stands twice", given[number - 1], hint="remove one of them")
+            if not levels:
+                raise here.wrong("is an empty list", hint="name at least one value, or remove the key")
+            factors[parameter.name] = levels
+        else:
+            factors[parameter.name] = (_typed(parameter, given, here),)
+    return factors
+
+
+def _is_factor(used: WorkloadUse, workload: Workload, name: str) -> bool:
+    """Whether the study varies the parameter: a list of values, or for a command a list of lists."""
+    given = used.parameters.get(name)
+    if not isinstance(given, tuple):
+        return False
+    command = any(parameter.name == name and parameter.type == "argv" for parameter in workload.parameters)
+    return not command or any(isinstance(item, tuple) for item in given)
+
+
+_KINDS = {
+    "integer": keys.integer(),
+    "number": keys.number(),
+    "duration": keys.duration(),
+    "share": keys.share(),
+    "text": keys.text(),
+    "flag": keys.flag(),
+}
+
+
+def _typed(parameter: Parameter, given: ParameterInput | ParameterValue, place: Place) -> ParameterValue:
+    """The value as the workload takes it: sizes as bytes, durations as seconds. Raises StudyError."""
+    if parameter.type == "argv":
+        return _argv(given, place)
+    kind = keys.size(0 if parameter.default == 0 else 1) if parameter.type == "size" else _KINDS[parameter.type]
+    value: ParameterValue = kind.read(given, place)
+    return value
+
+
+def _argv(given: ParameterInput | ParameterValue, place: Place) -> tuple[str, ...]:
+    if not isinstance(given, tuple):
+        raise place.wrong("must be a list", given, hint='write ["program", "argument"]; no shell is involved')
+    words = []
+    for number, word in enumerate(given, 1):
+        if not isinstance(word, str):
+            raise place.item(number).wrong("must be text", word, hint="write each argument in quotes")
+        words.append(word)
+    if not words or not words[0]:
+        raise place.wrong("names no program", given, hint='write ["program", "argument"]')
+    return tuple(words)
+
+
+def _identify(
+    called: str,
+    workload: Workload,
+    values: Mapping[str, ParameterValue],
+    varied: list[str],
+    taken: set[str],
+) -> str:
+    """A readable name: the label and what is varied, with a hash where that is too long or stands already."""
+    types = {parameter.name: parameter.type for parameter in workload.parameters}
+    found = "-".join([called, *(f"{name}={_written(types[name], values[name])}" for name in varied)])
+    if len(found) > _LONGEST_ID or found in taken:
+        exact = msgspec.json.encode([called, values], order="deterministic")
+        found = f"{found[: _LONGEST_ID - 9]}-{hashlib.sha256(exact).hexdigest()[:8]}"
+    taken.add(found)
+    return found
+
+
+def _written(kind: str, value: ParameterValue) -> str:
+    if isinstance(value, tuple):
+        text = "_".join(value)
+    elif kind == "size" and isinstance(value, int):
+        text = format_size(value)
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    else:
+        text = str(value)
+    return _UNSAFE.sub("_", text)[:40]

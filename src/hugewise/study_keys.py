@@ -1,0 +1,312 @@
+"""What a key of a study file may hold: each kind of value reads itself, or says where, what and the cure.
+
+A study's structs annotate every field with a `Key`. The reader and the generated reference both walk those
+annotations, so that neither can know a key that the other does not.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+import typing
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from hugewise.errors import StudyError
+from hugewise.quantity import parse_duration, parse_share, parse_size
+
+__all__ = [
+    "Key",
+    "Kind",
+    "Place",
+    "choice",
+    "duration",
+    "flag",
+    "integer",
+    "keys_of",
+    "listing",
+    "mapping",
+    "name",
+    "near",
+    "number",
+    "plain",
+    "read_table",
+    "share",
+    "size",
+    "table",
+    "text",
+]
+
+_BARE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LONGEST = 80  # characters of a wrong value that are shown
+_LARGEST = (1 << 63) - 1
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a study: the file and the dotted key; `[[workload]]` tables count from 1."""
+
+    file: str
+    key: str = ""
+
+    def at(self, key: str) -> Place:
+        """The place of `key` in the table here."""
+        safe = key if _BARE.fullmatch(key) else json.dumps(_short(key))
+        return Place(self.file, f"{self.key}.{safe}" if self.key else safe)
+
+    def item(self, number: int) -> Place:
+        """The place of the `number`-th item (from 1) of the list here."""
+        return Place(self.file, f"{self.key}[{number}]")
+
+    def wrong(self, message: str, value: object = None, *, hint: str | None = None) -> StudyError:
+        """The error to raise for `value` here."""
+        return StudyError(message, file=self.file, key=self.key or None, value=_shown(value), hint=hint)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of value: how the reference calls it, and how it is read. `read` raises StudyError."""
+
+    words: str
+    read: Callable[[object, Place], Any]
+    nested: type[msgspec.Struct] | None = None
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a field of a study means: for the reader, and for the reference."""
+
+    kind: Kind
+    meaning: str
+    example: str
+    default: str | None = None  # in words, where the default is not a value that can be written in the file
+
+
+def near(wanted: str, known: Collection[str], *, what: str = "known") -> str:
+    """A hint for a name that is not `known`: the near ones, else all of them."""
+    close = difflib.get_close_matches(wanted[:100], known, n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(close) + "?"
+    return f"{what}: {', '.join(sorted(known))}" if known else f"{what}: none"
+
+
+def keys_of(kind: type[msgspec.Struct]) -> dict[str, tuple[Key, msgspec.structs.FieldInfo]]:
+    """The documented keys of a struct by the name that stands in the file, in order of definition."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    found: dict[str, tuple[Key, msgspec.structs.FieldInfo]] = {}
+    for field in msgspec.structs.fields(kind):
+        notes = [note for note in getattr(hints[field.name], "__metadata__", ()) if isinstance(note, Key)]
+        if notes:
+            found[field.encode_name] = (notes[0], field)
+    return found
+
+
+def read_table(kind: type[S], value: object, place: Place, **more: object) -> S:
+    """A struct from a TOML table; `more` gives fields that are no keys of the file. Raises StudyError."""
+    if not isinstance(value, Mapping):
+        raise place.wrong("must be a table", value, hint="write [table] and its keys below, or { key = value }")
+    keys = keys_of(kind)
+    for key in value:
+        if key not in keys:
+            raise place.at(str(key)).wrong("unknown key", value[key], hint=_elsewhere(str(key), kind, keys))
+    for key, (note, field) in keys.items():
+        if field.required and key not in value:
+            raise place.at(key).wrong("is missing", hint=f"add: {note.example}")
+    read = {keys[key][1].name: keys[key][0].kind.read(item, place.at(key)) for key, item in value.items()}
+    return kind(**read, **more)
+
+
+def text(*, pattern: re.Pattern[str] | None = None, words: str = "text", cure: str | None = None) -> Kind:
+    """Text without control characters, of a `pattern` where one is given."""
+
+    def read(value: object, place: Place) -> str:
+        if not isinstance(value, str):
+            raise place.wrong("must be text", value, hint='write it in quotes: "..."')
+        if _CONTROL.search(value):
+            raise place.wrong("must be one line without control characters", value, hint="remove them")
+        if pattern is not None and not pattern.fullmatch(value):
+            raise place.wrong(f"is not {words}", value, hint=cure)
+        return plain(value, place)
+
+    return Kind(words, read)
+
+
+def plain(value: str, place: Place) -> str:
+    """`value`, if it can be an argument of a program: no NUL, and Unicode throughout. Raises StudyError."""
+    if "\0" in value:
+        raise place.wrong("holds a NUL character", value, hint="remove it")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise place.wrong("is not valid Unicode text", value, hint="spell it in UTF-8") from None
+    return value
+
+
+def name() -> Kind:
+    """A name that is also the name of a folder."""
+    return text(
+        pattern=_NAME,
+        words="a name",
+        cure="use at most 64 letters, digits, dots, - and _, and begin with a letter or digit",
+    )
+
+
+def choice(*known: str) -> Kind:
+    """One of a few words."""
+
+    def read(value: object, place: Place) -> str:
+        if not isinstance(value, str) or value not in known:
+            wanted = value if isinstance(value, str) else ""
+            raise place.wrong("is not one of the choices", value, hint=near(wanted, known, what="choices"))
+        return value
+
+    return Kind(" or ".join(f'"{word}"' for word in known), read)
+
+
+def flag() -> Kind:
+    """True or false."""
+
+    def read(value: object, place: Place) -> bool:
+        if not isinstance(value, bool):
+            raise place.wrong("must be true or false", value, hint="write it without quotes")
+        return value
+
+    return Kind("true or false", read)
+
+
+def integer(low: int = 0, high: int = _LARGEST) -> Kind:
+    """A whole number within `low` and `high`."""
+
+    def read(value: object, place: Place) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise place.wrong("must be a whole number", value, hint="write it without quotes, as in 12")
+        if not low <= value <= high:
+            raise place.wrong("is out of range", value, hint=f"choose from {low} to {high}")
+        return value
+
+    return Kind("whole number", read)
+
+
+def number(low: float = -math.inf, high: float = math.inf) -> Kind:
+    """A finite number within `low` and `high`."""
+
+    def read(value: object, place: Place) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise place.wrong("must be a number", value, hint="write it without quotes, as in 1.5")
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise place.wrong("is out of range", value, hint="choose a smaller number")
+        if not math.isfinite(value) or not low <= value <= high:
+            raise place.wrong("is out of range", value, hint=f"choose a number from {low:g} to {high:g}")
+        return float(value)
+
+    return Kind("number", read)
+
+
+def size(low: int = 0, high: int = 1 << 62) -> Kind:
+    """A number of bytes within `low` and `high`."""
+    limits = f"from {low} to {high} bytes"
+    return _quantity("size", parse_size, (str, int), lambda found: low <= found <= high, limits)
+
+
+def duration(low: float = 0.0) -> Kind:
+    """Seconds, from `low`; where `low` is 0 none may be asked for."""
+    return _quantity("duration", parse_duration, (str, int, float), lambda found: found >= low, f"at least {low:g} s")
+
+
+def share(*, above: float = -1.0, below: float = 2.0) -> Kind:
+    """A share of one, strictly between the limits."""
+    limits = f"above {max(above, 0):g} and below {min(below, 1):g}"
+    return _quantity("share", parse_share, (str, int, float), lambda found: above < found < below, limits)
+
+
+def _quantity(
+    words: str,
+    parse: Callable[[Any], Any],
+    types: tuple[type, ...],
+    fits: Callable[[Any], bool],
+    limits: str,
+) -> Kind:
+    def read(value: object, place: Place) -> Any:
+        if isinstance(value, bool) or not isinstance(value, types):
+            raise place.wrong(f"must be a {words}", value, hint=f"write {_SAMPLES[words]}")
+        try:
+            found = parse(value)
+        except ValueError as error:
+            raise place.wrong(str(error), value, hint=f"write for example {_SAMPLES[words]}") from None
+        if not fits(found):
+            raise place.wrong("is out of range", value, hint=f"choose a {words} {limits}")
+        return found
+
+    return Kind(words, read)
+
+
+_SAMPLES = {"size": '"64k" or "1g"', "duration": '"20ms" or "5m"', "share": '"0.5%" or 0.005'}
+
+
+def listing(kind: Kind, *, least: int = 1) -> Kind:
+    """A list of one kind."""
+
+    def read(value: object, place: Place) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            double = kind.nested is not None and isinstance(value, Mapping)
+            cure = f"write [[{place.key}]], in double brackets" if double else "write [first, second]"
+            raise place.wrong("must be a list", value, hint=cure)
+        if len(value) < least:
+            raise place.wrong(
+                f"needs at least {least} {'item' if least == 1 else 'items'}", value, hint="add to the list"
+            )
+        return tuple(kind.read(item, place.item(index)) for index, item in enumerate(value, 1))
+
+    return Kind(f"list of: {kind.words}", read, kind.nested)
+
+
+def mapping(key_pattern: re.Pattern[str], key_words: str, kind: Kind) -> Kind:
+    """A table from names of a pattern to values of one kind."""
+
+    def read(value: object, place: Place) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise place.wrong("must be a table", value, hint='write { name = "value" }')
+        for key in value:
+            if not isinstance(key, str) or not key_pattern.fullmatch(key):
+                raise place.at(str(key)).wrong(f"the name is not {key_words}", value[key], hint="correct the name")
+        return {key: kind.read(item, place.at(key)) for key, item in value.items()}
+
+    return Kind(f"table: {key_words} = {kind.words}", read)
+
+
+def table(struct: type[msgspec.Struct]) -> Kind:
+    """A nested table of documented keys."""
+    return Kind("table", lambda value, place: read_table(struct, value, place), struct)
+
+
+def _elsewhere(key: str, kind: type[msgspec.Struct], keys: Mapping[str, tuple[Key, object]]) -> str:
+    for owner, (note, _) in keys.items():
+        nested = note.kind.nested
+        if nested is not None and nested is not kind and key in keys_of(nested):
+            written = f"[[{owner}]]" if note.kind.words.startswith("list") else f"[{owner}]"
+            return f"the key {key} belongs below {written}"
+    return near(key, keys.keys(), what="keys here")
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _LONGEST else value[:_LONGEST] + "..."
+
+
+def _shown(value: object) -> object:
+    """`value`, or words for it where its repr would be long, or not be possible (integers of thousands of digits)."""
+    if value is None:
+        return None
+    try:
+        written = repr(value)
+    except (ValueError, RecursionError):
+        return "(a value too large to show)"
+    return value if len(written) <= _LONGEST else _short(written)
