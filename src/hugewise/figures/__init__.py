@@ -1,1 +1,1 @@
-"""Figures, one a file: results -> Vega-Lite specification."""
+"""Figures, one a file: a pure function from results to a Vega-Lite specification, or None without anything to draw."""

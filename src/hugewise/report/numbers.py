@@ -1,0 +1,156 @@
+"""Numbers as people read them: units, and as many digits as the interval supports.
+
+A value is shown to the decimal place at which the half-width of its interval has two significant digits (the rule of
+the Guide to the Expression of Uncertainty in Measurement, JCGM 100:2008, 7.2.6); without an interval to four digits.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+__all__ = [
+    "MINUS",
+    "NOTHING",
+    "Scale",
+    "change",
+    "decimals",
+    "effect",
+    "percent",
+    "ratio",
+    "scale",
+    "share",
+    "size",
+    "when",
+]
+
+MINUS = "−"
+NOTHING = "–"  # a value that is not there (never 0)
+
+_TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_THOUSANDS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+class Scale(NamedTuple):
+    """A unit for a group of values that are compared: shown value = value * factor."""
+
+    factor: float
+    unit: str
+
+    def number(self, value: float | None, half_width: float | None = None) -> str:
+        """`value` in this unit, without the unit, to the digits that `half_width` (same unit as `value`) supports."""
+        if value is None or not math.isfinite(value):
+            return NOTHING
+        return _number(value * self.factor, None if half_width is None else half_width * self.factor)
+
+    def text(self, value: float | None, half_width: float | None = None) -> str:
+        """`value` with its unit."""
+        number = self.number(value, half_width)
+        return number if number == NOTHING or not self.unit else f"{number} {self.unit}"
+
+
+def scale(unit: str, values: Iterable[float | None]) -> Scale:
+    """The unit in which the middle of `values` (in `unit`) reads best: 0.0123 s as ms, 1.3e6 faults/s as M faults/s."""
+    found = sorted(abs(value) for value in values if value and math.isfinite(value))
+    if not found:
+        return Scale(1.0, unit)
+    middle = found[len(found) // 2]
+    if unit in _TIME_UNITS:
+        base = _TIME_UNITS[unit]
+        size, name = next((step for step in _TIME if middle * base >= step[0]), _TIME[-1])
+        return Scale(base / size, name)
+    if unit in {"bytes", "B", "bytes/s", "B/s"}:
+        step, name = next(((step, name) for step, name in _BINARY if middle >= step), (1, "bytes"))
+        return Scale(1 / step, name + ("/s" if unit.endswith("/s") else ""))
+    large, name = next(((step, f"{name} {unit}") for step, name in _THOUSANDS if middle >= step), (1.0, unit))
+    return Scale(1 / large, name)
+
+
+def decimals(half_width: float, *, significant: int = 2, most: int = 6) -> int:
+    """How many decimals show `half_width` to `significant` digits (0 for a width of no use)."""
+    if not math.isfinite(half_width) or half_width <= 0:
+        return 0
+    exponent = math.floor(math.log10(half_width))
+    if round(half_width, significant - 1 - exponent) >= 10 ** (exponent + 1):
+        exponent += 1  # 0.0996 is 0.10 to two digits
+    return min(max(significant - 1 - exponent, 0), most)
+
+
+def _number(value: float, half_width: float | None) -> str:
+    if half_width is None or half_width <= 0 or not math.isfinite(half_width):
+        if value == 0:
+            return "0"
+        return f"{value:,.{decimals(abs(value), significant=4, most=9)}f}"
+    return f"{value:,.{decimals(half_width)}f}"
+
+
+def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
+    """A ratio as a change in percent: 1.123 -> `+12.3%`."""
+    if ratio is None or not math.isfinite(ratio):
+        return NOTHING
+    text = f"{(ratio - 1) * 100:{'+' if sign else ''},.{places}f}%"
+    return text.lstrip("+-") if float(text.rstrip("%").replace(",", "")) == 0 else text.replace("-", MINUS)
+
+
+def _places(low: float | None, high: float | None) -> int:
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return 1
+    return decimals((high - low) * 50, most=4)
+
+
+def effect(ratio: float | None, low: float | None, high: float | None) -> str:
+    """`-25.2% (-25.5% to -24.9%)`, to the digits that the interval supports."""
+    if ratio is None:
+        return NOTHING
+    places = _places(low, high)
+    point = change(ratio, places=places)
+    if low is None or high is None:
+        return point
+    return f"{point} ({change(low, places=places)} to {change(high, places=places)})"
+
+
+def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """`0.748 (0.745 to 0.751)`."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if low is None or high is None:
+        return f"{value:.3f}"
+    places = max(decimals((high - low) / 2, most=6), 2)
+    return f"{value:.{places}f} ({low:.{places}f} to {high:.{places}f})"
+
+
+def percent(part: float | None) -> str:
+    """A level, margin or limit as short as it is exact: 0.95 -> `95%`, 0.005 -> `0.5%`."""
+    return NOTHING if part is None else f"{part * 100:.6g}%"
+
+
+def share(part: float | None) -> str:
+    """A measured share: `99.8%`; `100%` and `0%` only when it is so."""
+    if part is None or not math.isfinite(part):
+        return NOTHING
+    part = round(part, 9)  # sums of shares
+    if part in {0.0, 1.0}:
+        return f"{part:.0%}"
+    if part < 0.001:
+        return "<0.1%"
+    return f"{min(part * 100, 99.9) if part < 1 else part * 100:.1f}%"
+
+
+def size(count: float | None) -> str:
+    """Bytes with a binary unit, to three digits: `1.00 GiB`; 0 is `none`."""
+    if count is None:
+        return NOTHING
+    if count == 0:
+        return "none"
+    step, name = next(((step, name) for step, name in _BINARY if count >= step), (1, "bytes"))
+    value = count / step
+    return f"{value:.0f} {name}" if step == 1 or value >= 100 else f"{value:.{2 if value < 10 else 1}f} {name}"
+
+
+def when(epoch: float) -> str:
+    """Seconds since the epoch as UTC: `2026-11-20 19:30:05 UTC`."""
+    return datetime.datetime.fromtimestamp(epoch, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,426 @@
+"""A rich run made by hand, for the tests of figures and reports: every verdict, nulls, failures and hostile names."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from typing import Any
+
+from hugewise.metric import Metric
+from hugewise.pages import PageTarget
+from hugewise.policy import Deployment
+from hugewise.results import ArmSummary, CellResult, Comparison, LeftOut, Results, Verdict
+from hugewise.trial import Attempt, AttemptState, Delivery
+
+STARTED = 1_795_000_000.0
+HOSTILE = '<script>alert("x")</script> & \x1b[31m]]> [bold] | `tick`'
+BLOCKS = 20
+K, M, G = 1 << 10, 1 << 20, 1 << 30
+
+LATENCY = Metric("latency_ns", "ns", "lower", "time of one dependent load")
+FAULTS = Metric("faults_per_s", "faults/s", "higher", "page faults handled in a second")
+
+TARGETS = {
+    "base": PageTarget("base", 4 * K),
+    "thp": PageTarget("thp", 2 * M),
+    "mthp-64k": PageTarget("mthp", 64 * K),
+    "hugetlb-2m": PageTarget("hugetlb", 2 * M),
+    "hugetlb-1g": PageTarget("hugetlb", G),
+}
+DEPLOYMENTS = {
+    "thp": Deployment(
+        ("echo always > /sys/kernel/mm/transparent_hugepage/enabled",),
+        ("transparent_hugepage=always",),
+        "the boot line goes on the kernel's command line",
+    ),
+    "hugetlb-2m": Deployment(
+        ("echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",),
+        ("vm.nr_hugepages = 512",),
+        "the boot line goes into /etc/sysctl.d/; the program must map huge pages itself",
+    ),
+}
+
+
+def coverage(arm: str, size: int, share: float = 1.0) -> dict[str, int]:
+    """Bytes by kind and page size for an arm, with the remainder on base pages."""
+    target = TARGETS[arm]
+    kind = "hugetlb" if target.kind == "hugetlb" else "anon"
+    big = round(size * share)
+    found = {f"{kind}:{target.size}": big}
+    if size > big:
+        found["anon:4096"] = found.get("anon:4096", 0) + size - big
+    return found
+
+
+def attempt(
+    block: int,
+    order: int,
+    cell: str,
+    arm: str,
+    *,
+    metric: str,
+    value: float | None,
+    size: int = G,
+    share: float | None = 1.0,
+    delivered: bool | None = True,
+    state: AttemptState = "accepted",
+    reason: str | None = None,
+    disturbances: tuple[str, ...] = (),
+) -> Attempt:
+    """One attempt, 3 s after the one before it."""
+    started = STARTED + 5 + 60 * block + 3 * order
+    target = TARGETS.get(arm, PageTarget("any", 4 * K))
+    return Attempt(
+        run="20261120-193000-ab12",
+        session=1,
+        block=block,
+        cell=cell,
+        arm=arm,
+        baseline=arm == "base",
+        policy=arm,
+        mechanism="system",
+        order=order,
+        slot=0,
+        number=1,
+        state=state,
+        reason=reason,
+        started=started,
+        ended=started + 2.5,
+        wall_s=None if value is None else 2.1,
+        cpu_s=None if value is None else 2.08,
+        overhead_s=0.21,
+        steal_s=0.01,
+        pressure={"cpu_some_avg10": 1.5, "memory_some_avg10": None},
+        boot_id="5b1f4a0e-0000-4000-8000-000000000000",
+        delivery=Delivery(
+            target=target,
+            delivered=delivered,
+            share=share,
+            coverage={} if share is None else coverage(arm, size, share) if arm in TARGETS else {"unproven": size},
+            proof="ranges",
+            source="kpageflags",
+            reason="the pool was short by 12 pages" if delivered is False else None,
+        ),
+        knobs={"/sys/kernel/mm/transparent_hugepage/enabled": "madvise"},
+        metrics={"wall_s": 2.1, metric: value, "page_faults": 262_144.0, "cycles": None},
+        absent={"cycles": "this machine has no hardware counters"},
+        disturbances=disturbances,
+        environment_pad=128 * order,
+        peak_bytes=size + 2 * M,
+        pool_bytes=size if target.kind == "hugetlb" else 0,
+        exit_code=None if state == "failed" else 0,
+        signal=9 if state == "failed" else None,
+    )
+
+
+def summary(arm: str, attempts: list[Attempt], metric: str, **changes: Any) -> ArmSummary:
+    """The statistics of an arm's attempts, as the analysis would make them (t of 19 degrees, 95%)."""
+    mine = [a for a in attempts if a.arm == arm]
+    good = [a for a in mine if a.state == "accepted" and a.delivery.delivered is not False]
+    values = [v for a in good if (v := a.metrics[metric]) is not None]
+    several = len(values) > 1
+    sd = statistics.stdev(values) if several else None
+    ordered = sorted(values)
+    bytes_by_kind: dict[str, float] = {}
+    for one in good:
+        total = sum(one.delivery.coverage.values())
+        for key, count in one.delivery.coverage.items():
+            bytes_by_kind[key] = bytes_by_kind.get(key, 0.0) + count / total / len(good)
+    fields: dict[str, Any] = {
+        "arm": arm,
+        "policy": arm,
+        "mechanism": "system",
+        "n": len(values),
+        "failed": sum(a.state == "failed" for a in mine),
+        "undelivered": sum(a.delivery.delivered is False for a in mine),
+        "unproven": sum(a.delivery.delivered is None for a in mine),
+        "mean": statistics.fmean(values) if values else None,
+        "sd": sd,
+        "min": min(values, default=None),
+        "max": max(values, default=None),
+        "median": statistics.median(values) if values else None,
+        "quantiles": {q: ordered[round(float(q) * (len(ordered) - 1))] for q in ("0.05", "0.25", "0.75", "0.95")}
+        if values
+        else {},
+        "margin": 2.093 * sd / math.sqrt(len(values)) if sd is not None else None,
+        "first": values[0] if values else None,
+        "coverage": bytes_by_kind,
+        "delivered_share": 0.998 if good else None,
+        "proof": "kpageflags of the named ranges",
+        "peak_bytes": max((a.peak_bytes or 0 for a in mine), default=None),
+        "pool_bytes": max((a.pool_bytes for a in mine), default=0),
+        "treatment": f"asks for {TARGETS[arm]}" if arm in TARGETS else "leaves everything as it is",
+        "deployment": DEPLOYMENTS.get(arm),
+    }
+    return ArmSummary(**(fields | changes))
+
+
+def compare(arm: str, attempts: list[Attempt], metric: Metric, verdict: Verdict, **changes: Any) -> Comparison:
+    """A paired log-ratio of `arm` to base over their common blocks (fixed n, 95%)."""
+    base = {a.block: a.metrics[metric.name] for a in attempts if a.arm == "base" and a.state == "accepted"}
+    logs = [
+        math.log(value / other)
+        for a in attempts
+        if a.arm == arm
+        and a.state == "accepted"
+        and a.delivery.delivered is not False
+        and (value := a.metrics[metric.name])
+        and (other := base.get(a.block))
+    ]
+    mean, half = statistics.fmean(logs), 2.093 * statistics.stdev(logs) / math.sqrt(len(logs))
+    low, high = math.exp(mean - half), math.exp(mean + half)
+    fields: dict[str, Any] = {
+        "arm": arm,
+        "baseline": "base",
+        "metric": metric.name,
+        "method": "paired log-ratio, fixed n, Holm",
+        "n": len(logs),
+        "planned": BLOCKS,
+        "ratio": math.exp(mean),
+        "low": low,
+        "high": high,
+        "confidence": 0.95,
+        "p": 0.00012 if verdict in {"better", "worse"} else 0.31,
+        "verdict": verdict,
+        "reason": "",
+        "final": True,
+        "change": max(abs(low - 1), abs(high - 1)) if verdict in {"undecided", "none"} else None,
+        "n_all": len(logs),
+        "ratio_all": math.exp(mean),
+        "failures_arm": 0,
+        "failures_baseline": 0,
+    }
+    return Comparison(**(fields | changes))
+
+
+def beyond(rng: random.Random) -> tuple[CellResult, list[Attempt]]:
+    """A chase beyond TLB reach: huge pages win; 1 GiB pages are not always delivered, so they get no verdict."""
+    cell, name = "chase bytes=1g", LATENCY.name
+    levels = {"base": 128.4, "mthp-64k": 104.0, "thp": 96.2, "hugetlb-2m": 95.1, "hugetlb-1g": 88.0}
+    found = []
+    for block in range(BLOCKS):
+        drift = 1 + 0.02 * (block == 0) + 0.0004 * block + rng.gauss(0, 0.004)
+        for order, arm in enumerate(rng.sample(sorted(levels), len(levels))):
+            lost = arm == "hugetlb-1g" and block in {4, 9, 13}
+            value = levels[arm] * drift * math.exp(rng.gauss(0, 0.008)) * (1.4 if lost else 1)
+            found.append(
+                attempt(
+                    block,
+                    order,
+                    cell,
+                    arm,
+                    metric=name,
+                    value=value,
+                    share=0.5 if lost else 0.97 if arm == "thp" else 1.0,
+                    delivered=not lost,
+                    disturbances=("steal was 7% of the time (limit 5%)",) if (block, arm) == (6, "thp") else (),
+                )
+            )
+    found.append(
+        attempt(20, 0, cell, "base", metric=name, value=127.0, state="abandoned", reason="the run was interrupted")
+    )
+    found.append(
+        attempt(
+            20,
+            1,
+            cell,
+            "thp",
+            metric=name,
+            value=None,
+            share=None,
+            delivered=None,
+            state="rejected",
+            reason="no cgroup",
+        )
+    )
+    comparisons = (
+        compare("mthp-64k", found, LATENCY, "better"),
+        compare("thp", found, LATENCY, "better"),
+        compare("hugetlb-2m", found, LATENCY, "better"),
+        compare(
+            "hugetlb-1g",
+            found,
+            LATENCY,
+            "none",
+            reason="15.0% of the attempts were not delivered (limit 1%): the pool was short by 12 pages",
+            n_all=20,
+            ratio_all=0.728,
+        ),
+    )
+    arms = tuple(summary(arm, found, name) for arm in levels)
+    parameters = {"bytes": G, "loads": 20_000_000, "advise": True}
+    return (
+        CellResult(
+            cell=cell,
+            workload="chase",
+            parameters=parameters,
+            metric=LATENCY,
+            baseline="base",
+            arms=arms,
+            comparisons=comparisons,
+        ),
+        found,
+    )
+
+
+def faults(rng: random.Random) -> tuple[CellResult, list[Attempt]]:
+    """Page-fault throughput: equivalent, worse, and undecided with its failures."""
+    cell, name = "fault bytes=256m", FAULTS.name
+    levels = {"base": 1.31e6, "mthp-64k": 1.3101e6, "thp": 1.05e6, "hugetlb-2m": 1.29e6}
+    spread = {"base": 0.002, "mthp-64k": 0.002, "thp": 0.01, "hugetlb-2m": 0.06}
+    found = []
+    for block in range(BLOCKS):
+        for order, arm in enumerate(rng.sample(sorted(levels), len(levels))):
+            failed = arm == "hugetlb-2m" and block in {3, 11}
+            value = None if failed else levels[arm] * math.exp(rng.gauss(0, spread[arm]))
+            found.append(
+                attempt(
+                    block,
+                    order,
+                    cell,
+                    arm,
+                    metric=name,
+                    value=value,
+                    size=256 * M,
+                    share=None if failed else 1.0,
+                    delivered=None if failed else True,
+                    state="failed" if failed else "accepted",
+                    reason="killed by signal 9: out of memory" if failed else None,
+                )
+            )
+    comparisons = (
+        compare("mthp-64k", found, FAULTS, "equivalent"),
+        compare("thp", found, FAULTS, "worse"),
+        compare(
+            "hugetlb-2m",
+            found,
+            FAULTS,
+            "undecided",
+            reason="the time budget was spent after 18 of 20 blocks",
+            final=False,
+            failures_arm=2,
+        ),
+    )
+    arms = tuple(summary(arm, found, name) for arm in levels)
+    return (
+        CellResult(
+            cell=cell,
+            workload="fault",
+            parameters={"bytes": 256 * M},
+            metric=FAULTS,
+            baseline="base",
+            arms=arms,
+            comparisons=comparisons,
+        ),
+        found,
+    )
+
+
+def hostile() -> tuple[CellResult, list[Attempt]]:
+    """A command whose every text attacks the reader, with one value for the baseline and none for the other arm."""
+    metric = Metric("wall_s", "s", "lower", HOSTILE)
+    arm = f"arm {HOSTILE}"
+    found = [
+        attempt(0, 0, HOSTILE, "base", metric="wall_s", value=0.0123, share=None, delivered=None),
+        attempt(0, 1, HOSTILE, arm, metric="wall_s", value=None, delivered=None, state="failed", reason=HOSTILE),
+    ]
+    arms = (
+        summary("base", found, "wall_s", coverage={"unproven": 1.0}, delivered_share=None),
+        summary(arm, found, "wall_s", coverage={}, peak_bytes=None, treatment=HOSTILE),
+    )
+    comparison = Comparison(
+        arm=arm,
+        baseline="base",
+        metric="wall_s",
+        method="paired log-ratio, fixed n, Holm",
+        n=0,
+        planned=BLOCKS,
+        ratio=None,
+        low=None,
+        high=None,
+        confidence=0.95,
+        p=None,
+        verdict="none",
+        reason=HOSTILE,
+        final=False,
+        change=None,
+        n_all=0,
+        ratio_all=None,
+        failures_arm=1,
+        failures_baseline=0,
+    )
+    return (
+        CellResult(
+            cell=HOSTILE,
+            workload="command",
+            parameters={"argv": ["sh", "-c", HOSTILE], HOSTILE: None},
+            metric=metric,
+            baseline="base",
+            arms=arms,
+            comparisons=(comparison,),
+        ),
+        found,
+    )
+
+
+def example() -> Results:
+    """The whole run, the same at each call."""
+    rng = random.Random(2)  # noqa: S311  (not a secret)
+    parts = [beyond(rng), faults(rng), hostile()]
+    return Results(
+        run="20261120-193000-ab12",
+        study="demo",
+        question="Which page size should these programs run with?",
+        folder="results/demo/20261120-193000-ab12",
+        state="time is up",
+        started=STARTED,
+        ended=STARTED + 1322.5,
+        seed_hash="9f2c1d" * 10 + "ab12",
+        seed="0123456789abcdef",
+        confidence=0.95,
+        margin=0.005,
+        mechanism="system",
+        host={
+            "hostname": "example",
+            "kernel": "6.18.0",
+            "cpu": {"model": "Example 9000", "count": 2, "tlb": [{"level": 2, "entries": 3072}]},
+            "memory_bytes": 24 * G,
+            "hostile": HOSTILE,
+            "hypervisor": None,
+        },
+        versions={"hugewise": "0.1.0", "hugewise-probe": "0.1.0", "python": "3.11.7"},
+        settings={
+            "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+            "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "0",
+        },
+        options={"blocks": BLOCKS, "time": "5m", "window": "5m", "between": {"settle": "50ms", "compact": False}},
+        blocks_complete=41,
+        blocks_incomplete=1,
+        blocks_disturbed=1,
+        disturbances=(
+            "block 6 of chase bytes=1g: steal was 7% of the time (limit 5%)",
+            f"block 7: {HOSTILE}",
+        ),
+        left_out=(
+            LeftOut("fault bytes=256m", "hugetlb-1g", "the region is smaller than one 1 GiB page"),
+            LeftOut(HOSTILE, "thp", HOSTILE),
+        ),
+        cells=tuple(cell for cell, _ in parts),
+        attempts=tuple(one for _, found in parts for one in found),
+    )
+
+
+def plain() -> Results:
+    """The same run without its hostile part, for output that people read."""
+    from msgspec.structs import replace
+
+    whole = example()
+    return replace(
+        whole,
+        cells=whole.cells[:2],
+        attempts=tuple(a for a in whole.attempts if a.cell != HOSTILE),
+        host={key: value for key, value in whole.host.items() if key != "hostile"},
+        disturbances=whole.disturbances[:1],
+        left_out=whole.left_out[:1],
+    )
