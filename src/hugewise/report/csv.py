@@ -1,0 +1,75 @@
+"""Tables for other programs, as CSV (RFC 4180): raw numbers, an empty field for a value that is not there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+
+from hugewise.results import Comparison, Results
+from hugewise.trial import Attempt
+
+__all__ = ["attempts", "comparisons"]
+
+_ATTEMPT = (
+    *("run", "session", "block", "cell", "arm", "baseline", "policy", "mechanism", "order", "slot", "number", "state"),
+    *("reason", "started", "ended", "wall_s", "cpu_s", "overhead_s", "steal_s", "boot_id", "environment_pad"),
+    *("peak_bytes", "pool_bytes", "exit_code", "signal"),
+)
+_COMPARISON = Comparison.__struct_fields__
+
+
+def attempts(results: Results) -> str:
+    """One row per attempt, with its delivery, pressure, disturbances, and every metric as `metric.NAME`."""
+    metrics = _names(one.metrics for one in results.attempts)
+    pressure = _names(one.pressure for one in results.attempts)
+    head = [
+        *_ATTEMPT,
+        *("delivered", "delivered_share", "promised", "proof", "source", "coverage", "disturbances"),
+        *(f"pressure.{name}" for name in pressure),
+        *(f"metric.{name}" for name in metrics),
+    ]
+
+    def row(one: Attempt) -> list[object]:
+        delivery = one.delivery
+        return [
+            *(getattr(one, name) for name in _ATTEMPT),
+            *(delivery.delivered, delivery.share, str(delivery.target), delivery.proof, delivery.source),
+            *(json.dumps(dict(delivery.coverage), sort_keys=True), "; ".join(one.disturbances)),
+            *(one.pressure.get(name) for name in pressure),
+            *(one.metrics.get(name) for name in metrics),
+        ]
+
+    return _text(head, [row(one) for one in results.attempts])
+
+
+def comparisons(results: Results) -> str:
+    """One row per comparison; all ratios are arm/baseline, `better` is the metric's direction."""
+    rows = [
+        [cell.cell, cell.workload, cell.metric.unit, cell.metric.better, *(getattr(one, name) for name in _COMPARISON)]
+        for cell in results.cells
+        for one in cell.comparisons
+    ]
+    return _text(["cell", "workload", "unit", "better", *_COMPARISON], rows)
+
+
+def _names(mappings: Iterable[Iterable[str]]) -> list[str]:
+    return sorted({name for mapping in mappings for name in mapping})
+
+
+def _text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(head)
+    writer.writerows([_field(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def _field(value: object) -> object:
+    """Booleans in lower case as in JSON; text that a spreadsheet would run as a formula gets a quote before it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return value

@@ -1,0 +1,102 @@
+"""`report.json`: the whole of `Results`, and the reference of its format made from the types themselves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+
+from hugewise.results import Results
+
+__all__ = ["encode", "reference"]
+
+
+def encode(results: Results) -> bytes:
+    """Indented JSON in UTF-8, keys in the order of the types. `msgspec.json.decode(_, type=Results)` reads it back."""
+    return msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n"
+
+
+def reference() -> str:
+    """docs/reference/report-json.md."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# report.json"
+    yield ""
+    yield "Made from the types in `hugewise.results` by `hugewise.report.json.reference()`; a test keeps it current."
+    yield ""
+    yield (
+        "Each run folder holds a `report.json` in UTF-8. Its key `format` rises when a meaning changes; new keys may "
+        "come without that, so readers ignore keys that they do not know. A value that is not there is null, never 0. "
+        "Times are seconds; sizes are bytes; all ratios are arm/baseline, beside the metric's direction."
+    )
+    for struct in _structs(Results):
+        yield from ("", f"## {struct.__name__}", "")
+        yield from ("```text", inspect.cleandoc(struct.__doc__ or ""), "```")
+        yield from ("", "| key | type | default |", "|---|---|---|")
+        for field in msgspec.structs.fields(struct):
+            default = "required" if field.required else f"`{msgspec.json.encode(_default(field)).decode()}`"
+            yield f"| `{field.encode_name}` | {_name(types.type_info(field.type))} | {default} |"
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+
+
+def _structs(first: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
+    found: list[type[msgspec.Struct]] = []
+
+    def visit(info: types.Type) -> None:
+        if isinstance(info, types.StructType):
+            if info.cls not in found:
+                found.append(info.cls)
+                for field in info.fields:
+                    visit(field.type)
+            return
+        for inner in _inner(info):
+            visit(inner)
+
+    visit(types.type_info(first))
+    return found
+
+
+def _inner(info: types.Type) -> list[types.Type]:
+    match info:
+        case types.UnionType(types=several):
+            return list(several)
+        case types.VarTupleType(item_type=item) | types.ListType(item_type=item):
+            return [item]
+        case types.DictType(key_type=key, value_type=value):
+            return [key, value]
+        case _:
+            return []
+
+
+def _name(info: types.Type) -> str:
+    match info:
+        case types.StructType(cls=struct):
+            return f"[{struct.__name__}](#{struct.__name__.lower()})"
+        case types.UnionType(types=several):
+            return " or ".join(_name(one) for one in several)
+        case types.VarTupleType(item_type=item) | types.ListType(item_type=item):
+            return f"list of {_name(item)}"
+        case types.DictType(value_type=value):
+            return f"object of {_name(value)}"
+        case types.LiteralType(values=values):
+            return " or ".join(f'`"{value}"`' for value in values)
+        case _:
+            return _SIMPLE[type(info)]
+
+
+_SIMPLE: dict[type, str] = {
+    types.StrType: "text",
+    types.IntType: "integer",
+    types.FloatType: "number",
+    types.BoolType: "true or false",
+    types.NoneType: "null",
+    types.AnyType: "anything",
+}

@@ -1,0 +1,109 @@
+"""The report as Markdown (GitHub flavour): the same order as in HTML; figures are linked as files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from hugewise.report import tables
+from hugewise.report.sentences import SYMBOLS, metric_line, printable, run_line, sentence, winners
+from hugewise.report.tables import Table
+from hugewise.results import CellResult, Results
+
+__all__ = ["markdown"]
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|&~$])")
+
+
+def markdown(results: Results, figures: Mapping[str, tuple[str, str]]) -> str:
+    """The report's text. `figures`: key -> (path relative to the report, description), see `report.drawings`."""
+    return "\n".join(_lines(results, figures)) + "\n"
+
+
+def _escape(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", printable(text))
+
+
+def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    yield f"# {_escape(results.study)}: {_escape(results.question)}"
+    yield ""
+    yield f"Run `{printable(results.run).replace('`', '')}`, {_escape(run_line(results))}."
+    yield from ("", "## Verdicts")
+    for number, cell in enumerate(results.cells, 1):
+        yield from ("", f"### {number}. {_escape(cell.cell)}", "", _escape(metric_line(cell.metric)), "")
+        for comparison in cell.comparisons:
+            peak, pool = tables.memory_of(cell, comparison)
+            yield (
+                f"- **{SYMBOLS[comparison.verdict]} {comparison.verdict}**: "
+                f"{_escape(sentence(comparison, cell.metric, results.margin))} "
+                f"Peak memory {peak}; pool reserved {pool}."
+            )
+    yield from _figure(figures, "overview")
+    yield from ("", "## Settings of the winning policies")
+    yield from _deployments(results)
+    yield from ("", "## Left out", "")
+    yield from _table(tables.left_out_table(results)) if results.left_out else ("Nothing.",)
+    for number, cell in enumerate(results.cells, 1):
+        yield from _cell(results, number, cell, figures)
+    yield from ("", "## Failures and disturbances", "")
+    yield from (f"- {_escape(one)}" for one in results.disturbances)
+    yield ""
+    yield from _table(tables.failures_table(results))
+    yield from ("", "## Run and host")
+    for table in (
+        tables.run_table(results),
+        tables.facts("host", results.host),
+        tables.facts("page settings before the run", results.settings),
+        tables.facts("versions", results.versions),
+        tables.facts("study options as used", results.options),
+    ):
+        yield from ("", f"### {table.caption.capitalize()}", "")
+        yield from _table(table)
+
+
+def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    yield from ("", f"## {number}. {_escape(cell.cell)}", "", f"Workload {_escape(cell.workload)}.")
+    for key, found in (
+        ("means", (tables.statistics_table(cell, results.confidence),)),
+        ("distribution", ()),
+        ("effects", (tables.effects_table(cell),)),
+        ("coverage", (tables.coverage_table(cell), tables.proof_table(cell))),
+        ("time-order", (tables.blocks_table(results, cell), tables.metrics_table(results, cell))),
+    ):
+        yield from _figure(figures, f"{number}-{key}")
+        for table in found:
+            yield from ("", f"**{_escape(table.caption)}**", "")
+            yield from _table(table)
+    yield ""
+    yield from _table(tables.facts("parameters", cell.parameters))
+
+
+def _figure(figures: Mapping[str, tuple[str, str]], key: str) -> Iterator[str]:
+    if key in figures:
+        path, text = figures[key]
+        yield from ("", f"![{_escape(text)}]({path})")
+
+
+def _deployments(results: Results) -> Iterator[str]:
+    some = False
+    for cell, comparison, arm in winners(results):
+        if arm.deployment is None:
+            continue
+        some = True
+        yield from ("", f"**{_escape(comparison.arm)}**, for {_escape(cell.cell)}: {_escape(arm.deployment.note)}")
+        for title, lines in (("now", arm.deployment.now), ("at boot", arm.deployment.boot)):
+            if lines:
+                yield from ("", f"{title}:", "")
+                yield from (f"    {printable(line)}" for line in lines)
+    if not some:
+        yield from ("", "No policy was better than its baseline.")
+
+
+def _table(table: Table) -> Iterator[str]:
+    if not table.rows:
+        yield "None."
+        return
+    yield "| " + " | ".join(_escape(entry) for entry in table.head) + " |"
+    yield "|" + "|".join("---:" if i >= table.numeric else "---" for i in range(len(table.head))) + "|"
+    for row in table.rows:
+        yield "| " + " | ".join(_escape(entry) for entry in row) + " |"
