@@ -5,7 +5,7 @@ R. A. Fisher, The Design of Experiments, 1935; for computer measurements: Abedi 
 committed to by its hash in a run's first record and revealed in its last, so that anyone can make every order again
 and see that none was chosen after the fact.
 
-The coin of block k is a stream of 64-bit words: SHA-256("hugewise/order/1" || seed || k || counter) for counter 0, 1, ...,
+The coin of block k: 64-bit words from SHA-256("hugewise/order/1" || seed || k || counter) for counter 0, 1, ...,
 k and the counter as 8 bytes big-endian, each digest read as four big-endian words. A number below n is a word modulo n;
 words in the last, incomplete multiple of n are thrown away, so that there is no modulo bias. Drawn in this order: the
 permutation of the sorted arms (Durstenfeld 1964, CACM algorithm 235: for i from n-1 down to 1, swap item i with item

@@ -1,0 +1,93 @@
+"""The verdicts of a whole study: Holm over all of its comparisons, with intervals that agree with it.
+
+Let m be the number of judged comparisons (fixed by the plan; neutral metrics are not judged, and a comparison without
+data counts with p = 1) and a = 1 - confidence.
+
+Differences. Holm's step-down (Holm 1979, Scand. J. Statist. 6:65-70) on the m two-sided p values: the r-th smallest
+is held against a/(m-r+1), and the first that is above its level ends it. *The chance that any comparison without a
+difference is called better or worse is at most a*, for any dependence between comparisons (arms share a baseline).
+Calling a true difference in the wrong direction is within the same bound for independent statistics (Shaffer 1980,
+Ann. Statist. 8:1342); for dependent ones no general proof is known.
+
+Intervals. A comparison that Holm rejects at step r is shown with its interval at confidence 1 - a/(m-r+1), all others
+with the level at which the procedure ended. As the interval at level l excludes 1 exactly when p <= l, an interval
+excludes 1 exactly when Holm rejects. Each interval alone covers its ratio with its stated confidence; they do not all
+cover together with probability 1 - a, since the levels are chosen by the data (compare Benjamini and Yekutieli 2005,
+JASA 100:71; Strassburger and Bretz 2008, Stat. Med. 27:4914). The intervals at 1 - a/m would.
+
+Equivalence. An interval within the margin is a pair of one-sided tests at half its level (Schuirmann 1987; Berger and
+Hsu 1996, Statist. Sci. 11:283). The levels above are ordered by the wrong p values for it, so equivalence has a Holm
+procedure of its own on the larger of the two one-sided p values (Lauzon and Caffo 2009, Am. Stat. 63:147): *the
+chance that any comparison whose true ratio lies on or outside the margin is called equivalent is at most a*. Where an
+interval lies within the margin but this procedure does not agree, the interval is widened to twice the level at which
+it ended: it then reaches beyond the margin, and the verdict is read off what is shown. This can take the claim of a
+difference from an effect smaller than the margin; it happens only where most comparisons of a study are rejected.
+
+Both kinds of claim together: the chance of any wrong one is at most 2a. All of this rests on each p value being
+valid: see the method. The levels hold at the planned number of pairs only; before it p counts as 1 and the interval
+is provisional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hugewise.plan import Cell
+from hugewise.results import Comparison
+from hugewise.stats.fixed import FixedN
+from hugewise.stats.method import Contrast, Method
+from hugewise.study import Study
+
+__all__ = ["conclude", "holm", "methods_for"]
+
+
+def methods_for(study: Study, cells: Iterable[Cell]) -> tuple[Method, ...]:
+    """A fresh method for every arm against the baseline of its cell, in the order of the plan."""
+    contrasts = [
+        Contrast(cell.id, arm.name, cell.baseline, cell.metric, cell.delivery.share > 0)
+        for cell in cells
+        for arm in cell.arms
+        if arm.name != cell.baseline
+    ]
+    judged = max(1, sum(contrast.metric.better != "neutral" for contrast in contrasts))
+    return tuple(
+        FixedN(
+            contrast,
+            planned=study.budget.blocks,
+            confidence=study.confidence,
+            margin=study.margin,
+            family=judged,
+        )
+        for contrast in contrasts
+    )
+
+
+def conclude(methods: Sequence[Method], confidence: float, margin: float) -> tuple[Comparison, ...]:
+    """The comparisons of a study, in the order of `methods`, each with interval and verdict at its level."""
+    alpha = 1 - confidence
+    judged = [method for method in methods if method.contrast.metric.better != "neutral"]
+    equivalence = [method.p_equivalence(margin) for method in judged]
+    _, levels = holm([method.p_difference() for method in judged], alpha)
+    confirmed, ends = holm(equivalence, alpha)
+    chosen = {}
+    for method, level, p, agreed, end in zip(judged, levels, equivalence, confirmed, ends, strict=True):
+        chosen[id(method)] = level if agreed or p > level / 2 else min(level, 2 * end)
+    return tuple(method.comparison(chosen.get(id(method), alpha), margin) for method in methods)
+
+
+def holm(p_values: Sequence[float], alpha: float) -> tuple[list[bool], list[float]]:
+    """Which hypotheses Holm rejects at familywise level `alpha`, and the level that each was held against.
+
+    Those after the first that is not rejected are held against the level at which the procedure ended.
+    """
+    m = len(p_values)
+    rejected, levels = [False] * m, [alpha] * m
+    ended: float | None = None
+    for rank, index in enumerate(sorted(range(m), key=lambda i: p_values[i])):
+        level = alpha / (m - rank) if ended is None else ended
+        levels[index] = level
+        if ended is None and p_values[index] <= level:
+            rejected[index] = True
+        else:
+            ended = level
+    return rejected, levels

@@ -1,0 +1,81 @@
+"""What a statistical method is: an object for one comparison that sees closed blocks and says whether to go on.
+
+A method holds nothing but what it has observed, so that resuming a run is feeding it the stored blocks again.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from hugewise.metric import Metric
+from hugewise.results import Comparison, Verdict
+from hugewise.trial import Block
+
+__all__ = ["Contrast", "Decision", "Effect", "Method"]
+
+
+class Contrast(msgspec.Struct, frozen=True):
+    """What is compared: an arm with the baseline of its own blocks, on one metric of one cell.
+
+    proof_demanded  whether undelivered or unproven pages take a pair out; False judges the setting alone
+                    (intention to treat; a study's delivery share of 0)
+    """
+
+    cell: str
+    arm: str
+    baseline: str
+    metric: Metric
+    proof_demanded: bool = True
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """arm/baseline: estimate, interval at `confidence` (None: unbounded), two-sided p of "no difference", pairs."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    confidence: float
+    p: float
+    n: int
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Whether this comparison needs more blocks, and what is known so far.
+
+    A verdict given here holds in the conclusion over the whole family too, which can only add verdicts.
+    """
+
+    status: Literal["continue", "stop"]
+    effect: Effect | None
+    verdict: Verdict
+    reason: str
+
+
+class Method(Protocol):
+    """One comparison under observation."""
+
+    name: str
+    planned: int
+    contrast: Contrast
+
+    def observe(self, block: Block) -> Decision:
+        """Take in a closed block; blocks of other cells, incomplete ones and ones without the arm change nothing."""
+        ...
+
+    def decision(self) -> Decision:
+        """What was decided last."""
+        ...
+
+    def p_difference(self) -> float:
+        """Two-sided p value of "arm/baseline is 1"; 1 where no difference may be claimed (yet)."""
+        ...
+
+    def p_equivalence(self, margin: float) -> float:
+        """p value of "arm/baseline lies outside the margin"; 1 where no equivalence may be claimed (yet)."""
+        ...
+
+    def comparison(self, level: float, margin: float) -> Comparison:
+        """The result with its interval at confidence 1 - `level`, and the verdict that is read off that interval."""
+        ...
