@@ -1,0 +1,268 @@
+//! Folio arithmetic: from page-table entries and page flags to the sizes of the folios behind them. No I/O of its own.
+//!
+//! A folio is a naturally aligned power of two of pages: a head page and its tails. From a pagemap the pages of a
+//! process come as runs, contiguous in virtual and in physical memory; within a run a whole folio is passed over at
+//! once, after its size was found by looking at few flags.
+//!
+//! Source: Documentation/admin-guide/mm/pagemap.rst of the Linux kernel (bits of pagemap and kpageflags).
+
+use std::io;
+
+pub const PRESENT: u64 = 1 << 63;
+pub const PFN_MASK: u64 = (1 << 55) - 1;
+
+pub const KPF_ANON: u64 = 1 << 12;
+pub const KPF_SWAPBACKED: u64 = 1 << 14;
+pub const KPF_HEAD: u64 = 1 << 15;
+pub const KPF_TAIL: u64 = 1 << 16;
+pub const KPF_HUGE: u64 = 1 << 17;
+pub const KPF_ZERO: u64 = 1 << 24;
+
+/// Folios are looked for up to this order; the largest that exist (16 GiB pages of powerpc) lie well below.
+const MAX_ORDER: u32 = 26;
+
+/// Where the flags of physical pages come from.
+pub trait Flags {
+    /// The flags of page `pfn`. `ahead` says how many pages from it on will likely be asked for.
+    fn get(&mut self, pfn: u64, ahead: u64) -> io::Result<u64>;
+}
+
+/// Present pages that are contiguous in virtual and in physical memory, in base pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub vpn: u64,
+    pub pfn: u64,
+    pub len: u64,
+}
+
+/// The mapped part of one folio, or of a row of single pages: `pages` from `vpn` on, `folio` pages in the whole folio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    pub vpn: u64,
+    pub pages: u64,
+    pub folio: u64,
+    /// Virtual and physical address agree modulo the folio's size: only then can a TLB use that size.
+    pub aligned: bool,
+    /// Flags of the head: only there do all kernels set them.
+    pub flags: u64,
+}
+
+/// The runs in pagemap `entries`, of which the first belongs to page `vpn`.
+pub fn runs(vpn: u64, entries: &[u64]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| **entry & PRESENT != 0) {
+        let (here, pfn) = (vpn + index as u64, entry & PFN_MASK);
+        match runs.last_mut() {
+            Some(run) if run.vpn + run.len == here && run.pfn + run.len == pfn => run.len += 1,
+            _ => runs.push(Run { vpn: here, pfn, len: 1 }),
+        }
+    }
+    runs
+}
+
+/// Takes runs to pieces. It remembers the last folio: the next often has the same size, or is the same.
+#[derive(Debug, Default)]
+pub struct Splitter {
+    head: u64,
+    pages: u64,
+    flags: u64,
+}
+
+impl Splitter {
+    /// Give the pieces of `run` to `take`, in order.
+    pub fn split(&mut self, run: Run, flags: &mut impl Flags, mut take: impl FnMut(Piece)) -> io::Result<()> {
+        let mut done = 0;
+        while done < run.len {
+            let (pfn, left) = (run.pfn + done, run.len - done);
+            let own = flags.get(pfn, left)?;
+            let vpn = run.vpn + done;
+            if own & (KPF_HEAD | KPF_TAIL) == 0 {
+                take(Piece { vpn, pages: 1, folio: 1, aligned: true, flags: own });
+                done += 1;
+                continue;
+            }
+            self.find(pfn, own, flags)?;
+            let pages = left.min(self.head + self.pages - pfn);
+            let aligned = vpn.wrapping_sub(pfn).is_multiple_of(self.pages);
+            take(Piece { vpn, pages, folio: self.pages, aligned, flags: self.flags });
+            done += pages;
+        }
+        Ok(())
+    }
+
+    /// Make the folio of page `pfn`, whose flags are `own`, the remembered one.
+    fn find(&mut self, pfn: u64, own: u64, flags: &mut impl Flags) -> io::Result<()> {
+        if own & KPF_TAIL != 0 && (self.head..self.head + self.pages).contains(&pfn) {
+            return Ok(());
+        }
+        let guess = self.pages;
+        (self.head, self.flags) = if own & KPF_HEAD != 0 { (pfn, own) } else { head_of(pfn, flags)? };
+        self.pages = size_of(self.head, guess, flags)?;
+        Ok(())
+    }
+}
+
+/// The head of the folio with tail page `pfn`, and its flags. Below the folio's own order every aligned-down page is a
+/// tail of it, so that the first head met is its head.
+fn head_of(pfn: u64, flags: &mut impl Flags) -> io::Result<(u64, u64)> {
+    let mut last = pfn;
+    for order in 1..=MAX_ORDER {
+        let candidate = pfn >> order << order;
+        if candidate == last {
+            continue;
+        }
+        last = candidate;
+        let found = flags.get(candidate, 1)?;
+        if found & KPF_HEAD != 0 {
+            return Ok((candidate, found));
+        }
+        if found & KPF_TAIL == 0 {
+            break;
+        }
+    }
+    Err(io::Error::other(format!("page {pfn:#x} is a tail without a head: the memory changed while it was read")))
+}
+
+/// Pages in the folio with head page `head`: the smallest power of two after which no tail follows.
+///
+/// Natural alignment makes a tail at head + 2^k (head aligned to 2^k, as in any folio that large) a tail of this very
+/// folio. The same holds at half of `guess` if the head is aligned to `guess`: two looks confirm it.
+fn size_of(head: u64, guess: u64, flags: &mut impl Flags) -> io::Result<u64> {
+    let mut tail = |pfn| Ok::<bool, io::Error>(flags.get(pfn, 1)? & KPF_TAIL != 0);
+    if guess > 1 && head.is_multiple_of(guess) && tail(head + guess / 2)? && !tail(head + guess)? {
+        return Ok(guess);
+    }
+    for order in 0..=MAX_ORDER {
+        if !tail(head + (1 << order))? {
+            return Ok(1 << order);
+        }
+    }
+    Err(io::Error::other(format!("the folio at page {head:#x} has no end: the memory changed while it was read")))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::work::random::SplitMix64;
+
+    /// Physical memory as a list of flags; counts the looks.
+    pub struct Memory {
+        pub flags: Vec<u64>,
+        pub looks: u64,
+    }
+
+    impl Flags for Memory {
+        fn get(&mut self, pfn: u64, _ahead: u64) -> io::Result<u64> {
+            self.looks += 1;
+            Ok(self.flags.get(pfn as usize).copied().unwrap_or(0))
+        }
+    }
+
+    /// Lay out folios of `orders`, one after the other, each naturally aligned (the gaps hold single pages).
+    fn memory(orders: &[u32]) -> (Memory, Vec<(u64, u64)>) {
+        let (mut flags, mut folios) = (Vec::new(), Vec::new());
+        for order in orders {
+            let pages = 1usize << order;
+            while flags.len() % pages != 0 {
+                folios.push((flags.len() as u64, 1));
+                flags.push(KPF_ANON);
+            }
+            folios.push((flags.len() as u64, pages as u64));
+            if *order == 0 {
+                flags.push(KPF_ANON);
+            } else {
+                flags.push(KPF_HEAD | KPF_ANON);
+                flags.extend(std::iter::repeat_n(KPF_TAIL, pages - 1));
+            }
+        }
+        (Memory { flags, looks: 0 }, folios)
+    }
+
+    fn pieces(run: Run, memory: &mut Memory) -> Vec<Piece> {
+        let mut found = Vec::new();
+        Splitter::default().split(run, memory, |piece| found.push(piece)).unwrap();
+        found
+    }
+
+    #[test]
+    fn entries_become_runs() {
+        let at = |pfn| PRESENT | pfn;
+        // Recorded shape: two pages in a row, a hole, a swapped page, a descending pair.
+        let entries = [at(100), at(101), 0, 1 << 62 | 7, at(103), at(102)];
+        let run = |vpn, pfn, len| Run { vpn, pfn, len };
+        assert_eq!(runs(10, &entries), [run(10, 100, 2), run(14, 103, 1), run(15, 102, 1)]);
+        assert_eq!(runs(10, &[]), []);
+    }
+
+    #[test]
+    fn flag_bits_of_an_entry_are_not_its_page() {
+        // Bits 55 soft-dirty, 56 exclusive and 61 shared stand beside the page number.
+        assert_eq!(runs(0, &[PRESENT | 1 << 55 | 1 << 56 | 1 << 61 | 42])[0].pfn, 42);
+    }
+
+    #[test]
+    fn whole_folios_are_found_with_few_looks() {
+        let (mut memory, _) = memory(&[9, 9, 9, 9]);
+        let found = pieces(Run { vpn: 1 << 20, pfn: 0, len: 2048 }, &mut memory);
+        assert_eq!(found.len(), 4);
+        assert!(found.iter().all(|piece| piece.folio == 512 && piece.pages == 512 && piece.aligned));
+        assert!(memory.looks <= 1 + 10 + 3 * 3, "{}", memory.looks);
+    }
+
+    #[test]
+    fn a_part_of_a_folio_counts_its_mapped_pages() {
+        let (mut memory, _) = memory(&[4, 4]);
+        let found = pieces(Run { vpn: 105, pfn: 5, len: 6 }, &mut memory);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].pages, found[0].folio, found[0].aligned), (6, 16, false));
+        assert_eq!(found[0].flags & KPF_ANON, KPF_ANON);
+    }
+
+    #[test]
+    fn alignment_is_that_of_the_folio() {
+        let (mut memory, _) = memory(&[4, 4]);
+        assert!(pieces(Run { vpn: 160 + 3, pfn: 3, len: 20 }, &mut memory).iter().all(|piece| piece.aligned));
+        assert!(pieces(Run { vpn: 160 + 4, pfn: 3, len: 20 }, &mut memory).iter().all(|piece| !piece.aligned));
+    }
+
+    #[test]
+    fn smaller_folios_after_larger_ones_are_not_taken_for_them() {
+        let (mut memory, _) = memory(&[4, 3, 3, 2, 2, 2, 2, 0, 4]);
+        let found = pieces(Run { vpn: 0, pfn: 0, len: 64 }, &mut memory);
+        let sizes: Vec<u64> = found.iter().map(|piece| piece.folio).collect();
+        assert_eq!(sizes, [vec![16, 8, 8, 4, 4, 4, 4], vec![1; 16]].concat());
+    }
+
+    /// Property: for random layouts and random runs the pieces tile the run, and each agrees with the layout.
+    #[test]
+    fn pieces_tile_every_run_and_agree_with_the_layout() {
+        let mut random = SplitMix64::new(7);
+        for _ in 0..500 {
+            let orders: Vec<u32> = (0..1 + random.below(40)).map(|_| random.below(8) as u32).collect();
+            let (mut memory, folios) = memory(&orders);
+            let total = memory.flags.len() as u64;
+            let pfn = random.below(total);
+            let run = Run { vpn: 1000 + random.below(1000), pfn, len: 1 + random.below(total - pfn) };
+            let mut at = run.vpn;
+            for piece in pieces(run, &mut memory) {
+                assert_eq!(piece.vpn, at);
+                at += piece.pages;
+                let first = piece.vpn - run.vpn + run.pfn;
+                let (head, pages) =
+                    *folios.iter().find(|(head, pages)| (*head..head + pages).contains(&first)).unwrap();
+                assert_eq!(piece.folio, pages);
+                assert!(first + piece.pages <= head + pages);
+                assert_eq!(piece.aligned, piece.vpn % pages == first % pages);
+                assert_eq!(piece.flags, memory.flags[head as usize]);
+            }
+            assert_eq!(at, run.vpn + run.len);
+        }
+    }
+
+    #[test]
+    fn a_tail_without_a_head_is_an_error() {
+        let mut memory = Memory { flags: vec![KPF_ANON, KPF_TAIL], looks: 0 };
+        let error = Splitter::default().split(Run { vpn: 0, pfn: 1, len: 1 }, &mut memory, |_| ()).unwrap_err();
+        assert!(error.to_string().contains("tail without a head"));
+    }
+}

@@ -1,0 +1,161 @@
+//! What really backs the memory of a process, by kind and page size: the `coverage` event.
+
+pub mod area;
+pub mod folio;
+pub mod pagemap;
+pub mod sizes;
+pub mod smaps;
+pub mod tally;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use crate::clock::now_ns;
+use crate::event::{Event, Range, Source, emit};
+use area::{Area, merged};
+use smaps::Knowledge;
+
+/// Bytes by `kind:page size`.
+pub type Bytes = BTreeMap<String, u64>;
+
+/// The key of memory whose page size cannot be told.
+pub const UNPROVEN: &str = "unproven";
+
+/// Longest command line that is reported.
+const COMMAND_LENGTH: usize = 200;
+
+#[derive(Debug, Clone, Args)]
+pub struct ScanArgs {
+    /// Process to look at
+    #[arg(long)]
+    pid: u32,
+    /// Only these addresses, hexadecimal START-END (may be repeated) [default: all anonymous, shmem and hugetlb memory]
+    #[arg(long = "range", value_parser = parse_range)]
+    ranges: Vec<Range>,
+    /// How: kpageflags is exact and needs root; smaps serves everybody
+    #[arg(long, value_enum, default_value = "kpageflags")]
+    source: SourceName,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SourceName {
+    Kpageflags,
+    Smaps,
+}
+
+fn parse_range(text: &str) -> Result<Range, String> {
+    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+    text.split_once('-')
+        .and_then(|(start, end)| Some(Range { start: number(start)?, end: number(end)? }))
+        .filter(|range| range.start < range.end)
+        .ok_or_else(|| format!("'{text}' is not a range; write START-END in hexadecimal, as /proc/PID/maps does"))
+}
+
+/// `hugewise-probe scan`.
+pub fn main(args: ScanArgs) -> Result<()> {
+    let source = match args.source {
+        SourceName::Kpageflags => Source::Kpageflags,
+        SourceName::Smaps => Source::Smaps,
+    };
+    let ranges = (!args.ranges.is_empty()).then_some(args.ranges.as_slice());
+    emit(&scan_process(args.pid, args.pid, ranges, source)?)?;
+    Ok(())
+}
+
+/// A thread whose memory is read: of its process any that still has memory (the leader may be gone before the rest).
+#[derive(Debug, Clone, Copy)]
+pub struct Task {
+    pid: u32,
+    task: u32,
+}
+
+impl Task {
+    pub fn path(&self, file: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/task/{}/{file}", self.pid, self.task))
+    }
+
+    /// The text of one of its files, with bytes that are no UTF-8 (file names) replaced.
+    pub fn read(&self, file: &str) -> Result<String> {
+        let path = self.path(file);
+        let bytes = fs::read(&path).with_context(|| match fs::metadata(format!("/proc/{}", self.pid)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => format!("there is no process {}", self.pid),
+            _ => format!("cannot read {}", path.display()),
+        })?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Find what backs the memory of process `pid`, read through its thread `task`. `ranges` None: all anonymous, shmem
+/// and hugetlb memory. The process should stand still; one that changes its memory meanwhile may cause an error.
+pub fn scan_process(pid: u32, task: u32, ranges: Option<&[Range]>, source: Source) -> Result<Event> {
+    let start = now_ns();
+    let task = Task { pid, task };
+    let thp_disabled = thp_disabled(&task.read("status")?);
+    let whole = ranges.map(merged);
+    let ranges = whole.as_deref();
+    let bytes = match source {
+        Source::Kpageflags => {
+            let areas: Vec<Area> = task.read("maps")?.lines().filter_map(Area::parse).collect();
+            pagemap::scan(&task, &areas, ranges)?
+        }
+        Source::Smaps => smaps::tally(&task.read("smaps")?, ranges, &Knowledge::gather(thp_disabled)),
+    };
+    let command = command(&task);
+    Ok(Event::Coverage {
+        pid,
+        command,
+        named: ranges.is_some(),
+        source,
+        bytes,
+        thp_disabled,
+        scan_ns: now_ns() - start,
+    })
+}
+
+/// PR_SET_THP_DISABLE as in a status file; it does not show the except-advised form.
+fn thp_disabled(status: &str) -> Option<bool> {
+    let value = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"))?;
+    Some(value.trim() == "0")
+}
+
+/// The command line, its start if it is long, or the short name where there is none.
+fn command(task: &Task) -> String {
+    let line = task.read("cmdline").unwrap_or_default();
+    let words = line.trim_end_matches('\0').replace('\0', " ");
+    if words.is_empty() {
+        return task.read("comm").map(|name| name.trim_end().to_owned()).unwrap_or_default();
+    }
+    words.chars().take(COMMAND_LENGTH).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_maps_writes_them() {
+        assert_eq!(parse_range("7f00-7fff"), Ok(Range { start: 0x7f00, end: 0x7fff }));
+        assert_eq!(parse_range("0x10-0x20"), Ok(Range { start: 16, end: 32 }));
+        for bad in ["", "1000", "20-10", "10-10", "x-y"] {
+            assert!(parse_range(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_status_tells_whether_thp_is_disabled() {
+        assert_eq!(thp_disabled("Name:\tx\nTHP_enabled:\t0\n"), Some(true));
+        assert_eq!(thp_disabled("THP_enabled:\t1\n"), Some(false));
+        assert_eq!(thp_disabled("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn a_missing_process_is_named() {
+        let error = scan_process(u32::MAX, u32::MAX, None, Source::Smaps).unwrap_err();
+        assert!(format!("{error:#}").contains("there is no process"), "{error:#}");
+    }
+}

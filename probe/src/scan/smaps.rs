@@ -1,0 +1,286 @@
+//! What an ordinary user can prove of a process's page sizes: from smaps, its status, and the THP settings.
+//!
+//! smaps tells PMD-mapped huge pages and hugetlb pages; multi-size THP it does not tell from base pages. So the rest is
+//! base pages only where nothing else is possible, and `unproven` otherwise.
+//!
+//! Source: Documentation/filesystems/proc.rst and admin-guide/mm/transhuge.rst of the Linux kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use crate::event::Range;
+use crate::scan::area::Area;
+use crate::scan::sizes::{self, THP};
+use crate::scan::{Bytes, UNPROVEN};
+
+/// A mapping and its fields, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    area: Area,
+    fields: BTreeMap<String, u64>,
+}
+
+impl Entry {
+    fn field(&self, name: &str) -> u64 {
+        self.fields.get(name).copied().unwrap_or(0)
+    }
+}
+
+fn parse(text: &str) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for line in text.lines() {
+        if let Some(area) = Area::parse(line) {
+            entries.push(Entry { area, fields: BTreeMap::new() });
+        } else if let (Some(entry), Some((name, value))) = (entries.last_mut(), line.split_once(':')) {
+            if let Some(kilobytes) =
+                value.trim().strip_suffix(" kB").and_then(|number| number.trim().parse::<u64>().ok())
+            {
+                entry.fields.insert(name.into(), kilobytes << 10);
+            }
+        }
+    }
+    entries
+}
+
+/// What is known beside smaps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Knowledge {
+    pub base: u64,
+    pub pmd: u64,
+    /// Anonymous memory of this process can only have base pages.
+    pub anon_is_base: bool,
+    /// Shared memory of the kernel's own mount (memfd, SysV, shared anonymous) can only have base pages.
+    pub shmem_is_base: bool,
+    /// Devices of tmpfs mounts, as smaps writes them.
+    pub tmpfs: BTreeSet<String>,
+}
+
+impl Knowledge {
+    /// Ask this machine, for a process whose status says whether THP is disabled for it.
+    pub fn gather(thp_disabled: Option<bool>) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        Self {
+            base: sizes::base(),
+            pmd: sizes::pmd(),
+            anon_is_base: thp_disabled == Some(true) || all_off(Path::new(THP), "enabled", "enabled"),
+            shmem_is_base: all_off(Path::new(THP), "shmem_enabled", "shmem_enabled"),
+            tmpfs: tmpfs_devices(&mounts),
+        }
+    }
+}
+
+/// Whether no size can be allocated: the file `global` of `folder` and `own` in each of its size folders allow none.
+/// A kernel without the files has no such pages.
+fn all_off(folder: &Path, global: &str, own: &str) -> bool {
+    let state = |path: &Path| fs::read_to_string(path).ok().map(|text| selected(&text).to_owned());
+    let inherited = state(&folder.join(global));
+    if inherited.as_deref() == Some("deny") {
+        return true;
+    }
+    let inherited_off = matches!(inherited.as_deref(), None | Some("never"));
+    let size_states: Vec<String> = sizes::folders(folder)
+        .into_iter()
+        .filter_map(|size| state(&folder.join(format!("hugepages-{}kB", size >> 10)).join(own)))
+        .collect();
+    // Before Linux 6.8 there are no settings by size, and the global one stands for the only size.
+    if size_states.is_empty() {
+        return inherited_off;
+    }
+    inherited_off && size_states.iter().all(|state| state == "never" || state == "inherit")
+        || size_states.iter().all(|state| state == "never") && inherited.as_deref() != Some("force")
+}
+
+/// The word in brackets.
+fn selected(text: &str) -> &str {
+    text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text.trim(), |(word, _)| word)
+}
+
+/// Devices (`major:minor` in hexadecimal, two digits, as in smaps) of the tmpfs mounts in a mountinfo.
+fn tmpfs_devices(mountinfo: &str) -> BTreeSet<String> {
+    let device = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        (after.split_whitespace().next()? == "tmpfs").then_some(())?;
+        let (major, minor) = before.split_whitespace().nth(2)?.split_once(':')?;
+        Some(format!("{:02x}:{:02x}", major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    };
+    mountinfo.lines().filter_map(device).collect()
+}
+
+/// Bytes by kind and page size in `text` (smaps); with `ranges`, the mappings that meet them, with at most what meets.
+pub fn tally(text: &str, ranges: Option<&[Range]>, knowledge: &Knowledge) -> Bytes {
+    let mut bytes = Bytes::new();
+    for entry in parse(text) {
+        let meet: u64 = entry.area.wanted(ranges).iter().map(|part| part.end - part.start).sum();
+        let mut left = meet;
+        let mut add = |key: String, size: u64| {
+            let counted = size.min(left);
+            left -= counted;
+            if counted > 0 {
+                *bytes.entry(key).or_default() += counted;
+            }
+        };
+        let page = entry.field("KernelPageSize");
+        add(format!("hugetlb:{page}"), entry.field("Private_Hugetlb") + entry.field("Shared_Hugetlb"));
+        let (anon, anon_huge) = (entry.field("Anonymous"), entry.field("AnonHugePages"));
+        add(format!("anon:{}", knowledge.pmd), anon_huge);
+        let rest = anon.saturating_sub(anon_huge);
+        add(if knowledge.anon_is_base { format!("anon:{}", knowledge.base) } else { UNPROVEN.into() }, rest);
+        let (other, shmem_huge) = (entry.field("Rss").saturating_sub(anon), entry.field("ShmemPmdMapped"));
+        match memory_kind(&entry.area, &knowledge.tmpfs) {
+            MemoryKind::KernelShmem | MemoryKind::Tmpfs if shmem_huge > 0 => {
+                add(format!("shmem:{}", knowledge.pmd), shmem_huge);
+                add(UNPROVEN.into(), other.saturating_sub(shmem_huge));
+            }
+            MemoryKind::KernelShmem if knowledge.shmem_is_base => add(format!("shmem:{}", knowledge.base), other),
+            MemoryKind::KernelShmem | MemoryKind::Tmpfs => add(UNPROVEN.into(), other),
+            MemoryKind::File if ranges.is_some() => {
+                let huge = entry.field("FilePmdMapped");
+                add(format!("file:{}", knowledge.pmd), huge);
+                add(UNPROVEN.into(), other.saturating_sub(huge));
+            }
+            MemoryKind::File => {}
+        }
+    }
+    bytes
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MemoryKind {
+    /// Of the kernel's internal mount: its page sizes follow shmem_enabled.
+    KernelShmem,
+    /// A file of a tmpfs mount: its page sizes follow the mount's options.
+    Tmpfs,
+    /// Any other file, and no file at all (pages there that are not anonymous are the kernel's own).
+    File,
+}
+
+fn memory_kind(area: &Area, tmpfs: &BTreeSet<String>) -> MemoryKind {
+    let internal = ["/memfd:", "/SYSV", "/dev/zero (deleted)"];
+    if !area.shared {
+        MemoryKind::File
+    } else if internal.iter().any(|prefix| area.name.starts_with(prefix)) {
+        MemoryKind::KernelShmem
+    } else if tmpfs.contains(&area.device) {
+        MemoryKind::Tmpfs
+    } else {
+        MemoryKind::File
+    }
+}
+
+/// Bytes that the PMD maps within the mapping of `range`, by `text` (smaps).
+pub fn pmd_mapped(text: &str, range: Range) -> u64 {
+    let entries = parse(text);
+    let entry = entries.iter().find(|entry| entry.area.range == range);
+    let fields = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"];
+    entry.map_or(0, |entry| fields.iter().map(|name| entry.field(name)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Recorded on Linux 6.18 and shortened: 4 MiB advised (2 MiB huge), a memfd, a pool of 2 MiB pages, a library.
+    const RECORDED: &str = "\
+7f0000000000-7f0000800000 rw-p 00000000 00:00 0 
+Size:               8192 kB
+KernelPageSize:        4 kB
+MMUPageSize:           4 kB
+Rss:                4096 kB
+Anonymous:          4096 kB
+AnonHugePages:      2048 kB
+ShmemPmdMapped:        0 kB
+THPeligible:           1
+VmFlags: rd wr mr mw me ac sd hg 
+7f0001000000-7f0001100000 rw-s 00000000 00:01 2054                       /memfd:x (deleted)
+KernelPageSize:        4 kB
+Rss:                 100 kB
+Anonymous:             0 kB
+AnonHugePages:         0 kB
+ShmemPmdMapped:        0 kB
+7f0002000000-7f0002400000 rw-p 00000000 00:10 9                          /anon_hugepage (deleted)
+KernelPageSize:     2048 kB
+Rss:                   0 kB
+Anonymous:             0 kB
+Private_Hugetlb:    4096 kB
+7f0003000000-7f0003100000 r-xp 00000000 fe:00 77                         /usr/lib/libc.so.6
+KernelPageSize:        4 kB
+Rss:                 500 kB
+Anonymous:             8 kB
+";
+
+    fn knowledge(base: bool) -> Knowledge {
+        Knowledge { base: 4096, pmd: 2 << 20, anon_is_base: base, shmem_is_base: base, tmpfs: BTreeSet::new() }
+    }
+
+    fn bytes(pairs: &[(&str, u64)]) -> Bytes {
+        pairs.iter().map(|(key, kilobytes)| ((*key).into(), kilobytes << 10)).collect()
+    }
+
+    #[test]
+    fn only_what_is_proven_has_a_size() {
+        let expected = [("anon:2097152", 2048), ("hugetlb:2097152", 4096), ("unproven", 2048 + 100 + 8)];
+        assert_eq!(tally(RECORDED, None, &knowledge(false)), bytes(&expected));
+        let expected =
+            [("anon:2097152", 2048), ("anon:4096", 2048 + 8), ("hugetlb:2097152", 4096), ("shmem:4096", 100)];
+        assert_eq!(tally(RECORDED, None, &knowledge(true)), bytes(&expected));
+    }
+
+    #[test]
+    fn ranges_cap_what_counts() {
+        let range = |start, end| Range { start, end };
+        let one = [range(0x7f00_0000_0000, 0x7f00_0030_0000)];
+        let expected = [("anon:2097152", 2048), ("anon:4096", 1024)];
+        assert_eq!(tally(RECORDED, Some(&one), &knowledge(true)), bytes(&expected));
+        let pool = [range(0x7f00_0200_0000, 0x7f00_0200_1000)];
+        assert_eq!(tally(RECORDED, Some(&pool), &knowledge(true)), bytes(&[("hugetlb:2097152", 4)]));
+        let library = [range(0x7f00_0300_0000, 0x7f00_0310_0000)];
+        assert_eq!(
+            tally(RECORDED, Some(&library), &knowledge(true)),
+            bytes(&[("anon:4096", 8), ("unproven", 500 - 8)])
+        );
+    }
+
+    #[test]
+    fn the_pmds_share_is_found_by_address() {
+        assert_eq!(pmd_mapped(RECORDED, Range { start: 0x7f00_0000_0000, end: 0x7f00_0080_0000 }), 2 << 20);
+        assert_eq!(pmd_mapped(RECORDED, Range { start: 0, end: 1 }), 0);
+    }
+
+    #[test]
+    fn tmpfs_mounts_are_known_by_their_device() {
+        let mounts = "24 1 0:22 / /dev/shm rw shared:3 - tmpfs tmpfs rw\n25 1 254:0 / / rw - ext4 /dev/vda rw\n";
+        assert_eq!(tmpfs_devices(mounts), BTreeSet::from(["00:16".to_owned()]));
+        let area = Area::parse("1000-2000 rw-s 00000000 00:16 5 /dev/shm/x").unwrap();
+        assert_eq!(memory_kind(&area, &tmpfs_devices(mounts)), MemoryKind::Tmpfs);
+        assert_eq!(memory_kind(&area, &BTreeSet::new()), MemoryKind::File);
+    }
+
+    fn settings(global: &str, by_size: &[(u64, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("enabled"), global).unwrap();
+        for (kilobytes, state) in by_size {
+            let size = folder.path().join(format!("hugepages-{kilobytes}kB"));
+            fs::create_dir(&size).unwrap();
+            fs::write(size.join("enabled"), state).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn settings_are_off_only_when_every_size_is() {
+        let off = |global: &str, sizes: &[(u64, &str)]| all_off(settings(global, sizes).path(), "enabled", "enabled");
+        let (never, madvise) = ("always madvise [never]", "always [madvise] never");
+        let (inherit, none) = ("always [inherit] madvise never", "always inherit madvise [never]");
+        assert!(off(never, &[(64, none), (2048, inherit)]));
+        assert!(off(madvise, &[(64, none), (2048, none)]));
+        assert!(off(never, &[]));
+        assert!(!off(madvise, &[]));
+        assert!(!off(madvise, &[(64, none), (2048, inherit)]));
+        assert!(!off(never, &[(64, "[always] inherit madvise never"), (2048, inherit)]));
+        assert!(!off(never, &[(64, "always inherit [madvise] never")]));
+        assert!(all_off(Path::new("/nonexistent"), "enabled", "enabled"));
+        assert!(off("always within_size advise never [deny] force", &[(64, "[always] inherit never")]));
+        assert!(!off("always within_size advise never deny [force]", &[(64, none)]));
+    }
+}

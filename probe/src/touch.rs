@@ -1,0 +1,97 @@
+//! Touch memory once and give it back: a guest's memory that was never used costs many times more at its first touch,
+//! because the host must find it first.
+
+use std::num::NonZero;
+use std::thread;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::clock::now_ns;
+use crate::event::{Event, emit};
+use crate::scan::sizes;
+use crate::work::region::{Advice, Backing, Region, touch_pages};
+use crate::work::size;
+
+#[derive(Debug, Clone, Args)]
+pub struct TouchArgs {
+    /// Memory to touch, e.g. 1g
+    #[arg(long, value_parser = size::parse)]
+    bytes: u64,
+}
+
+/// `hugewise-probe touch`.
+pub fn main(args: TouchArgs) -> Result<()> {
+    emit(&touch(args.bytes)?)?;
+    Ok(())
+}
+
+fn touch(bytes: u64) -> Result<Event> {
+    if let Some(available) = available_memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()) {
+        if bytes > available {
+            bail!("--bytes {bytes} is more than the {available} bytes of memory that are available now");
+        }
+    }
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let start = now_ns();
+    let region = Region::map(bytes, Backing::Anon, Advice::None)?;
+    let parts = parts(region.bytes(), threads, sizes::pmd() as usize);
+    thread::scope(|scope| {
+        for (offset, length) in parts {
+            // Raw pointers do not cross threads; an address does, and the region outlives the scope.
+            let place = region.start() as usize + offset;
+            // SAFETY: the parts are disjoint and lie within the region.
+            scope.spawn(move || unsafe { touch_pages(place as *mut u8, length, sizes::base() as usize) });
+        }
+    });
+    drop(region);
+    Ok(Event::Touched { bytes, wall_ns: now_ns() - start })
+}
+
+/// Cut `bytes` into at most `count` parts (offset, length), on boundaries of `unit`, so that threads share no huge page.
+fn parts(bytes: usize, count: usize, unit: usize) -> Vec<(usize, usize)> {
+    let length = bytes.div_ceil(count).next_multiple_of(unit);
+    (0..bytes).step_by(length).map(|offset| (offset, length.min(bytes - offset))).collect()
+}
+
+/// MemAvailable in bytes.
+fn available_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_everything_once() {
+        for (bytes, count) in [(1, 4), (4096, 1), (10 << 20, 3), ((1 << 30) + 5, 7), (2 << 20, 64)] {
+            let parts = parts(bytes, count, 2 << 20);
+            assert!(parts.len() <= count);
+            let mut at = 0;
+            for (offset, length) in parts {
+                assert_eq!(offset, at);
+                assert_eq!(offset % (2 << 20), 0);
+                at += length;
+            }
+            assert_eq!(at, bytes);
+        }
+    }
+
+    #[test]
+    fn available_memory_is_read() {
+        assert_eq!(available_memory("MemTotal: 5 kB\nMemAvailable:   12 kB\n"), Some(12 << 10));
+        assert_eq!(available_memory("MemTotal: 5 kB\n"), None);
+    }
+
+    #[test]
+    fn memory_is_touched_and_released() {
+        let Event::Touched { bytes, wall_ns } = touch(3 << 20).unwrap() else { panic!("another event") };
+        assert_eq!(bytes, 3 << 20);
+        assert!(wall_ns > 0);
+        assert!(touch(1 << 50).unwrap_err().to_string().contains("available"));
+        assert!(touch(0).is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! Pointer chase: dependent loads along one random cycle, one node in each stride.
+//!
+//! The cycle is made by Sattolo's algorithm (1986), in the nodes themselves, so that the harness needs no memory of
+//! its own. A node lies on a random cache line of its stride: nodes at equal offsets would fight for few cache sets.
+
+use std::hint::black_box;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::event::Value;
+use crate::scan::sizes;
+use crate::work::meter::Meter;
+use crate::work::random::{Digest, SplitMix64, mix, scale};
+use crate::work::region::Memory;
+use crate::work::{Common, Outcome, facts, metrics, size};
+
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    #[command(flatten)]
+    pub memory: Memory,
+    /// Distance of two nodes [default: the kernel's base page]
+    #[arg(long, value_parser = size::parse)]
+    stride: Option<u64>,
+    /// Loads in the timed region
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    loads: u64,
+    /// Seed of the cycle
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Where the nodes are: node i lies in the i-th stride, on a line drawn from (seed, i).
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    nodes: u64,
+    stride: u64,
+    line: u64,
+    seed: u64,
+}
+
+impl Layout {
+    fn new(bytes: u64, stride: u64, line: u64, seed: u64) -> Result<Self> {
+        if stride < line || !stride.is_multiple_of(line) {
+            bail!("--stride {stride} must be a multiple of the cache line ({line} bytes)");
+        }
+        let nodes = bytes / stride;
+        if nodes < 2 {
+            bail!("--bytes {bytes} must hold at least two nodes of --stride {stride}");
+        }
+        Ok(Self { nodes, stride, line, seed })
+    }
+
+    /// Byte offset of node `index` from the start.
+    fn offset(&self, index: u64) -> u64 {
+        let lines = self.stride / self.line;
+        index * self.stride + scale(mix(self.seed ^ mix(index + 1)), lines) * self.line
+    }
+}
+
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
+    let stride = options.stride.unwrap_or_else(sizes::base);
+    let layout = Layout::new(options.memory.bytes, stride, cache_line(), options.seed)?;
+    let region = options.memory.map()?;
+    region.touch();
+    // SAFETY: the layout's nodes lie within the region, which outlives every walk.
+    let (first, cycle) = unsafe {
+        link(region.start(), layout);
+        let first = region.start().add(layout.offset(0) as usize).cast::<usize>().cast_const();
+        (first, warm_lap(first, region.start() as u64, layout.nodes.min(options.loads)))
+    };
+    // SAFETY: as above.
+    black_box(meter.lap(|| unsafe { walk(first, options.loads) }));
+    Ok(Outcome {
+        metrics: metrics([("ns_per_load", meter.wall_ns as f64 / options.loads as f64)]),
+        facts: facts([
+            ("nodes", Value::Integer(layout.nodes)),
+            ("loads", Value::Integer(options.loads)),
+            ("bytes", Value::Integer(options.memory.bytes)),
+            ("stride", Value::Integer(stride)),
+            ("line", Value::Integer(layout.line)),
+            ("cycle", Value::Text(cycle.hex())),
+            ("map", Value::Text(options.memory.map.to_string())),
+        ]),
+        ranges: vec![region.range()],
+        held: Box::new(region),
+    })
+}
+
+/// Join the nodes to one random cycle: each holds the address of the next.
+///
+/// # Safety
+/// `nodes * stride` bytes from `start` must be mapped writable and aligned to a line.
+unsafe fn link(start: *mut u8, layout: Layout) {
+    // SAFETY: offset() < nodes * stride for index < nodes, and lines are aligned for a usize.
+    let node = |index: u64| unsafe { start.add(layout.offset(index) as usize).cast::<usize>() };
+    let mut random = SplitMix64::new(layout.seed);
+    // SAFETY: all indices are below nodes.
+    unsafe {
+        for index in 0..layout.nodes {
+            node(index).write(index as usize);
+        }
+        for index in (1..layout.nodes).rev() {
+            std::ptr::swap(node(index), node(random.below(index)));
+        }
+        for index in 0..layout.nodes {
+            let next = node(index).read();
+            node(index).write(node(next as u64) as usize);
+        }
+    }
+}
+
+/// Walk `loads` nodes untimed, and hash the way relative to `origin`, so that it is equal in every arm.
+///
+/// # Safety
+/// `first` must be a node of a linked cycle.
+unsafe fn warm_lap(first: *const usize, origin: u64, loads: u64) -> Digest {
+    let mut digest = Digest::default();
+    let mut at = first;
+    for _ in 0..loads {
+        // SAFETY: every node holds the address of another.
+        at = unsafe { at.read() } as *const usize;
+        digest.add(at as u64 - origin);
+    }
+    digest
+}
+
+/// The timed region: `loads` loads, each of which needs the one before.
+///
+/// # Safety
+/// `first` must be a node of a linked cycle.
+#[inline(never)]
+unsafe fn walk(first: *const usize, loads: u64) -> *const usize {
+    let mut at = first;
+    for _ in 0..loads {
+        // SAFETY: every node holds the address of another.
+        at = unsafe { at.read() } as *const usize;
+    }
+    at
+}
+
+/// The size of a cache line in bytes, as the C library knows it; 64 where it does not.
+pub fn cache_line() -> u64 {
+    // SAFETY: sysconf only reads.
+    let stated = unsafe { libc::sysconf(libc::_SC_LEVEL1_DCACHE_LINESIZE) };
+    u64::try_from(stated).ok().filter(|line| line.is_power_of_two() && *line >= 16).unwrap_or(64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn linked(layout: Layout) -> Vec<u64> {
+        let mut memory = vec![0u64; (layout.nodes * layout.stride / 8) as usize];
+        let start = memory.as_mut_ptr().cast::<u8>();
+        // SAFETY: memory has room for every stride.
+        unsafe { link(start, layout) };
+        let mut order = Vec::new();
+        let mut offset = layout.offset(0);
+        loop {
+            order.push(offset);
+            offset = memory[(offset / 8) as usize] - start as u64;
+            if offset == layout.offset(0) || order.len() as u64 > layout.nodes {
+                return order;
+            }
+        }
+    }
+
+    #[test]
+    fn one_cycle_visits_every_node_once() {
+        for nodes in [2, 3, 17, 256, 1000] {
+            for seed in 0..8 {
+                let layout = Layout::new(nodes * 256, 256, 64, seed).unwrap();
+                let mut order = linked(layout);
+                assert_eq!(order.len() as u64, nodes);
+                order.sort_unstable();
+                let expected: Vec<u64> = (0..nodes).map(|index| layout.offset(index)).collect();
+                assert_eq!(order, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn the_seed_decides_the_cycle() {
+        let layout = |seed| Layout::new(64 * 256, 256, 64, seed).unwrap();
+        assert_eq!(linked(layout(1)), linked(layout(1)));
+        assert_ne!(linked(layout(1)), linked(layout(2)));
+    }
+
+    #[test]
+    fn nodes_stay_in_their_stride_and_use_its_lines() {
+        let layout = Layout::new(4096 * 512, 4096, 64, 3).unwrap();
+        let lines: std::collections::BTreeSet<u64> = (0..512)
+            .map(|index| {
+                let offset = layout.offset(index);
+                assert_eq!(offset / 4096, index);
+                assert_eq!(offset % 64, 0);
+                offset % 4096 / 64
+            })
+            .collect();
+        assert!(lines.len() > 60, "{}", lines.len());
+    }
+
+    #[test]
+    fn a_full_walk_returns_to_its_start() {
+        let layout = Layout::new(100 * 64, 64, 64, 5).unwrap();
+        let mut memory = vec![0u64; 800];
+        let start = memory.as_mut_ptr().cast::<u8>();
+        // SAFETY: memory has room for every stride.
+        unsafe {
+            link(start, layout);
+            let first = start.add(layout.offset(0) as usize).cast::<usize>().cast_const();
+            assert_eq!(walk(first, 100), first);
+            assert_ne!(walk(first, 99), first);
+            assert_eq!(walk(first, 250), walk(first, 50));
+        }
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused() {
+        assert!(Layout::new(4096, 4096, 64, 0).is_err());
+        assert!(Layout::new(1 << 20, 32, 64, 0).is_err());
+        assert!(Layout::new(1 << 20, 100, 64, 0).is_err());
+    }
+}

@@ -1,0 +1,100 @@
+//! The triad of STREAM (McCalpin 1995), a[i] = b[i] + s * c[i], over three equal arrays in one mapping.
+
+use std::hint::black_box;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::event::Value;
+use crate::work::chase::cache_line;
+use crate::work::meter::Meter;
+use crate::work::region::Memory;
+use crate::work::{Common, Outcome, facts, metrics};
+
+const SCALAR: f64 = 3.0;
+
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    #[command(flatten)]
+    pub memory: Memory,
+    /// Passes in the timed region
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
+    let elements = elements(options.memory.bytes, cache_line());
+    if elements == 0 {
+        bail!("--bytes {} is too small for three arrays", options.memory.bytes);
+    }
+    let region = options.memory.map()?;
+    region.touch();
+    // SAFETY: 3 * elements doubles fit into the region, which is aligned to a page; the three slices do not overlap.
+    let (a, b, c) = unsafe {
+        let start = region.start().cast::<f64>();
+        let array = |number: usize| std::slice::from_raw_parts_mut(start.add(number * elements), elements);
+        (array(0), array(1), array(2))
+    };
+    for (index, (b, c)) in b.iter_mut().zip(c.iter_mut()).enumerate() {
+        (*b, *c) = (1.0, (index % 7) as f64);
+    }
+    triad(a, b, c);
+    meter.lap(|| {
+        for _ in 0..options.rounds {
+            triad(black_box(&mut *a), black_box(&*b), black_box(&*c));
+        }
+    });
+    let bytes = (elements * 3 * size_of::<f64>()) as f64 * options.rounds as f64;
+    let last = a[elements - 1];
+    if last != 1.0 + SCALAR * ((elements - 1) % 7) as f64 {
+        bail!("the triad's result is wrong: faulty memory?");
+    }
+    Ok(Outcome {
+        // Two reads and one write for each element; the read that a write-allocating cache adds is not counted.
+        metrics: metrics([("gib_per_s", bytes / (1u64 << 30) as f64 / (meter.wall_ns as f64 * 1e-9))]),
+        facts: facts([
+            ("elements", Value::Integer(elements as u64)),
+            ("rounds", Value::Integer(options.rounds)),
+            ("bytes", Value::Integer(options.memory.bytes)),
+            ("map", Value::Text(options.memory.map.to_string())),
+        ]),
+        ranges: vec![region.range()],
+        held: Box::new(region),
+    })
+}
+
+/// Elements of each array: a third of `bytes`, in whole cache lines.
+fn elements(bytes: u64, line: u64) -> usize {
+    (bytes / 3 / line * line) as usize / size_of::<f64>()
+}
+
+#[inline(never)]
+fn triad(a: &mut [f64], b: &[f64], c: &[f64]) {
+    for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+        *a = b + SCALAR * c;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_triad_is_the_triad() {
+        let mut a = [0.0; 4];
+        triad(&mut a, &[1.0, 2.0, 3.0, 4.0], &[0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(a, [1.0, 5.0, 9.0, 13.0]);
+    }
+
+    #[test]
+    fn three_arrays_fit_and_start_on_lines() {
+        for bytes in [0, 191, 192, 4096, 1 << 20, (1 << 20) + 13] {
+            let count = elements(bytes, 64);
+            assert!((count * 24) as u64 <= bytes);
+            assert_eq!(count % 8, 0);
+        }
+        assert_eq!(elements(192, 64), 8);
+    }
+}
