@@ -1,0 +1,95 @@
+"""The fingerprint: facts, nulls where there are none, and no secret of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from hugewise import probe
+from hugewise.fingerprint import boot_id, fingerprint
+from hugewise.host import LocalHost
+from tests.test_noise import Files
+
+MACHINE_ID = "0123456789abcdef0123456789abcdef"
+CPU = "/sys/devices/system/cpu"
+FILES = {
+    "/etc/machine-id": MACHINE_ID,
+    "/etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nNAME="Debian"',
+    "/proc/sys/kernel/random/boot_id": "b007",
+    "/proc/sys/kernel/osrelease": "6.18.0",
+    "/proc/cpuinfo": "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\nmicrocode\t: 0x1000065\n"
+    "flags\t\t: fpu hypervisor lm\n\nprocessor\t: 1\nmodel name\t: other",
+    f"{CPU}/online": "0-1,4",
+    **{f"{CPU}/cpu{number}/topology/physical_package_id": str(number // 4) for number in (0, 1, 4)},
+    f"{CPU}/smt/active": "0",
+    f"{CPU}/cpu0/cache/index0/level": "1",
+    f"{CPU}/cpu0/cache/index0/type": "Data",
+    f"{CPU}/cpu0/cache/index0/size": "48K",
+    f"{CPU}/cpufreq/policy0/scaling_governor": "performance",
+    f"{CPU}/cpufreq/policy1/scaling_governor": "performance",
+    f"{CPU}/intel_pstate/no_turbo": "1",
+    f"{CPU}/vulnerabilities/meltdown": "Not affected",
+    "/proc/meminfo": "MemTotal:       24684092 kB\nSwapTotal:             0 kB",
+    "/sys/devices/system/node/node0/cpulist": "0-1,4",
+    "/sys/devices/system/node/node0/meminfo": "Node 0 MemTotal:       24684092 kB",
+    "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "0",
+    "/proc/cmdline": "quiet",
+}
+
+
+def test_facts_are_read() -> None:
+    found = fingerprint(Files(FILES))
+    assert found["distribution"] == "Debian GNU/Linux 12 (bookworm)"
+    assert found["cpu"]["model"] == "AMD EPYC"
+    assert (found["cpu"]["count"], found["cpu"]["sockets"], found["cpu"]["smt"]) == (3, 2, False)
+    assert found["caches"][0]["bytes"] == 48 << 10
+    assert found["memory"]["total_bytes"] == 24684092 << 10
+    assert found["memory"]["swap_bytes"] == 0
+    assert found["memory"]["nodes"] == {"node0": {"cpus": "0-1,4", "bytes": 24684092 << 10}}
+    assert found["virtualisation"]["hypervisor"] is True
+    assert found["pages"]["hugetlb"] == [2 << 20]
+    assert found["mitigations"] == {"meltdown": "Not affected"}
+
+
+def test_equal_frequency_policies_are_said_once() -> None:
+    frequency = fingerprint(Files(FILES))["frequency"]
+    assert [policy["scaling_governor"] for policy in frequency["policies"]] == ["performance"]
+    assert frequency["boost"] is False
+
+
+def test_the_machine_id_is_stable_and_never_given_away() -> None:
+    found = fingerprint(Files(FILES))
+    assert found["machine"] == fingerprint(Files(FILES))["machine"]
+    assert found["machine"] != fingerprint(Files({**FILES, "/etc/machine-id": "f" * 32}))["machine"]
+    assert MACHINE_ID not in json.dumps(found)
+    assert fingerprint(Files({"/etc/machine-id": "uninitialized"}))["machine"] is None
+
+
+def test_an_empty_machine_gives_nulls_and_no_guess() -> None:
+    found = fingerprint(Files({}))
+    for key in ("machine", "boot_id", "distribution", "caches", "tlbs", "frequency", "mitigations"):
+        assert found[key] is None, key
+    assert set(found["cpu"].values()) == {None}
+    assert set(found["virtualisation"].values()) == {None}
+    assert set(found["memory"].values()) == {None}
+    assert found["clock_source"] == {"current": None, "available": None}
+
+
+def test_tlbs_come_from_cpuid_or_not_at_all() -> None:
+    tlb = probe.Tlb(level=1, kind="data", page_sizes=[4096], entries=96, ways=0)
+    assert fingerprint(Files({}), probe.Cpu("AMD", "EPYC", [tlb], None))["tlbs"][0]["entries"] == 96
+    assert fingerprint(Files({}), probe.Cpu("Arm", "N1", [], "no CPUID on this architecture"))["tlbs"] is None
+
+
+def test_this_machine_is_json() -> None:
+    found = fingerprint(LocalHost())
+    assert json.loads(json.dumps(found)) == found
+    assert found["pages"]["base"] == os.sysconf("SC_PAGE_SIZE")
+    assert found["boot_id"] == boot_id(LocalHost())
+
+
+def test_boot_id_is_required() -> None:
+    with pytest.raises(FileNotFoundError):
+        boot_id(Files({}))
