@@ -28,8 +28,8 @@ def folder(tmp_path: Path) -> RunFolder:
             host={},
             versions={},
             settings={},
-            arms={"chase": ["base", "thp"]},
-            left_out=[],
+            cells=(),
+            left_out=(),
         )
     )
     return made

@@ -1,1 +1,82 @@
-"""hugewise: which page size should this workload run with, on this machine, and how sure are we?"""
+"""hugewise: which page size should this workload run with, on this machine, and how sure are we?
+
+    study = hugewise.load("studies/demo.toml")
+    results = hugewise.run(study)                 # a `Results`: verdicts, effects, arms, attempts
+    hugewise.write_reports(results)               # report.html and its companions, in the run's folder
+    hugewise.tables(results.folder)               # DuckDB connection: attempts, observations, coverage, blocks
+
+Errors are `hugewise.errors.HugewiseError`s with a hint; the command line is as thin as this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hugewise.study import Study, command_study, load
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from hugewise.plan import Plan
+    from hugewise.progress import Event
+    from hugewise.results import Results
+
+__all__ = ["Study", "command_study", "load", "make_plan", "open_results", "resume", "run", "tables", "write_reports"]
+
+# Imports inside functions: a verb or a script pays only for what it uses (scipy alone takes a second).
+# ruff: noqa: PLC0415
+
+
+def make_plan(study: Study) -> Plan:
+    """What of `study` can run on this machine as this user, and what is left out and why. Raises StudyError."""
+    from hugewise import session
+
+    return session.make_plan(study)
+
+
+def run(
+    study: Study,
+    *,
+    results: Path | str = "results",
+    seed: bytes | None = None,
+    listener: Callable[[Event], None] = lambda _: None,
+) -> Results:
+    """Run `study` in a new folder below `results` and return what it found. An interrupt ends it cleanly: what was
+    accepted is in the results, whose state says `interrupted`. Raises HugewiseError.
+    """
+    from hugewise import session
+
+    return open_results(session.run(study, Path(results), seed=seed, listener=listener).path)
+
+
+def resume(folder: Path | str, *, listener: Callable[[Event], None] = lambda _: None) -> Results:
+    """Continue the interrupted run in `folder`. Raises HugewiseError."""
+    from hugewise import session
+
+    return open_results(session.resume(Path(folder), listener=listener).path)
+
+
+def open_results(folder: Path | str) -> Results:
+    """What the run in `folder` has found so far. Raises RunError."""
+    from hugewise import analysis
+
+    return analysis.analyze(Path(folder))
+
+
+def write_reports(results: Results) -> dict[str, Path]:
+    """Write report.html, .md, .json, CSV and figures into the run's folder; returns their paths.
+
+    Raises StorageError.
+    """
+    from hugewise import report
+
+    return report.write(results, Path(results.folder))
+
+
+def tables(folder: Path | str) -> duckdb.DuckDBPyConnection:
+    """The run's attempts as DuckDB views: attempts, observations, coverage, blocks. Raises RunError."""
+    from hugewise import store
+
+    return store.tables(Path(folder))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from hugewise.host import Host
 from hugewise.quantity import format_size
 
-__all__ = ["HUGETLB", "THP", "PageKind", "PageSizes", "PageTarget"]
+__all__ = ["HUGETLB", "THP", "PageKind", "PageSizes", "PageTarget", "page_flags_readable"]
 
 THP = "/sys/kernel/mm/transparent_hugepage"
 HUGETLB = "/sys/kernel/mm/hugepages"
@@ -67,3 +68,20 @@ def _present(host: Host, path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def page_flags_readable() -> bool:
+    """Whether this process sees physical page numbers and flags, tried on a page of its own.
+
+    Without CAP_SYS_ADMIN the kernel gives page number 0 (Documentation/admin-guide/mm/pagemap.rst), also to a root
+    that lacks the capability, as in a container.
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    held = bytearray(b"touched")
+    try:
+        with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap, Path("/proc/kpageflags").open("rb"):
+            pagemap.seek(id(held) // page * 8)
+            entry = int.from_bytes(pagemap.read(8), "little")
+    except OSError:
+        return False
+    return entry & ((1 << 55) - 1) != 0

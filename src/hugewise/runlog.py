@@ -24,9 +24,47 @@ from typing import Any, Literal
 import msgspec
 
 from hugewise.errors import RunError, StorageError
+from hugewise.metric import Metric
+from hugewise.plan import DeliveryThreshold
+from hugewise.policy import Deployment, Treatment
+from hugewise.results import LeftOut
 from hugewise.trial import Attempt, Block, BlockState
+from hugewise.workload import ParameterValue
 
-__all__ = ["BlockClosed", "BlockOpened", "Closed", "Noted", "Opened", "Record", "Resumed", "RunFolder", "storing"]
+__all__ = [
+    "ArmRecord",
+    "BlockClosed",
+    "BlockOpened",
+    "CellRecord",
+    "Closed",
+    "Noted",
+    "Opened",
+    "Record",
+    "Resumed",
+    "RunFolder",
+    "storing",
+]
+
+
+class ArmRecord(msgspec.Struct, frozen=True):
+    """An arm as it was planned: its treatment is its identity, the mechanism included."""
+
+    name: str
+    treatment: Treatment
+    pool_bytes: int
+    deployment: Deployment
+
+
+class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell as it was planned: enough to analyse the run on any machine."""
+
+    id: str
+    workload: str
+    values: Mapping[str, ParameterValue]
+    metric: Metric
+    baseline: str
+    delivery: DeliveryThreshold
+    arms: tuple[ArmRecord, ...]
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
@@ -34,7 +72,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
 
 
 class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
-    """First record. `arms` is cell -> arms with their mechanism; a resumed run must find the same."""
+    """First record. A resumed run must find the same cells; `pools` are pages granted by page size in bytes."""
 
     format: int = 1
     run: str
@@ -46,9 +84,9 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     host: Mapping[str, Any]
     versions: Mapping[str, str]
     settings: Mapping[str, str]
-    arms: Mapping[str, Sequence[str]]
-    left_out: Sequence[tuple[str, str, str]]
-    pools: Mapping[str, int] = {}
+    cells: tuple[CellRecord, ...]
+    left_out: tuple[LeftOut, ...]
+    pools: Mapping[int, int] = {}
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):

@@ -1,0 +1,132 @@
+"""From a run's folder to its results: the methods see the stored blocks again, and everything is summed up.
+
+Nothing here asks the machine: a run can be analysed anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hugewise import runlog
+from hugewise.policy import Treatment
+from hugewise.quantity import format_size
+from hugewise.results import CellResult, Comparison, Results
+from hugewise.runlog import CellRecord, RunFolder
+from hugewise.stats.family import conclude, methods_for
+from hugewise.stats.summary import summarise
+from hugewise.study import Study
+from hugewise.trial import Attempt, Block
+
+__all__ = ["analyze"]
+
+_State = Literal["finished", "time is up", "interrupted", "failed"]
+
+
+def analyze(path: Path) -> Results:
+    """What the run in the folder `path` has found so far. Raises RunError."""
+    folder = RunFolder(path)
+    records = folder.records()
+    opened = folder.opened()
+    study = msgspec.json.decode((path / "study.json").read_bytes(), type=Study)
+    blocks = folder.blocks()
+    methods = methods_for(study, opened.cells)
+    for block in blocks:
+        for method in methods:
+            method.observe(block)
+    comparisons = conclude(methods, study.confidence, study.margin)
+    by_cell = {
+        cell.id: tuple(c for m, c in zip(methods, comparisons, strict=True) if m.contrast.cell == cell.id)
+        for cell in opened.cells
+    }
+    closed = next((record for record in records if isinstance(record, runlog.Closed)), None)
+    left_open = folder.open_block()
+    attempts = [attempt for block in blocks for attempt in block.attempts] + (left_open[1] if left_open else [])
+    state: _State = closed.state if closed is not None else "interrupted"
+    return Results(
+        run=opened.run,
+        study=opened.study,
+        question=study.question,
+        folder=str(path),
+        state=state,
+        started=opened.t,
+        ended=records[-1].t,
+        seed_hash=opened.seed_hash,
+        seed=closed.seed if closed is not None else None,
+        confidence=study.confidence,
+        margin=study.margin,
+        mechanism="system" if opened.mechanism == "system" else "process",
+        host=opened.host,
+        versions=opened.versions,
+        settings=opened.settings,
+        options=_options(study),
+        blocks_complete=sum(block.state == "complete" for block in blocks),
+        blocks_incomplete=sum(block.state == "incomplete" for block in blocks),
+        blocks_disturbed=sum(block.state == "disturbed" for block in blocks),
+        disturbances=_disturbances(records, blocks, attempts),
+        left_out=opened.left_out,
+        cells=tuple(_cell(cell, blocks, by_cell[cell.id], study.confidence) for cell in opened.cells),
+        attempts=tuple(attempts),
+    )
+
+
+def _cell(
+    cell: CellRecord, blocks: Sequence[Block], comparisons: tuple[Comparison, ...], confidence: float
+) -> CellResult:
+    own = [block for block in blocks if block.cell == cell.id]
+    return CellResult(
+        cell=cell.id,
+        workload=cell.workload,
+        parameters=cell.values,
+        metric=cell.metric,
+        baseline=cell.baseline,
+        arms=tuple(
+            summarise(
+                own,
+                arm.name,
+                cell.metric,
+                confidence,
+                policy=arm.treatment.policy,
+                mechanism=arm.treatment.mechanism,
+                treatment=described(arm.treatment),
+                deployment=arm.deployment,
+            )
+            for arm in cell.arms
+        ),
+        comparisons=comparisons,
+    )
+
+
+def described(treatment: Treatment) -> str:
+    """What a treatment does, in a line."""
+    done = [f"{path.removeprefix('/sys/kernel/mm/')}={value}" for path, value in treatment.knobs.items()]
+    if treatment.thp_disable != "none":
+        done.append(f"prctl(PR_SET_THP_DISABLE, {treatment.thp_disable})")
+    if treatment.advice != "none":
+        done.append(f"madvise({treatment.advice})")
+    if treatment.map_hugetlb is not None:
+        done.append(f"mmap(MAP_HUGETLB, {format_size(treatment.map_hugetlb)})")
+    done += [f"{name}={value}" for name, value in treatment.environment.items()]
+    return f"{treatment.mechanism}: {', '.join(done) or 'nothing is turned'}; promises {treatment.target}"
+
+
+def _options(study: Study) -> dict[str, object]:
+    """The study's other keys as used, in the units of the file's reference."""
+    told = msgspec.to_builtins(study)
+    return {
+        key: told[key] for key in ("method", "window", "budget", "between", "validity", "attempt", "policies", "file")
+    }
+
+
+def _disturbances(
+    records: Sequence[runlog.Record], blocks: Sequence[Block], attempts: Sequence[Attempt]
+) -> tuple[str, ...]:
+    said = [record.text for record in records if isinstance(record, runlog.Noted)]
+    said += [f"block {block.number} ({block.cell}): {block.state}: {block.reason}" for block in blocks if block.reason]
+    for attempt in attempts:
+        where = f"block {attempt.block} ({attempt.cell}), {attempt.arm}"
+        said += [f"{where}: {disturbance}" for disturbance in attempt.disturbances]
+    return tuple(said)

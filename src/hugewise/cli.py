@@ -1,0 +1,183 @@
+"""The command line: verbs, options, exit statuses. Every verb is a few lines over the Python API.
+
+Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be done, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from hugewise.errors import HugewiseError, UserError
+
+__all__ = ["main"]
+
+_RESULTS = click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Folder for results.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.version_option(package_name="hugewise")
+def cli() -> None:
+    """Which page size should this workload run with, on this machine, and how sure are we?"""
+
+
+@cli.command(context_settings={"ignore_unknown_options": False})
+@click.argument("study", required=False, type=click.Path(path_type=Path))
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--policy", help="Policies to compare on a command, the baseline first: base,thp (with -- COMMAND).")
+@click.option("--metric", help="With --policy: the metric that is judged (wall_s, cpu_s, ...).")
+@click.option("--proof", type=click.Choice(["exit", "twin", "counters"]), help="With --policy: how pages are proven.")
+@click.option("--pool", help="With --policy: hugetlb memory that the command needs, such as 512m.")
+@click.option("--share", help="With --policy: share of memory that must be delivered; 0 judges the setting alone.")
+@click.option("--timeout", help="With --policy: longest run of the command, such as 90s.")
+@click.option("--blocks", type=int, help="Blocks per cell, instead of the study's.")
+@click.option("--time", "time_", help="Time budget, instead of the study's, such as 4m.")
+@click.option("--seed", help="Run seed, 32 hexadecimal digits (default: a fresh one).")
+@click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
+@_RESULTS
+def run(study: Path | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
+    """Run STUDY, or compare policies on a command: run --policy base,thp -- COMMAND.
+
+    Always starts a new run; `resume` continues one that was interrupted.
+    """
+    import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
+    from hugewise.listing import show_plan  # noqa: PLC0415
+
+    chosen = _study(study, command, policy, options)
+    seed = _seed(options["seed"])
+    if dry_run:
+        show_plan(hugewise.make_plan(chosen), seed)
+        return
+    _report(lambda listener: hugewise.run(chosen, results=options["results"], seed=seed, listener=listener))
+
+
+@cli.command()
+@click.argument("run_", metavar="RUN", type=click.Path(path_type=Path))
+def resume(run_: Path) -> None:
+    """Continue the interrupted run in the folder RUN."""
+    import hugewise  # noqa: PLC0415
+
+    _report(lambda listener: hugewise.resume(run_, listener=listener))
+
+
+@cli.command()
+@click.argument("run_", metavar="RUN", type=click.Path(path_type=Path))
+def report(run_: Path) -> None:
+    """Write the reports of the run in the folder RUN again, and show its verdicts."""
+    import hugewise  # noqa: PLC0415
+    from hugewise.report.terminal import show  # noqa: PLC0415
+
+    results = hugewise.open_results(run_)
+    show(results, hugewise.write_reports(results))
+
+
+@cli.command()
+@click.argument("study", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(study: Path | None, as_json: bool) -> None:
+    """What this machine offers, what is missing, and the command that cures it (for STUDY: which cells can run)."""
+    from hugewise import doctor as examination  # noqa: PLC0415
+
+    sys.exit(examination.main(study, as_json=as_json))
+
+
+@cli.command("list")
+@click.argument("what", type=click.Choice(["policies", "workloads", "metrics", "studies"]))
+def list_(what: str) -> None:
+    """List policies, workloads, metrics or studies."""
+    from hugewise.listing import show_list  # noqa: PLC0415
+
+    show_list(what)
+
+
+@cli.command()
+def restore() -> None:
+    """Put back page settings that a killed run left (root)."""
+    from hugewise import session  # noqa: PLC0415
+
+    for line in session.restore():
+        click.echo(line)
+
+
+def _study(study: Path | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
+    from hugewise import study as studies  # noqa: PLC0415
+
+    if policy is None:
+        alone = [name for name in ("metric", "proof", "pool", "share", "timeout") if options[name] is not None]
+        if alone:
+            raise UserError(f"--{alone[0]} belongs to --policy", hint="in a study file, set it for the workload")
+        if study is None or command:
+            raise UserError(
+                "name one study, or policies and a command",
+                hint="hugewise run studies/demo.toml   or   hugewise run --policy base,thp -- COMMAND",
+            )
+        loaded = studies.load(study)
+        return studies.with_budget(loaded, options["blocks"], options["time_"])
+    argv = ([str(study)] if study is not None else []) + list(command)
+    if not argv:
+        raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
+    given = {name: options[name] for name in ("metric", "proof", "pool", "share", "timeout", "blocks")}
+    return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
+
+
+def _seed(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        seed = bytes.fromhex(text)
+    except ValueError:
+        seed = b""
+    if len(seed) != 16:
+        raise UserError(f"--seed {text}: not 32 hexadecimal digits", hint="leave it out for a fresh seed")
+    return seed
+
+
+def _report(start: Callable[[Any], Any]) -> None:
+    """Run with a progress display, then show the verdicts; an interrupted run is reported as far as it came."""
+    import hugewise  # noqa: PLC0415
+    from hugewise import progress  # noqa: PLC0415
+    from hugewise.report.terminal import show  # noqa: PLC0415
+
+    with progress.shown(sys.stderr) as listener:
+        results = start(listener)
+        listener(progress.Message("writing the report"))
+        paths = hugewise.write_reports(results)
+    show(results, paths)
+    if results.state == "interrupted":
+        sys.exit(130)
+
+
+def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM ends a run as Ctrl-C does: settings are restored, what was accepted stays."""
+    del signum, frame
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Entry point of the `hugewise` command."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        cli(standalone_mode=False)
+    except HugewiseError as error:
+        click.echo(f"hugewise: {error.message}", err=True)
+        if error.hint:
+            click.echo(f"  cure: {error.hint}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("hugewise: interrupted", err=True)
+        sys.exit(130)

@@ -1,0 +1,216 @@
+"""One run from its first record to its last: opens it, asks for block after block, closes it, whatever happens.
+
+The conductor owns order and attempts. It asks `design` for block k when block k-1 is closed, the runner for one attempt
+at a time, and the methods which comparisons remain. All state is in the run's folder: resuming is reading it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from hugewise import design, progress, runlog, runner
+from hugewise.errors import HugewiseError, ProbeError
+from hugewise.knob import Drift
+from hugewise.plan import Arm, Cell
+from hugewise.runlog import RunFolder
+from hugewise.runner import Bench, Disturbed
+from hugewise.stats.method import Method
+from hugewise.study import Study
+from hugewise.trial import Attempt, Block, BlockState, Trial
+
+__all__ = ["Conductor"]
+
+# So many blocks in a row that do not count mean that somebody or something keeps interfering: stop and say so.
+_PATIENCE = 5
+_COUNTS = ("accepted", "failed")
+
+
+class _Broken(Exception):  # noqa: N818  (an outcome of a block, not an error)
+    """The host failed an attempt so often that its block cannot be completed."""
+
+
+@dataclass
+class Conductor:
+    """Asks for blocks until every comparison is decided or the time is up."""
+
+    bench: Bench
+    cells: Sequence[Cell]
+    methods: Sequence[Method]
+    seed: bytes
+    listener: progress.Listener
+    spent_before: float = 0.0
+    clock: Callable[[], float] = time.time
+    _blocks: list[Block] = field(default_factory=list)
+    _durations: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def study(self) -> Study:
+        """The study of this run."""
+        return self.bench.study
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where everything goes."""
+        return self.bench.folder
+
+    def conduct(self) -> runlog.Closed:
+        """Run blocks until nothing is open or the time is up; returns the last record (already written)."""
+        start = self.clock() - self.spent_before
+        for block in self.folder.blocks():
+            self._observe(block)
+        planned = sum(self._remaining(cell) for cell in self.cells) + len(self._complete())
+        self.listener(
+            progress.Started(
+                self.folder.run, str(self.folder.path), planned, len(self._complete()), self.study.budget.time
+            )
+        )
+        left_open = self.folder.open_block()
+        if left_open is not None:
+            self._take_up(*left_open)
+        useless = 0
+        while cells := [cell for cell in self.cells if self._open_arms(cell)]:
+            counts = Counter(block.cell for block in self._complete())
+            chosen = design.next_cell([cell.id for cell in cells], counts)
+            cell = next(cell for cell in cells if cell.id == chosen)
+            if self._late(cell, self.clock() - start):
+                return self._close("time is up")
+            block = self._new_block(cell)
+            useless = 0 if block.state == "complete" else useless + 1
+            if useless == _PATIENCE:
+                raise HugewiseError(
+                    f"{_PATIENCE} blocks in a row do not count; the last: {block.reason}",
+                    hint=f"end what interferes, then: hugewise resume {self.folder.path}",
+                )
+        return self._close("finished")
+
+    def _close(self, state: str) -> runlog.Closed:
+        record = runlog.Closed(
+            t=self.clock(), state="finished" if state == "finished" else "time is up", seed=self.seed.hex()
+        )
+        self.folder.append(record)
+        return record
+
+    def _complete(self) -> list[Block]:
+        return [block for block in self._blocks if block.state == "complete"]
+
+    def _open_arms(self, cell: Cell) -> list[Arm]:
+        """Arms that are not decided yet."""
+        return [arm for arm in cell.arms if arm.name in {method.contrast.arm for method in self._undecided(cell)}]
+
+    def _undecided(self, cell: Cell) -> list[Method]:
+        watching = [method for method in self.methods if method.contrast.cell == cell.id]
+        return [method for method in watching if method.decision().status == "continue"]
+
+    def _remaining(self, cell: Cell) -> int:
+        done = sum(block.cell == cell.id for block in self._complete())
+        return max(0, max((method.planned for method in self._undecided(cell)), default=0) - done)
+
+    def _observe(self, block: Block) -> None:
+        self._blocks.append(block)
+        if block.state != "complete":
+            return
+        ends = [attempt.ended for attempt in block.attempts]
+        if ends:
+            self._durations[block.cell].append(max(ends) - min(attempt.started for attempt in block.attempts))
+        for method in self.methods:
+            method.observe(block)
+
+    def _expected(self, cell: Cell) -> float:
+        """Seconds that the next block of `cell` will take, from those before; another cell's where it had none."""
+        known = self._durations.get(cell.id) or [value for values in self._durations.values() for value in values]
+        return fmean(known[-5:]) if known else 0.0
+
+    def _late(self, cell: Cell, spent: float) -> bool:
+        budget = self.study.budget.time
+        return budget is not None and spent + self._expected(cell) > budget
+
+    def _left(self) -> float:
+        return sum(self._remaining(cell) * self._expected(cell) for cell in self.cells)
+
+    def _new_block(self, cell: Cell) -> Block:
+        number = max((block.number for block in self._blocks), default=0) + 1
+        undecided = {arm.name for arm in self._open_arms(cell)}
+        arms = [arm.name for arm in cell.arms if arm.name in undecided or arm.name == cell.baseline]
+        self.folder.append(
+            runlog.BlockOpened(t=self.clock(), block=number, cell=cell.id, session=self.bench.session, arms=arms)
+        )
+        return self._run_block(number, cell, arms, [])
+
+    def _take_up(self, opened: runlog.BlockOpened, attempts: list[Attempt]) -> None:
+        """Go on with a block that was broken off, unless too long ago, or by a reboot: then it counts as incomplete."""
+        cell = next((cell for cell in self.cells if cell.id == opened.cell), None)
+        last = max((attempt.ended for attempt in attempts), default=opened.t)
+        pause = self.clock() - last
+        reason = None
+        if cell is None:
+            reason = "its cell is no longer part of the plan"
+        elif any(attempt.boot_id != self.bench.boot_id for attempt in attempts):
+            reason = "the machine was rebooted"
+        elif pause > self.study.window:
+            reason = f"broken off for {pause:.0f} s (window: {self.study.window:g} s)"
+        if reason is not None or cell is None:
+            self._end(opened.block, opened.cell, "incomplete", reason, attempts)
+            return
+        self._run_block(opened.block, cell, list(opened.arms), attempts)
+
+    def _run_block(self, number: int, cell: Cell, arms: Sequence[str], attempts: list[Attempt]) -> Block:
+        state: BlockState = "complete"
+        reason = None
+        drift: list[Drift] = []
+        try:
+            pad = self.study.attempt.environment_pad
+            for trial in design.order(self.seed, number, arms, pad_max=pad, cell=cell.id):
+                tries = [attempt for attempt in attempts if attempt.arm == trial.arm]
+                if not any(attempt.state in _COUNTS for attempt in tries):
+                    self._try(cell, trial, attempts, len(tries))
+        except Disturbed as disturbed:
+            state, reason = "disturbed", f"turned by somebody else: {disturbed}"
+            self.listener(progress.Message(f"block {number} is disturbed: {disturbed}"))
+            drift = disturbed.drift
+        except _Broken as broken:
+            state, reason = "incomplete", str(broken)
+            self.listener(progress.Message(f"block {number} is incomplete: {broken}"))
+        block = self._end(number, cell.id, state, reason, attempts)
+        if drift:
+            self._yield_to(drift)
+        return block
+
+    def _end(self, number: int, cell: str, state: BlockState, reason: str | None, attempts: list[Attempt]) -> Block:
+        self.folder.append(runlog.BlockClosed(t=self.clock(), block=number, state=state, reason=reason))
+        block = Block(number=number, cell=cell, state=state, reason=reason, attempts=tuple(attempts))
+        self._observe(block)
+        done = len(self._complete())
+        planned = done + sum(self._remaining(each) for each in self.cells)
+        self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left()))
+        return block
+
+    def _yield_to(self, drifts: Sequence[Drift]) -> None:
+        """Others have turned knobs, and it was said: go on from there. A pool that was taken away ends the session."""
+        self.bench.settings.acknowledge(drifts)
+        pools = [drift for drift in drifts if drift.path.endswith("/nr_hugepages")]
+        if pools:
+            raise HugewiseError(
+                f"somebody else changed a pool of huge pages: {pools[0]}",
+                hint=f"the pools are filled anew by: hugewise resume {self.folder.path}",
+            )
+
+    def _try(self, cell: Cell, trial: Trial, attempts: list[Attempt], tried: int) -> None:
+        """Attempt a trial until it counts; only what failed before its timed region is tried again."""
+        arm = cell.arm(trial.arm)
+        self.listener(progress.AttemptStarted(trial.block, cell.id, arm.name))
+        problem = ""
+        for number in range(tried + 1, self.study.attempt.retries + 2):
+            try:
+                attempt = runner.attempt(self.bench, cell, arm, trial, number)
+            except ProbeError as error:
+                problem = error.message
+                continue
+            attempts.append(attempt)
+            if attempt.state in _COUNTS:
+                return
+            problem = attempt.reason or ""
+        raise _Broken(f"{cell.id}, {arm.name}: {problem or 'no attempt left'}")

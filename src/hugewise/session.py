@@ -1,0 +1,363 @@
+"""A session: the time in which one process holds the host, from the lock to the restored settings.
+
+Opening and closing are steps with names, like the runner's: whoever passes `on_step` is told of each before it happens.
+A run has one session, and one more each time it is resumed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from hugewise import cgroup, design, fingerprint, journal, probe, progress, runlog
+from hugewise import plan as planning
+from hugewise import policy as policies
+from hugewise import workload as workloads
+from hugewise.conductor import Conductor
+from hugewise.errors import HugewiseError, ProbeError, RunError, UserError
+from hugewise.host import Host, LocalHost
+from hugewise.knob import Drift
+from hugewise.lock import HostLock, boot_id
+from hugewise.pages import PageSizes, page_flags_readable
+from hugewise.plan import Cell, Plan
+from hugewise.policy import Mechanism
+from hugewise.pool import Pools
+from hugewise.quantity import format_size
+from hugewise.results import LeftOut
+from hugewise.runlog import ArmRecord, CellRecord, RunFolder
+from hugewise.runner import Bench
+from hugewise.setting import Settings
+from hugewise.stats.family import methods_for
+from hugewise.study import Study
+
+__all__ = ["CLOSING", "OPENING", "make_plan", "restore", "resume", "run"]
+
+
+def make_plan(study: Study, host: Host | None = None) -> Plan:
+    """What of `study` can run on this machine as this user, and what not and why. Raises StudyError."""
+    host = host or LocalHost()
+    sizes = PageSizes.discover(host)
+    return planning.plan(study, policies.discover(sizes), workloads.discover(), host, sizes, mechanism(host))
+
+
+def mechanism(host: Host) -> Mechanism:
+    """How policies reach a workload here: root turns the system's knobs, a user has what a process may ask for."""
+    return "system" if host.privileged() else "process"
+
+
+def run(
+    study: Study,
+    results: Path,
+    *,
+    seed: bytes | None = None,
+    listener: progress.Listener = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> RunFolder:
+    """Start a new run of `study` below the folder `results` and conduct it to its end.
+
+    An interrupt ends it early, with everything restored and the run ready to be resumed.
+    """
+    seed = seed or design.new_seed()
+    plan = make_plan(study)
+    if not plan.cells:
+        reasons = "; ".join(sorted({f"{left.policy} {left.reason}" for left in plan.left_out}))
+        raise UserError(f"nothing of {study.name} can run here: {reasons}", hint="see: hugewise doctor")
+    written = Path(study.file).read_text(encoding="utf-8") if study.file and Path(study.file).is_file() else None
+    folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed)
+    _Session(study, folder, seed, plan, None, listener, on_step).hold()
+    return folder
+
+
+def resume(
+    path: Path,
+    *,
+    listener: progress.Listener = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> RunFolder:
+    """Continue the run in the folder `path`, with the same study, seed and policies. Raises RunError."""
+    folder = RunFolder(path)
+    opened = folder.opened()
+    seed = folder.seed()
+    study = msgspec.json.decode((path / "study.json").read_bytes(), type=Study)
+    if study.digest != opened.digest:
+        raise RunError(f"{path}/study.json was changed since the run began", hint="start a new run of its study")
+    if opened.mechanism != mechanism(LocalHost()):
+        who = "root" if opened.mechanism == "system" else "an ordinary user"
+        raise RunError(f"{path} was begun by {who}: its policies work by another mechanism", hint=f"resume as {who}")
+    _Session(study, folder, seed, make_plan(study), opened, listener, on_step).hold()
+    return folder
+
+
+@dataclass
+class _Session:
+    """One session of a run. `opened` is the run's first record when it is resumed."""
+
+    study: Study
+    folder: RunFolder
+    seed: bytes
+    plan: Plan
+    opened: runlog.Opened | None
+    listener: progress.Listener
+    on_step: Callable[[str], None]
+    host: Host = field(default_factory=LocalHost)
+    closing: ExitStack = field(default_factory=ExitStack)
+    journal: journal.Journal | None = None
+    pools: Mapping[int, int] = field(default_factory=dict)
+    cgroups: cgroup.Hierarchy | None = None
+    number: int = 1
+    spent: float = 0.0
+    boot_id: str = ""
+    settings: Settings = field(init=False)
+
+    def hold(self) -> None:
+        """Open, conduct, close: whatever happens in between, what was opened is closed."""
+        try:
+            for step in OPENING:
+                self.on_step(step.__name__)
+                step(self)
+            self.conduct()
+        except KeyboardInterrupt:
+            if not (self.folder.path / "run.jsonl").exists():
+                raise  # nothing was begun that could be reported or resumed
+            self.say(f"interrupted; to go on: hugewise resume {self.folder.path}")
+        finally:
+            with _uninterrupted():
+                self.closing.close()
+
+    def at_close(self, name: str, undo: Callable[[], object]) -> None:
+        """Have `undo` called when the session ends; what was opened last is closed first."""
+
+        def step() -> None:
+            self.on_step(name)
+            undo()
+
+        self.closing.callback(step)
+
+    def say(self, text: str) -> None:
+        """A line for the reader, now and in the report."""
+        self.listener(progress.Message(text))
+
+    def lock(self) -> None:
+        """Nobody else measures on this host meanwhile."""
+        self.boot_id = boot_id(self.host)
+        held = ExitStack()
+        held.enter_context(HostLock(self.host))
+        self.at_close("unlock", held.close)
+
+    def recover(self) -> None:
+        """Put back what a killed run left, before anything is measured or turned."""
+        for line in restore_leftovers(self.host):
+            self.say(line)
+
+    def begin(self) -> None:
+        """Open the journal (root) and remember how the knobs stand."""
+        if self.host.privileged():
+            self.journal = journal.Journal.begin(self.host, journal.JOURNAL, str(self.folder.path.resolve()))
+            self.at_close("end_journal", self.journal.close)
+        self.settings = Settings(self.host, self.journal)
+        self.at_close("restore", lambda: self.name_drift(self.settings.restore()))
+
+    def name_drift(self, drifts: Iterable[Drift]) -> None:
+        """What somebody else turned meanwhile is left to them, and named."""
+        for drift in drifts:
+            self.say(f"not restored, somebody else turned it: {drift}")
+
+    def fill_pools(self) -> None:
+        """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
+        wanted: dict[int, int] = {}
+        for cell in self.plan.cells:
+            for arm in cell.arms:
+                need = cell.workload.pool(arm.treatment, cell.values)
+                if need and arm.treatment.mechanism == "system":
+                    size = arm.treatment.target.size
+                    wanted[size] = max(wanted.get(size, 0), -(-need // size))
+        if wanted and self.journal is not None:
+            pools = Pools(self.settings)
+            self.at_close("empty_pools", lambda: self.name_drift(pools.restore()))
+            self.pools = pools.fill(wanted)
+        self.plan = _without_short_pools(self.plan, wanted, self.pools)
+
+    def make_cgroups(self) -> None:
+        """Where each attempt gets a cgroup of its own, if that can be had."""
+        try:
+            self.cgroups = cgroup.Hierarchy.open(self.settings.note)
+        except HugewiseError as error:
+            if self.host.privileged():
+                self.say(f"no cgroups: {error.message}; processes are followed and killed one by one instead")
+            return
+        self.at_close("remove_cgroups", self.cgroups.remove)
+
+    def record(self) -> None:
+        """The run's first record, or the proof that a resumed one is the same."""
+        cells = _records(self.plan, PageSizes.discover(self.host))
+        if self.opened is None:
+            self.folder.append(
+                runlog.Opened(
+                    t=time.time(),
+                    run=self.folder.run,
+                    study=self.study.name,
+                    digest=self.study.digest,
+                    seed_hash=design.commitment(self.seed),
+                    mechanism=mechanism(self.host),
+                    boot_id=self.boot_id,
+                    host=fingerprint.fingerprint(self.host, _cpu()),
+                    versions=_versions(),
+                    settings=dict(self.settings.initial),
+                    cells=cells,
+                    left_out=self.plan.left_out,
+                    pools=self.pools,
+                )
+            )
+            return
+        if cells != self.opened.cells:
+            raise RunError(
+                f"{self.folder.path}: this machine no longer offers the same policies to the same workloads",
+                hint="see what changed: hugewise doctor; or start a new run of the study",
+            )
+        self.folder.discard_drafts()
+        self.spent = self.folder.active_seconds()
+        self.number = 2 + sum(isinstance(record, runlog.Resumed) for record in self.folder.records())
+        self.folder.append(runlog.Resumed(t=time.time(), session=self.number, boot_id=self.boot_id))
+
+    def touch(self) -> None:
+        """Touch as much memory as the largest arm will use: a guest's fresh memory is slow to touch the first time."""
+        largest = max(cell.workload.memory(arm.treatment, cell.values) for cell in self.plan.cells for arm in cell.arms)
+        if largest:
+            self.say(f"touching {format_size(largest)} of memory once")
+            probe.ask("touch", "--bytes", str(largest))
+            time.sleep(1.0)
+
+    def conduct(self) -> None:
+        """Block after block."""
+        bench = Bench(
+            host=self.host,
+            study=self.study,
+            settings=self.settings,
+            folder=self.folder,
+            session=self.number,
+            boot_id=self.boot_id,
+            source="kpageflags" if page_flags_readable() else "smaps",
+            base_size=os.sysconf("SC_PAGE_SIZE"),
+            cgroups=self.cgroups,
+            on_step=self.on_step,
+        )
+        methods = methods_for(self.study, self.plan.cells)
+        Conductor(bench, self.plan.cells, methods, self.seed, self.listener, self.spent).conduct()
+
+
+OPENING: tuple[Callable[[_Session], None], ...] = (
+    _Session.lock,
+    _Session.recover,
+    _Session.begin,
+    _Session.fill_pools,
+    _Session.make_cgroups,
+    _Session.record,
+    _Session.touch,
+)
+CLOSING = ("remove_cgroups", "empty_pools", "restore", "end_journal", "unlock")
+
+
+def restore() -> list[str]:
+    """`hugewise restore`: put back what a killed run left. Raises LockedError while a run holds the host."""
+    host = LocalHost()
+    with HostLock(host):
+        return restore_leftovers(host) or ["nothing to restore"]
+
+
+def restore_leftovers(host: Host) -> list[str]:
+    """Close the journal of a dead run: what was put back, and what was left to others. Raises UserError for a user."""
+    found = journal.recover(host)
+    if found.run is None:
+        return []
+    lines = [f"put back what the killed run {found.run} left"]
+    lines += [f"  {each}" for each in found.put_back]
+    lines += [f"  not restored, somebody else turned it: {drift}" for drift in found.left]
+    if found.killed:
+        lines.append(f"  ended {found.killed} of its processes")
+    return [*lines, *([f"  {found.note}"] if found.note else [])]
+
+
+def _without_short_pools(plan: Plan, wanted: Mapping[int, int], granted: Mapping[int, int]) -> Plan:
+    """The plan without the arms whose pool the kernel did not grant, and why."""
+    cells: list[Cell] = []
+    left_out = list(plan.left_out)
+    for cell in plan.cells:
+        kept = []
+        for arm in cell.arms:
+            size = arm.treatment.target.size
+            need = -(-cell.workload.pool(arm.treatment, cell.values) // size)
+            if size in wanted and need > granted.get(size, 0) and arm.treatment.mechanism == "system":
+                reason = f"needs {need} pages of {format_size(size)}; the kernel granted {granted.get(size, 0)}"
+                left_out.append(LeftOut(cell.id, arm.name, reason))
+            else:
+                kept.append(arm)
+        if len(kept) > 1 and any(arm.name == cell.baseline for arm in kept):
+            cells.append(msgspec.structs.replace(cell, arms=tuple(kept)))
+        else:
+            left_out.append(LeftOut(cell.id, "*", "nothing is left to compare"))
+    if not cells:
+        raise HugewiseError(
+            "no cell is left to run: " + "; ".join(left.reason for left in left_out),
+            hint="free memory, or reserve huge pages at boot",
+        )
+    return Plan(tuple(cells), tuple(left_out))
+
+
+def _records(plan: Plan, sizes: PageSizes) -> tuple[CellRecord, ...]:
+    return tuple(
+        CellRecord(
+            id=cell.id,
+            workload=cell.workload.name,
+            values=cell.values,
+            metric=cell.metric,
+            baseline=cell.baseline,
+            delivery=cell.delivery,
+            arms=tuple(
+                ArmRecord(
+                    arm.name,
+                    arm.treatment,
+                    pool := cell.workload.pool(arm.treatment, cell.values),
+                    arm.policy.deployment(sizes, arm.treatment, pool),
+                )
+                for arm in cell.arms
+            ),
+        )
+        for cell in plan.cells
+    )
+
+
+def _cpu() -> probe.Cpu | None:
+    try:
+        found = probe.ask("cpu")
+    except ProbeError:
+        return None
+    return found if isinstance(found, probe.Cpu) else None
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "hugewise": version("hugewise"),
+        "hugewise-probe": version("hugewise-probe"),
+        "python": platform.python_version(),
+        "libc": " ".join(platform.libc_ver()),
+        "kernel": platform.release(),
+    }
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C must not break off the restoring."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
