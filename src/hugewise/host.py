@@ -7,6 +7,7 @@ and a guest can later answer the same questions through its agent.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,10 @@ class Host(Protocol):
 
     def write(self, path: str, text: str) -> None:
         """Write `text` in one call, as sysfs wants it. Raises OSError."""
+        ...
+
+    def writable(self, path: str) -> bool:
+        """Whether it is a file that its mode lets the owner write (root passes any mode, but not a read-only file)."""
         ...
 
     def names(self, path: str) -> list[str]:
@@ -56,6 +61,14 @@ class LocalHost:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
+
+    def writable(self, path: str) -> bool:
+        """Whether it is a file with the owner's write bit."""
+        try:
+            mode = Path(path).stat().st_mode
+        except OSError:
+            return False
+        return stat.S_ISREG(mode) and bool(mode & stat.S_IWUSR)
 
     def names(self, path: str) -> list[str]:
         """The sorted names in a folder."""

@@ -1,0 +1,171 @@
+"""One knob of the kernel's page settings: find, read, turn and check it.
+
+Knobs are found by what is present: every readable and writable file below /sys/kernel/mm/transparent_hugepage, and
+the sizes of the hugetlb pools, for the machine and for each NUMA node. A file that offers choices
+(`always [madvise] never`) has the value of the chosen word.
+
+The value of a pool's `nr_hugepages` is the number of its *persistent* pages: the file also counts surplus pages, which
+come and go with the programs that use them, while a write sets the persistent ones only.
+
+Sources: Documentation/admin-guide/mm/transhuge.rst and hugetlbpage.rst of the Linux kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from hugewise.errors import SettingError
+from hugewise.host import Host
+from hugewise.pages import HUGETLB, THP
+
+__all__ = ["NODES", "Drift", "canonical", "differing", "is_knob", "knobs", "put_back", "read", "turn"]
+
+NODES = "/sys/devices/system/node"
+
+_CHOSEN = re.compile(r"\[([^\]\s]+)\]")
+_POOL_SIZE = "nr_hugepages"
+_KNOB = re.compile(
+    rf"{THP}/[\w-]+(?:/[\w-]+)?"
+    rf"|{HUGETLB}/hugepages-\d+kB/nr_(?:overcommit_)?hugepages"
+    rf"|{NODES}/node\d+/hugepages/hugepages-\d+kB/nr_hugepages"
+)
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """A knob that does not hold what hugewise last wrote or saw; `found` is None when it cannot be read any more."""
+
+    path: str
+    expected: str
+    found: str | None
+
+    def __str__(self) -> str:
+        return f"{self.path} is {self.found or 'gone'}, not {self.expected}"
+
+
+def is_knob(path: str) -> bool:
+    """Whether `path` has the form of a knob; what a journal names is checked with it before it is written to."""
+    return _KNOB.fullmatch(path) is not None
+
+
+def canonical(value: str) -> str:
+    """A value as it reads back: without blanks, a number without leading zeros."""
+    text = value.strip()
+    return str(int(text)) if text.isascii() and text.isdigit() else text
+
+
+def read(host: Host, path: str) -> str:
+    """The value of a knob: the chosen word, the number, or the persistent pages of a pool. Raises OSError."""
+    text = host.read(path)
+    if path.endswith(f"/{_POOL_SIZE}"):
+        return str(_persistent(host, path, int(text)))
+    chosen = _CHOSEN.search(text)
+    return chosen[1] if chosen else text.strip()
+
+
+def _persistent(host: Host, path: str, pages: int) -> int:
+    try:
+        return pages - int(host.read(f"{path.removesuffix(_POOL_SIZE)}surplus_hugepages"))
+    except FileNotFoundError:
+        return pages
+
+
+def knobs(host: Host) -> dict[str, str]:
+    """Every knob of `host` with its value, by path, in a stable order."""
+    found = {}
+    for path in _candidates(host):
+        value = _value(host, path)
+        if value is not None:
+            found[path] = value
+    return found
+
+
+def _candidates(host: Host) -> Iterator[str]:
+    for name in host.names(THP):
+        inner = [each for each in host.names(f"{THP}/{name}") if each != "stats"]
+        for path in [f"{THP}/{name}/{each}" for each in inner] or [f"{THP}/{name}"]:
+            if host.writable(path):
+                yield path
+    for name in host.names(HUGETLB):
+        yield f"{HUGETLB}/{name}/nr_hugepages"
+        yield f"{HUGETLB}/{name}/nr_overcommit_hugepages"
+    for node in host.names(NODES):
+        for name in host.names(f"{NODES}/{node}/hugepages"):
+            yield f"{NODES}/{node}/hugepages/{name}/nr_hugepages"
+
+
+def _value(host: Host, path: str) -> str | None:
+    try:
+        return read(host, path)
+    except OSError:  # absent on this kernel, or not for our eyes
+        return None
+
+
+def differing(host: Host, expected: Mapping[str, str]) -> list[Drift]:
+    """The knobs that do not hold the `expected` value."""
+    found = []
+    for path, value in expected.items():
+        seen = _value(host, path)
+        if seen != value:
+            seen = _value(host, path)  # a pool's two files are read one after the other: look again before saying so
+        if seen != value:
+            found.append(Drift(path, value, seen))
+    return found
+
+
+def turn(host: Host, wanted: Mapping[str, str]) -> None:
+    """Write every value and read it back. Raises SettingError for the first that the kernel does not take.
+
+    The kernel refuses some values as long as another knob is not yet turned (`inherit` of a small size while
+    shmem_enabled is `force`), so what is refused is tried again after the others.
+    """
+    pending = dict(wanted)
+    while pending:
+        refused: dict[str, OSError] = {}
+        for path, value in pending.items():
+            try:
+                host.write(path, value)
+            except OSError as error:
+                refused[path] = error
+        if len(refused) == len(pending):
+            path, reason = next(iter(refused.items()))
+            raise _refusal(host, path, wanted[path], reason)
+        pending = {path: wanted[path] for path in refused}
+    for drift in differing(host, wanted):
+        raise SettingError(
+            f"the kernel did not take {drift.path} = {drift.expected}: it is {drift.found or 'gone'}",
+            hint="another program may manage this setting (tuned, a cloud agent): stop it for the run",
+        )
+
+
+def _refusal(host: Host, path: str, value: str, error: OSError) -> SettingError:
+    try:
+        offered = host.read(path)
+    except OSError:
+        offered = ""
+    hint = f"this kernel offers: {offered}" if _CHOSEN.search(offered) else None
+    return SettingError(f"cannot set {path} = {value}: {error.strerror or error}", hint=hint)
+
+
+def put_back(host: Host, turned: Mapping[str, tuple[str, tuple[str, ...]]]) -> tuple[dict[str, str], list[Drift]]:
+    """Give the knobs their original values, the last turned first; returns what was put back, and what was left alone.
+
+    `turned` maps a path to its original value and to the values that are hugewise's own there (two while a batch is
+    under way). A knob that holds neither was turned by somebody else: it is left as it is. What the kernel refuses
+    does not keep the others from being put back; it raises SettingError in the end.
+    """
+    back: dict[str, str] = {}
+    left: list[Drift] = []
+    for path, (original, ours) in reversed(list(turned.items())):
+        found = _value(host, path)
+        if found == original:
+            continue
+        if found in ours:
+            back[path] = original
+        else:
+            left.append(Drift(path, ours[0], found))
+    if back:
+        turn(host, back)
+    return back, left

@@ -1,0 +1,177 @@
+"""The hugetlb pools of a run: filled once, watched, and restored by what was added.
+
+Pages are added to what is there: the pages of others stay theirs. The kernel grants what it finds in one piece, so a
+request is read back and tried again after compaction. Pages are given back per NUMA node, since that is how they came.
+
+Source: Documentation/admin-guide/mm/hugetlbpage.rst of the Linux kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from hugewise import knob
+from hugewise.errors import SettingError
+from hugewise.host import Host
+from hugewise.knob import NODES, Drift
+from hugewise.ledger import Ledger, PoolGranted, PoolIntent, PoolReturn, Share
+from hugewise.pages import HUGETLB
+from hugewise.setting import Settings
+
+__all__ = ["Pools", "available", "in_use", "pool_folder", "take_back"]
+
+_TRIES = 3
+_COMPACT = "/proc/sys/vm/compact_memory"
+
+
+def pool_folder(size: int, node: int | None = None) -> str:
+    """The sysfs folder of the pool with pages of `size` bytes, of the machine or of one node."""
+    name = f"hugepages-{size >> 10}kB"
+    return f"{HUGETLB}/{name}" if node is None else f"{NODES}/node{node}/hugepages/{name}"
+
+
+def _number(host: Host, path: str) -> int:
+    """The file's number; 0 where this kernel or folder lacks it (nodes do not say what is reserved)."""
+    try:
+        return int(host.read(path))
+    except FileNotFoundError:
+        return 0
+
+
+def available(host: Host, size: int, node: int | None = None) -> int:
+    """Pages that are free and promised to nobody: what a program can map now."""
+    folder = pool_folder(size, node)
+    return max(0, _number(host, f"{folder}/free_hugepages") - _number(host, f"{folder}/resv_hugepages"))
+
+
+def in_use(host: Host, size: int, node: int | None = None) -> int:
+    """Pages that some program has mapped or reserved."""
+    folder = pool_folder(size, node)
+    taken = _number(host, f"{folder}/nr_hugepages") - _number(host, f"{folder}/free_hugepages")
+    return taken + _number(host, f"{folder}/resv_hugepages")
+
+
+def _parts(host: Host, size: int, node: int | None) -> list[str]:
+    """The nr_hugepages files that say where pages are: one a node, or the machine's where there are no nodes."""
+    total = f"{pool_folder(size, node)}/nr_hugepages"
+    if node is not None:
+        return [total]
+    name = f"hugepages-{size >> 10}kB"
+    nodes = [f"{NODES}/{each}/hugepages/{name}/nr_hugepages" for each in host.names(NODES)]
+    return [path for path in nodes if host.writable(path)] or [total]
+
+
+class Pools:
+    """The pools that a run fills. `settings` holds what was found at the start, the journal and the ledger."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._host = settings.host
+        self._granted: dict[int, int] = {}
+        self.others: dict[int, int] = {}  # pages that others had mapped or reserved when the pool was filled
+
+    def fill(self, plan: Mapping[int, int]) -> dict[int, int]:
+        """Reserve `plan[size]` pages for each size in bytes; returns the pages that can be mapped, at most those asked.
+
+        The largest size first: it is the hardest to find. An ordinary user gets what is free already.
+        """
+        return {size: self.reserve(size, plan[size]) for size in sorted(plan, reverse=True)}
+
+    def reserve(self, size: int, pages: int, node: int | None = None) -> int:
+        """Add `pages` pages to a pool; returns how many can be mapped, free pages that were there before included.
+
+        Raises SettingError when there is no such pool, or somebody else has changed it since the start.
+        """
+        host = self._host
+        if not host.writable(f"{pool_folder(size, node)}/nr_hugepages"):
+            raise SettingError(f"this machine has no pool of {size >> 10} kB pages", hint="see: hugewise doctor")
+        self.others[size] = in_use(host, size, node)
+        if host.privileged() and pages > 0:
+            self._add(size, pages, node)
+        self._granted[size] = min(pages, available(host, size, node))
+        return self._granted[size]
+
+    def _add(self, size: int, pages: int, node: int | None) -> None:
+        host, settings = self._host, self._settings
+        total, parts = f"{pool_folder(size, node)}/nr_hugepages", _parts(host, size, node)
+        expected = {path: value for path in {total, *parts} if (value := settings.expected(path)) is not None}
+        for drift in knob.differing(host, expected):
+            raise SettingError(f"somebody else changed a pool: {drift}", hint="see who, then run it again")
+        taken = [path for path in parts if path in settings.ledger.pools]
+        if taken:
+            raise SettingError(f"{taken[0]} was filled already: pools are filled once per run")
+        before = {path: int(knob.read(host, path)) for path in parts}
+        settings.note(PoolIntent(before, pages))
+        try:
+            _grow(host, total, pages)
+        finally:
+            added = {path: max(0, int(knob.read(host, path)) - had) for path, had in before.items()}
+            settings.note_return(PoolGranted(added))
+            settings.expect({path: knob.read(host, path) for path in expected})
+
+    def verify(self) -> list[Drift]:
+        """Pools that others changed, or whose pages others use, seen while no attempt runs."""
+        shares = self._settings.ledger.pools
+        expected = {path: str(share.before + (share.added or 0)) for path, share in shares.items()}
+        found = knob.differing(self._host, expected)
+        for size, granted in self._granted.items():
+            path = f"{pool_folder(size)}/free_hugepages"
+            if (free := available(self._host, size)) < granted:
+                found.append(Drift(path, f"{granted} or more unreserved", str(free)))
+        return found
+
+    def restore(self) -> list[Drift]:
+        """Give back what was added. Pools that others made smaller are left as they are and returned. Idempotent."""
+        settings = self._settings
+        back, left = take_back(self._host, settings.ledger, settings.note_return)
+        settings.expect({path: str(pages) for path, pages in back.items()})
+        totals = {f"{pool_folder(size)}/nr_hugepages" for size in self._granted}
+        settings.expect({path: knob.read(self._host, path) for path in totals if settings.expected(path)})
+        return left
+
+
+def _grow(host: Host, total: str, pages: int) -> None:
+    """Ask for `pages` more, and again after compaction as long as some are missing."""
+    goal = int(knob.read(host, total)) + pages
+    for attempt in range(_TRIES):
+        if attempt:
+            with suppress(OSError):  # a kernel without compaction has no such file
+                host.write(_COMPACT, "1")
+        try:
+            host.write(total, str(goal))
+        except OSError:  # such as gigantic pages that this kernel gives at boot only: nothing is granted
+            return
+        if int(knob.read(host, total)) >= goal:
+            return
+
+
+def take_back(host: Host, ledger: Ledger, note: Callable[[PoolReturn], None]) -> tuple[dict[str, int], list[Drift]]:
+    """Give back the pages that the ledger says were added; returns the new sizes by path, and what was left alone.
+
+    `note` keeps each return before it is made. A pool that grew under others loses only what was added; one that
+    somebody made smaller is theirs. Pages that a program still uses become surplus, and go when it lets go of them.
+    """
+    back: dict[str, int] = {}
+    left: list[Drift] = []
+    for path, share in reversed(ledger.pools.items()):
+        found = int(knob.read(host, path))
+        goal = _after_return(share, found)
+        if goal is None:
+            left.append(Drift(path, str(share.before + (share.added or 0)), str(found)))
+        elif goal != found:
+            note(PoolReturn(path, found, goal))
+            knob.turn(host, {path: str(goal)})
+            back[path] = goal
+    return back, left
+
+
+def _after_return(share: Share, found: int) -> int | None:
+    """How many pages the pool should have; None: somebody else decided, leave it."""
+    if share.returned is not None:  # done before, unless the kill came between the record and the write
+        return share.returned.wrote if found == share.returned.found else found
+    if share.added is None:  # killed while it was filled: what came since is ours, up to what was wanted
+        return found - min(max(0, found - share.before), share.wanted)
+    if found >= share.before + share.added:
+        return found - share.added
+    return found if found == share.before else None
