@@ -55,7 +55,7 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
     arms = {arm.arm: None for cell in results.cells for arm in cell.arms}
     names = {printable(arm): palette[arm] for arm in arms}
     title = f"change against the baseline, with the margin of ±{percent(results.margin)}"
-    width = WIDTH + 120
+    width = WIDTH + 180
     y = {**row_axis(names), "scale": {"paddingInner": 0, "paddingOuter": 0}}
     return chart(
         {

@@ -55,7 +55,7 @@ def html(results: Results, figures: Mapping[str, str]) -> str:
         palette=colours(results),
         symbols=SYMBOLS,
         verdicts=[(verdict, verdicts[verdict]) for verdict in SYMBOLS if verdicts[verdict]],
-        winners=[entry for entry in winners(results) if entry[2].deployment is not None],
+        winners=list(winners(results)),
         sentence=sentence,
         metric_line=metric_line,
         run_line=run_line(results),

@@ -66,7 +66,7 @@ def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str,
     for key, found in (
         ("means", (tables.statistics_table(cell, results.confidence),)),
         ("distribution", ()),
-        ("effects", (tables.effects_table(cell),)),
+        ("effects", (tables.effects_table(cell), tables.sensitivity_table(cell))),
         ("coverage", (tables.coverage_table(cell), tables.proof_table(cell))),
         ("time-order", (tables.blocks_table(results, cell), tables.metrics_table(results, cell))),
     ):
@@ -87,9 +87,11 @@ def _figure(figures: Mapping[str, tuple[str, str]], key: str) -> Iterator[str]:
 def _deployments(results: Results) -> Iterator[str]:
     some = False
     for cell, comparison, arm in winners(results):
-        if arm.deployment is None:
-            continue
         some = True
+        if arm.deployment is None:
+            known = f"no commands are known; what it did: {_escape(arm.treatment)}"
+            yield from ("", f"**{_escape(comparison.arm)}**, for {_escape(cell.cell)}: {known}")
+            continue
         yield from ("", f"**{_escape(comparison.arm)}**, for {_escape(cell.cell)}: {_escape(arm.deployment.note)}")
         for title, lines in (("now", arm.deployment.now), ("at boot", arm.deployment.boot)):
             if lines:

@@ -28,6 +28,7 @@ __all__ = [
     "metrics_table",
     "proof_table",
     "run_table",
+    "sensitivity_table",
     "statistics_table",
     "unit_of",
 ]
@@ -94,10 +95,10 @@ def statistics_table(cell: CellResult, confidence: float) -> Table:
 
 
 def effects_table(cell: CellResult) -> Table:
-    """Per comparison: ratio and change with interval, verdict, and the estimate with undelivered blocks kept in."""
+    """Per comparison: verdict, change and ratio with interval, confidence, p, blocks, largest effect still possible."""
     head = [
         *("policy", "verdict", "change (interval)", "ratio (interval)", "confidence", "p", "blocks"),
-        *("still possible", "ratio with undelivered blocks", "method"),
+        "still possible",
     ]
 
     def row(one: Comparison) -> list[object]:
@@ -110,12 +111,24 @@ def effects_table(cell: CellResult) -> Table:
             NOTHING if one.p is None else "<0.0001" if one.p < 0.0001 else f"{one.p:.2g}",
             str(one.n) if one.final else f"{one.n} of {one.planned}, provisional",
             NOTHING if one.change is None else f"±{numbers.percent(round(one.change, 4))}",
-            f"{numbers.ratio(one.ratio_all)} ({one.n_all} blocks)",
-            one.method,
         ]
 
     caption = f"{cell.metric.name}: ratios are policy/{cell.baseline} ({better_direction(cell.metric)})"
     return _table(caption, head, [row(one) for one in cell.comparisons], 2)
+
+
+def sensitivity_table(cell: CellResult) -> Table:
+    """Per comparison: the estimate without and with the blocks of undelivered treatment, failures, and the method."""
+    head = ("policy", "method", "without undelivered blocks", "with them", "failures", "failures of the baseline")
+    rows = [
+        [
+            *(one.arm, one.method),
+            *(f"{numbers.ratio(value)} ({n} blocks)" for value, n in ((one.ratio, one.n), (one.ratio_all, one.n_all))),
+            *(one.failures_arm, one.failures_baseline),
+        ]
+        for one in cell.comparisons
+    ]
+    return _table("the estimated ratio without and with undelivered blocks", head, rows, 2)
 
 
 def coverage_table(cell: CellResult) -> Table:

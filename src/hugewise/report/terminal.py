@@ -1,0 +1,159 @@
+"""The end of a run on the terminal: readable at 80 columns, and without colour.
+
+Plain text where the output is not a terminal: rich then leaves out all escape sequences. Texts of the user never pass
+through rich's markup, and control characters are removed from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hugewise.report import numbers
+from hugewise.report.sentences import SYMBOLS, arm_of, better_direction, printable, run_line, sentence, winners
+from hugewise.report.tables import unit_of
+from hugewise.results import CellResult, Comparison, Results
+
+__all__ = ["render", "show", "verdict_lines"]
+
+_STYLES = {"better": "green", "worse": "red", "equivalent": "blue", "undecided": "yellow", "none": "bright_black"}
+
+
+def render(results: Results, report: Path | str | None = None) -> RenderableType:
+    """A table per cell, a line per comparison, what was left out, what to set, and the report's path."""
+    return Group(*_parts(results, report))
+
+
+def show(results: Results, report: Path | str | None = None, console: Console | None = None) -> None:
+    """Print `render` at the console's width (at most 100 columns); plain lines where it is no terminal."""
+    console = console or Console(highlight=False)
+    width = min(console.width, 100)
+    if console.is_terminal:
+        console.print(render(results, report), width=width, crop=False)
+        return
+    with console.capture() as captured:
+        console.print(render(results, report), width=width, crop=False)
+    lines = (line.rstrip() for line in captured.get().splitlines())  # padding to the width is of no use in a file
+    console.file.write("\n".join(lines) + "\n")
+
+
+def verdict_lines(results: Results, cell: CellResult) -> Iterator[Text]:
+    """One sentence per comparison of the cell, its verdict first."""
+    for one in cell.comparisons:
+        text = Text(overflow="fold")
+        text.append(SYMBOLS[one.verdict], style=_STYLES[one.verdict])
+        text.append(" " + _ascii(sentence(one, cell.metric, results.margin)))
+        yield text
+
+
+def _ascii(text: str) -> str:
+    """Numbers as they can be copied and searched: the typographic minus becomes a hyphen."""
+    return printable(text).replace(numbers.MINUS, "-")
+
+
+def _parts(results: Results, report: Path | str | None) -> Iterator[RenderableType]:
+    yield Text(_ascii(f"{results.study}: {results.question}"), style="bold")
+    line = run_line(results)
+    yield Text(_ascii(line[0].upper() + line[1:]))
+    for number, cell in enumerate(results.cells, 1):
+        yield Text()
+        yield Text(_ascii(f"{number}. {cell.cell}"), style="bold")
+        unit = unit_of(cell).unit
+        yield Text(
+            _ascii(f"{cell.metric.name} in {unit}, {better_direction(cell.metric)}; change against {cell.baseline}")
+        )
+        yield _table(cell)
+        for text in verdict_lines(results, cell):
+            yield Padding(text, (0, 0, 0, 2))
+    yield from _left_out(results)
+    yield from _disturbances(results)
+    yield from _settings(results)
+    if report is not None:
+        yield Text()
+        yield Text(f"Report: {printable(report)}", overflow="ignore", no_wrap=True)
+
+
+def _table(cell: CellResult) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column("policy", max_width=14, overflow="fold")
+    for name in ("mean", "change (interval)"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for name in ("deliv.", "peak"):
+        table.add_column(name, justify="right")
+    unit = unit_of(cell)
+    compared = {one.arm: one for one in cell.comparisons}
+    for arm in cell.arms:
+        one = compared.get(arm.arm)
+        table.add_row(
+            Text(_ascii(arm.arm)),
+            Text(_ascii(unit.number(arm.mean, arm.margin))),
+            Text(_change(cell, arm.arm, one)),
+            _badge(one),
+            Text(numbers.share(arm.delivered_share)),
+            Text(numbers.size(arm.peak_bytes)),
+        )
+    return table
+
+
+def _change(cell: CellResult, arm: str, one: Comparison | None) -> str:
+    if one is None:
+        return "baseline" if arm == cell.baseline else numbers.NOTHING
+    return _ascii(numbers.effect(one.ratio, one.low, one.high))
+
+
+def _badge(one: Comparison | None) -> Text:
+    return Text(f"{SYMBOLS[one.verdict]} {one.verdict}", style=_STYLES[one.verdict]) if one else Text()
+
+
+def _left_out(results: Results) -> Iterator[RenderableType]:
+    if results.left_out:
+        yield Text()
+        yield Text("Left out", style="bold")
+        for one in results.left_out:
+            yield Padding(Text(_ascii(f"{one.policy} on {one.cell}: {one.reason}"), overflow="fold"), (0, 0, 0, 2))
+
+
+def _disturbances(results: Results) -> Iterator[RenderableType]:
+    if results.disturbances:
+        yield Text()
+        yield Text("Disturbed", style="bold")
+        for one in results.disturbances:
+            yield Padding(Text(_ascii(one), overflow="fold"), (0, 0, 0, 2))
+
+
+def _settings(results: Results) -> Iterator[RenderableType]:
+    best: dict[str, tuple[CellResult, Comparison]] = {}
+    for cell, comparison, _ in winners(results):
+        known = best.get(cell.cell)
+        if known is None or _distance(comparison) > _distance(known[1]):
+            best[cell.cell] = (cell, comparison)
+    found = _deployments(best)
+    if found:
+        yield Text()
+        yield Text("To set the best policy of a cell now (at boot: see the report)", style="bold")
+    for (policy, commands), cells in found.items():
+        yield Padding(Text(_ascii(f"{policy}, for {', '.join(cells)}:"), overflow="fold"), (0, 0, 0, 2))
+        for command in commands:
+            # Never broken: it is there to be copied.
+            yield Text(f"    {printable(command)}", overflow="ignore", no_wrap=True)
+
+
+def _deployments(best: Mapping[str, tuple[CellResult, Comparison]]) -> dict[tuple[str, tuple[str, ...]], list[str]]:
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name, (cell, comparison) in best.items():
+        arm = arm_of(cell, comparison.arm)
+        if arm is not None and arm.deployment is not None and arm.deployment.now:
+            found.setdefault((comparison.arm, arm.deployment.now), []).append(name)
+    return found
+
+
+def _distance(comparison: Comparison) -> float:
+    ratio = comparison.ratio
+    return 1.0 if ratio is None or ratio <= 0 else max(ratio, 1 / ratio)
