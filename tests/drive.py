@@ -1,0 +1,68 @@
+"""A run in a process of its own, which does something to itself or to the host at a chosen step.
+
+python -m tests.drive run|resume PATH RESULTS --at STEP --nth N --do kill|interrupt|hold|write=PATH=VALUE
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hugewise import session, study
+from hugewise.errors import HugewiseError
+
+
+def at_step(step: str, nth: int, do: str) -> Callable[[str], None]:
+    """The function that is told of each step, and acts at the nth `step`."""
+    seen = 0
+
+    def on_step(name: str) -> None:
+        nonlocal seen
+        seen += name == step
+        if name != step or seen != nth:
+            return
+        if do == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif do == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+        elif do == "hold":
+            print("holding", flush=True)
+            time.sleep(60)
+        else:
+            _, path, value = do.split("=")
+            Path(path).write_text(value)
+
+    return on_step
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("verb", choices=["run", "resume"])
+    parser.add_argument("path", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--at", default="")
+    parser.add_argument("--nth", type=int, default=1)
+    parser.add_argument("--do", default="")
+    chosen = parser.parse_args()
+    on_step = at_step(chosen.at, chosen.nth, chosen.do)
+    try:
+        if chosen.verb == "run":
+            folder = session.run(
+                study.load(chosen.path), chosen.results, on_step=on_step, listener=lambda e: print(e, file=sys.stderr)
+            )
+        else:
+            folder = session.resume(chosen.path, on_step=on_step)
+    except HugewiseError as error:
+        print(f"{type(error).__name__}: {error.message} [{error.hint}]")
+        return error.exit_code
+    print(folder.path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

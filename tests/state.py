@@ -1,0 +1,28 @@
+"""The whole page state of this machine: every setting below the two folders of sysfs that hugewise may turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["page_state"]
+
+# Counters and what follows from others; everything else must be as it was.
+_MOVING = ("stats", "full_scans", "pages_collapsed", "free_hugepages", "resv_hugepages", "surplus_hugepages", "demote")
+
+
+def page_state() -> dict[str, str]:
+    """Path -> text, of every readable setting."""
+    state = {}
+    tops = [
+        "/sys/kernel/mm/transparent_hugepage",
+        "/sys/kernel/mm/hugepages",
+        *map(str, Path("/sys/devices/system/node").glob("node*/hugepages")),
+    ]
+    for top in tops:
+        for path in sorted(Path(top).rglob("*")):
+            if path.is_file() and not any(part in _MOVING for part in path.parts):
+                try:
+                    state[str(path)] = path.read_text().strip()
+                except OSError:
+                    continue
+    return state

@@ -1,0 +1,294 @@
+"""Whole runs on the real kernel: what is measured, what is proven, and that everything is put back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hugewise
+from hugewise import journal, runner, session
+from hugewise.errors import LockedError
+from hugewise.lock import HostLock
+from hugewise.pages import THP
+from hugewise.results import Results
+from hugewise.runlog import BlockOpened, RunFolder
+from tests.requirements import need, need_root
+from tests.state import page_state
+
+SMALL = """
+format = 1
+name = "small"
+policies = [{policies}]
+confidence = 0.9
+
+[budget]
+blocks = {blocks}
+
+[between]
+settle = "0ms"
+
+[[workload]]
+name = "chase"
+timeout = "30s"
+parameters = {{ bytes = "8m", loads = 20000 }}
+"""
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    """Whatever a test does, the machine's page state is afterwards as it was."""
+    before = page_state()
+    yield
+    if os.geteuid() == 0:
+        session.restore()
+    assert page_state() == before
+
+
+def small(folder: Path, *policies: str, blocks: int = 2) -> Path:
+    path = folder / "small.toml"
+    names = ", ".join(f'"{name}"' for name in policies or ("base", "thp", "hugetlb-2m"))
+    path.write_text(SMALL.format(policies=names, blocks=blocks))
+    return path
+
+
+def drive(verb: str, path: Path, results: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.drive", verb, str(path), str(results), *extra]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def only_run(results: Path) -> Path:
+    (path,) = (results / "small").iterdir()
+    return path
+
+
+def check_whole(results: Results, blocks: int = 2) -> None:
+    """Every arm once in each complete block, nothing twice, everything delivered."""
+    assert results.state == "finished"
+    counted = [a for a in results.attempts if a.state == "accepted"]
+    (cell,) = results.cells
+    assert Counter(a.arm for a in counted) == {arm.arm: blocks for arm in cell.arms}
+    assert len({(a.block, a.arm) for a in counted}) == len(counted)
+    assert all(a.delivery.delivered for a in counted), [a.delivery for a in counted]
+
+
+def test_a_run_measures_proves_and_restores(tmp_path: Path) -> None:
+    need_root()
+    loaded = hugewise.load(small(tmp_path, "base", "thp", "mthp-64k", "hugetlb-2m"))
+    results = hugewise.run(loaded, results=tmp_path / "results", seed=bytes(16))
+    check_whole(results)
+    for arm in results.cells[0].arms:
+        assert arm.delivered_share is not None
+        assert arm.delivered_share >= 0.95
+        assert "kpageflags" in arm.proof
+    assert results.seed == bytes(16).hex()
+    for attempt in results.attempts:
+        assert attempt.overhead_s < 2
+        assert attempt.knobs[f"{THP}/enabled"] == ("always" if attempt.arm == "thp" else "never")
+        assert attempt.metrics["ns_per_load"] is not None
+
+
+def test_a_second_run_is_a_run_of_its_own_with_a_seed_of_its_own(tmp_path: Path) -> None:
+    loaded = hugewise.load(small(tmp_path, "base", "thp"))
+    one = hugewise.run(loaded, results=tmp_path / "results")
+    two = hugewise.run(loaded, results=tmp_path / "results")
+    assert one.folder != two.folder
+    assert one.seed != two.seed
+    assert len(two.attempts) == len(one.attempts)
+
+
+STEPS = [step.__name__ for step in (*session.OPENING, *runner.STEPS)] + list(session.CLOSING)
+
+
+def test_the_closing_steps_are_all_of_them(tmp_path: Path) -> None:
+    """The list that the kill test is made from is the one that a run walks."""
+    need_root()
+    walked: list[str] = []
+    session.run(hugewise.load(small(tmp_path)), tmp_path / "results", on_step=walked.append)
+    assert set(walked) == set(STEPS)
+    assert tuple(walked[-len(session.CLOSING) :]) == session.CLOSING
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_it_is_restored_and_resumed(tmp_path: Path, step: str) -> None:
+    need_root()
+    before = page_state()
+    nth = "3" if step in [each.__name__ for each in runner.STEPS] else "1"
+    killed = drive("run", small(tmp_path), tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    session.restore()
+    assert page_state() == before
+    folder = only_run(tmp_path / "results")
+    if not (folder / "run.jsonl").exists():
+        assert session.OPENING.index(getattr(session._Session, step)) <= 5  # killed before the first record
+        return
+    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).attempts()}
+    if not (folder / "seed").exists():
+        check_whole(hugewise.open_results(folder))
+        return
+    results = hugewise.resume(folder)
+    check_whole(results)
+    again = {(a.block, a.arm): a.started for a in results.attempts}
+    assert kept.items() <= again.items()  # none lost, none made again
+
+
+def test_interrupted_it_restores_and_can_be_resumed(tmp_path: Path) -> None:
+    before = page_state()
+    path = small(tmp_path, "base", "thp")
+    ended = drive("run", path, tmp_path / "results", "--at", "launch", "--nth", "2", "--do", "interrupt")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert page_state() == before
+    folder = only_run(tmp_path / "results")
+    broken = hugewise.open_results(folder)
+    assert broken.state == "interrupted"
+    assert broken.seed is None
+    assert all(comparison.verdict == "undecided" for cell in broken.cells for comparison in cell.comparisons)
+    check_whole(hugewise.resume(folder))
+
+
+def test_a_block_broken_off_too_long_ago_is_replaced(tmp_path: Path) -> None:
+    path = small(tmp_path, "base", "thp")
+    path.write_text(path.read_text().replace("format = 1", 'format = 1\nwindow = "1s"'))
+    drive("run", path, tmp_path / "results", "--at", "launch", "--nth", "2", "--do", "interrupt")
+    time.sleep(1.1)
+    results = hugewise.resume(only_run(tmp_path / "results"))
+    check_whole(results)
+    assert results.blocks_incomplete == 1
+    assert [a.state for a in results.attempts if a.block == 1] == ["abandoned"]
+    opened = [r for r in RunFolder(Path(results.folder)).records() if isinstance(r, BlockOpened)]
+    assert [record.block for record in opened] == [1, 2, 3]
+
+
+def test_two_runs_refuse_each_other(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.drive",
+        "run",
+        str(small(tmp_path, "base", "thp")),
+        str(tmp_path / "results"),
+    ]
+    command += ["--at", "launch", "--do", "hold"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "holding\n"
+            with pytest.raises(LockedError, match=f"pid {holder.pid}"):
+                hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "other")
+            with pytest.raises(LockedError):
+                session.restore()
+        finally:
+            holder.send_signal(signal.SIGINT)
+            holder.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        (f"{THP}/enabled", "always"),
+        (f"{THP}/hugepages-64kB/enabled", "madvise"),
+        (f"{THP}/khugepaged/pages_to_scan", "4095"),
+    ],
+)
+@pytest.mark.parametrize("step", ["apply", "recheck"])
+def test_a_knob_that_somebody_turns_disturbs_its_block_and_is_left_to_them(
+    tmp_path: Path, knob: str, value: str, step: str
+) -> None:
+    need_root()
+    need(Path(knob).exists(), f"a kernel with {knob}")
+    original = Path(knob).read_text()
+    try:
+        done = drive(
+            "run",
+            small(tmp_path, "base", "mthp-64k"),
+            tmp_path / "results",
+            "--at",
+            step,
+            "--nth",
+            "2",
+            "--do",
+            f"write={knob}={value}",
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        results = hugewise.open_results(only_run(tmp_path / "results"))
+        check_whole(results)
+        assert results.blocks_disturbed == 1
+        assert any(knob in said and value in said for said in results.disturbances)
+        chosen = Path(knob).read_text().strip()
+        assert value in (chosen, *[word.strip("[]") for word in chosen.split() if word.startswith("[")])
+    finally:
+        word = next((w.strip("[]") for w in original.split() if w.startswith("[")), original.strip())
+        Path(knob).write_text(word)
+
+
+def test_a_pool_that_is_taken_away_ends_the_run_by_name(tmp_path: Path) -> None:
+    need_root()
+    pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+    need(Path(pool).exists(), "2 MiB hugetlb pages")
+    before = page_state()
+    done = drive(
+        "run",
+        small(tmp_path, "base", "hugetlb-2m"),
+        tmp_path / "results",
+        "--at",
+        "apply",
+        "--nth",
+        "2",
+        "--do",
+        f"write={pool}=0",
+    )
+    assert done.returncode == 1
+    assert "nr_hugepages" in done.stdout
+    assert "hugewise resume" in done.stdout
+    assert page_state() == before
+    check_whole(hugewise.resume(only_run(tmp_path / "results")))
+
+
+def test_a_program_that_disables_thp_for_itself_gets_no_verdict_but_the_reason(tmp_path: Path) -> None:
+    need_root()
+    code = "import ctypes; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); b = bytearray(64 << 20)"
+    chosen = hugewise.command_study(["base", "thp"], [sys.executable, "-c", code], blocks=2)
+    results = hugewise.run(chosen, results=tmp_path / "results")
+    (comparison,) = results.cells[0].comparisons
+    assert comparison.verdict == "none"
+    assert "disabled THP for itself" in comparison.reason
+    assert comparison.n == 0
+    assert comparison.n_all == 2
+
+
+def test_a_full_disk_is_said_and_what_was_accepted_is_kept(tmp_path: Path) -> None:
+    need_root()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192k", "tmpfs", str(disk)], check=True)
+    try:
+        done = drive("run", small(tmp_path, "base", "thp", blocks=50), disk)
+        assert done.returncode == 1
+        assert "StorageError: cannot write" in done.stdout
+        results = hugewise.open_results(only_run(disk))
+        assert any(a.state == "accepted" for a in results.attempts)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_workload_that_fails_counts_as_the_worst(tmp_path: Path) -> None:
+    chosen = hugewise.command_study(["base", "as-is"], ["sh", "-c", "exit 3"], blocks=2)
+    results = hugewise.run(chosen, results=tmp_path / "results")
+    assert {a.state for a in results.attempts} == {"failed"}
+    assert {a.reason for a in results.attempts} == {"exit status 3"}
+
+
+def test_nothing_is_left_of_the_journal_and_the_lock(tmp_path: Path) -> None:
+    need_root()
+    hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "results")
+    assert session.restore() == ["nothing to restore"]
+    assert journal.recover(hugewise.session.LocalHost()).run is None
+    with HostLock(hugewise.session.LocalHost()):
+        pass
