@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-import pytest
-
 from hugewise import probe
-from hugewise.fingerprint import boot_id, fingerprint
+from hugewise.fingerprint import fingerprint
 from hugewise.host import LocalHost
 from tests.test_noise import Files
 
@@ -87,9 +85,4 @@ def test_this_machine_is_json() -> None:
     found = fingerprint(LocalHost())
     assert json.loads(json.dumps(found)) == found
     assert found["pages"]["base"] == os.sysconf("SC_PAGE_SIZE")
-    assert found["boot_id"] == boot_id(LocalHost())
-
-
-def test_boot_id_is_required() -> None:
-    with pytest.raises(FileNotFoundError):
-        boot_id(Files({}))
+    assert found["boot_id"] == LocalHost().read("/proc/sys/kernel/random/boot_id")

@@ -58,6 +58,9 @@ class Files:
     def write(self, path: str, text: str) -> None:
         raise PermissionError(path)
 
+    def writable(self, path: str) -> bool:
+        return False
+
     def names(self, path: str) -> list[str]:
         inside = [name.removeprefix(path + "/") for name in self.files if name.startswith(path + "/")]
         return sorted({name.split("/")[0] for name in inside})

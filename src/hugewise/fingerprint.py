@@ -19,17 +19,12 @@ from hugewise.host import Host
 from hugewise.pages import PageSizes
 from hugewise.probe import Cpu
 
-__all__ = ["boot_id", "fingerprint"]
+__all__ = ["fingerprint"]
 
 _CPU = "/sys/devices/system/cpu"
 _NODE = "/sys/devices/system/node"
 _DMI = "/sys/class/dmi/id"
 _CLOCK = "/sys/devices/system/clocksource/clocksource0"
-
-
-def boot_id(host: Host) -> str:
-    """The kernel's random id of this boot. Raises OSError where there is none."""
-    return host.read("/proc/sys/kernel/random/boot_id")
 
 
 def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
