@@ -162,7 +162,7 @@ def _absent(name: str, place: Place, policies: Mapping[str, Policy], sizes: Page
     if canonical in policies:
         raise place.wrong("is not a policy", name, hint=f"did you mean {canonical}?")
     here = sizes.mthp if sized[1] == "mthp" else sizes.hugetlb
-    words = "transparent huge pages (mTHP)" if sized[1] == "mthp" else "a pool of hugetlb pages"
+    words = "transparent huge pages (mTHP)" if sized[1] == "mthp" else "pool of hugetlb pages"
     offered = ", ".join(format_size(known) for known in here) or "none"
     return f"the kernel has no {words} of {format_size(size)} (it has: {offered})"
 

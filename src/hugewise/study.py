@@ -322,7 +322,10 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A study. Durations are in seconds, sizes in bytes, shares of one. `file` is where it came from."""
+    """The question, what is compared, and how the comparison is judged.
+
+    Durations are in seconds, sizes in bytes, shares of one. `file` is where the study came from; it is no key.
+    """
 
     format: Annotated[int, Key(keys.integer(1), "The version of this format: 1.", "format = 1")]
     name: Annotated[str, Key(keys.name(), "The study's name, and its folder's below `results/`.", 'name = "demo"')]

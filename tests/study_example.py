@@ -1,0 +1,154 @@
+"""Small fakes of what a study meets: policies, workloads and a machine, and TOML written from Python values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from hugewise.metric import Metric
+from hugewise.pages import THP, PageSizes, PageTarget
+from hugewise.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.workload import Launch, Parameter, ParameterValue, Workload
+
+__all__ = ["SIZES", "FakeHost", "FakePolicy", "FakeWorkload", "as_toml", "policies", "workloads"]
+
+SIZES = PageSizes(4096, 2 << 20, (1 << 16, 1 << 17), (2 << 20, 1 << 30))
+
+
+class FakeHost:
+    """A machine in a dictionary."""
+
+    name = "fake"
+
+    def __init__(self, files: Mapping[str, str] | None = None) -> None:
+        self.files = {f"{THP}/defrag": "always defer [madvise] never", **(files or {})}
+
+    def privileged(self) -> bool:
+        return True
+
+    def read(self, path: str) -> str:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path]
+
+    def write(self, path: str, text: str) -> None:
+        raise AssertionError("a plan turns nothing")
+
+    def writable(self, path: str) -> bool:
+        return path in self.files
+
+    def names(self, path: str) -> list[str]:
+        return sorted(name.removeprefix(f"{path}/") for name in self.files if name.startswith(f"{path}/"))
+
+
+class FakePolicy:
+    """A policy that promises `target` and may be missing."""
+
+    def __init__(self, name: str, target: PageTarget, reason: str | None = None) -> None:
+        self.name, self.description, self.target, self.reason = name, f"{target}", target, reason
+
+    def missing(self, host: object, sizes: PageSizes, mechanism: Mechanism) -> str | None:
+        return self.reason
+
+    def treatment(self, host: object, sizes: PageSizes, mechanism: Mechanism) -> Treatment:
+        return Treatment(
+            policy=self.name,
+            mechanism=mechanism,
+            target=self.target,
+            knobs={f"{THP}/enabled": "always"} if mechanism == "system" else {},
+            map_hugetlb=self.target.size if self.target.kind == "hugetlb" else None,
+            environment={"A": "policy"},
+        )
+
+    def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
+        return Deployment((), (), "")
+
+
+class FakeWorkload:
+    """A workload that refuses hugetlb pages where asked to."""
+
+    description = "fake"
+    delivered_share = 0.95
+
+    def __init__(
+        self, name: str, parameters: tuple[Parameter, ...], *, hugetlb: bool = True, reason: str | None = None
+    ) -> None:
+        self.name, self.parameters, self.hugetlb, self.reason = name, parameters, hugetlb, reason
+        self.metrics: tuple[Metric, ...] = (
+            Metric("ns_per_load", "ns", "lower", "time"),
+            Metric("rate", "1/s", "higher", "rate"),
+        )
+
+    def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
+        return None if self.hugetlb or treatment.map_hugetlb is None else "no hugetlb here"
+
+    def missing(self, values: Mapping[str, ParameterValue]) -> str | None:
+        return self.reason
+
+    def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
+        return Launch(argv=("true",), micro=False, proof="exit")
+
+    def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        return 0
+
+    def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        return 0
+
+
+def policies(**missing: str) -> dict[str, Policy]:
+    """base, thp, mthp-64k, mthp-128k, hugetlb-2m, hugetlb-1g; `missing` gives reasons, with _ for -."""
+    targets = {
+        "base": PageTarget("base", 4096),
+        "thp": PageTarget("thp", 2 << 20),
+        "mthp-64k": PageTarget("mthp", 1 << 16),
+        "mthp-128k": PageTarget("mthp", 1 << 17),
+        "hugetlb-2m": PageTarget("hugetlb", 2 << 20),
+        "hugetlb-1g": PageTarget("hugetlb", 1 << 30),
+    }
+    return {n: FakePolicy(n, target, missing.get(n.replace("-", "_"))) for n, target in targets.items()}
+
+
+def workloads() -> dict[str, Workload]:
+    """Fakes of the demo's workloads, and one with a parameter of every type."""
+    every = (
+        Parameter("bytes", "size", "1m", "size"),
+        Parameter("calls", "integer", 7, "integer"),
+        Parameter("rate", "number", 1.5, "number"),
+        Parameter("wait", "duration", "20ms", "duration"),
+        Parameter("touch_chance", "share", "25%", "share"),
+        Parameter("words", "text", "exit", "text"),
+        Parameter("random", "flag", False, "flag"),
+        Parameter("pool_bytes", "size", 0, "size that may be 0"),
+    )
+    sized = (Parameter("bytes", "size", "1g", "size"), Parameter("loads", "integer", 2_000_000, "loads"))
+    found = [
+        FakeWorkload("chase", sized),
+        FakeWorkload("fault", sized),
+        FakeWorkload("mmap-perf", (Parameter("calls", "integer", 1_000_000, "calls"),), hugetlb=False),
+        FakeWorkload("command", (Parameter("argv", "argv", None, "the command"),)),
+        FakeWorkload("every", every),
+        FakeWorkload("absent", sized, reason="redis-server is missing (apt install redis-server)"),
+    ]
+    return {workload.name: workload for workload in found}
+
+
+def as_toml(data: Mapping[str, Any]) -> str:
+    """TOML text of `data`: a line for each key, tables inline."""
+    return "".join(f"{_quoted(key)} = {_inline(value)}\n" for key, value in data.items())
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _inline(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_quoted(k)} = {_inline(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_inline, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return _quoted(value)
+    return repr(value)

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hugewise.errors import StudyError
+from hugewise.pages import THP, PageSizes
+from hugewise.plan import EVERY, Plan, plan
+from hugewise.policy import Mechanism
+from hugewise.results import LeftOut
+from hugewise.study import read
+from tests.study_example import SIZES, FakeHost, policies, workloads
+
+
+def planned(
+    workload: list[dict[str, Any]],
+    *,
+    use: list[Any] | None = None,
+    mechanism: Mechanism = "system",
+    sizes: PageSizes = SIZES,
+    missing: dict[str, str] | None = None,
+    **more: Any,
+) -> Plan:
+    data = {"format": 1, "name": "s", "policies": use or ["base", "thp", "hugetlb-1g"], "workload": workload, **more}
+    known = policies(**(missing or {}))
+    if sizes is not SIZES:
+        known = {name: policy for name, policy in known.items() if name == "base"}
+    return plan(read(data, "s.toml"), known, workloads(), FakeHost(), sizes, mechanism)
+
+
+def refused(workload: dict[str, Any], **more: Any) -> StudyError:
+    with pytest.raises(StudyError) as caught:
+        planned([workload], **more)
+    return caught.value
+
+
+def test_a_list_of_values_is_a_factor() -> None:
+    made = planned([{"name": "chase", "parameters": {"bytes": ["256k", "1g"], "loads": [5, 7]}}])
+    assert [cell.id for cell in made.cells] == [
+        "chase-bytes=256k-loads=5",
+        "chase-bytes=256k-loads=7",
+        "chase-bytes=1g-loads=5",
+        "chase-bytes=1g-loads=7",
+    ]
+    cell = made.cells[2]
+    assert cell.values == {"bytes": 1 << 30, "loads": 5}
+    assert [arm.name for arm in cell.arms] == ["base", "thp", "hugetlb-1g"]
+    assert cell.arm("hugetlb-1g").treatment.map_hugetlb == 1 << 30
+    assert (cell.baseline, cell.metric.name, cell.timeout, cell.user, cell.cpus) == (
+        "base",
+        "ns_per_load",
+        600,
+        None,
+        None,
+    )
+    assert made.left_out == ()
+    with pytest.raises(KeyError):
+        cell.arm("none")
+
+
+def test_a_single_cell_has_the_plain_name_and_the_defaults() -> None:
+    (cell,) = planned([{"name": "chase", "label": "walk", "cpus": [1], "user": "me", "metric": "page_faults"}]).cells
+    assert (cell.id, cell.values) == ("walk", {"bytes": 1 << 30, "loads": 2_000_000})
+    assert (cell.delivery.share, cell.delivery.base_above) == (0.95, 0.01)
+    assert (cell.user, cell.cpus, cell.metric.name) == ("me", (1,), "page_faults")
+
+
+def test_a_study_sets_the_delivery() -> None:
+    (cell,) = planned([{"name": "chase", "delivery": {"share": 0, "base_above": "3%"}}]).cells
+    assert (cell.delivery.share, cell.delivery.base_above) == (0.0, 0.03)
+
+
+def test_a_command_is_one_value_and_a_list_of_commands_a_factor() -> None:
+    (cell,) = planned([{"name": "command", "parameters": {"argv": ["ls", "-l"]}}]).cells
+    assert (cell.id, cell.values) == ("command", {"argv": ("ls", "-l")})
+    both = planned([{"name": "command", "parameters": {"argv": [["ls", "-l"], ["/bin/true"]]}}]).cells
+    assert [cell.id for cell in both] == ["command-argv=ls_-l", "command-argv=_bin_true"]
+    assert both[1].values == {"argv": ("/bin/true",)}
+
+
+def test_every_type_is_read() -> None:
+    parameters = {
+        "bytes": 4096,
+        "rate": 2,
+        "wait": "1m",
+        "touch_chance": 0.5,
+        "words": "x",
+        "random": True,
+        "pool_bytes": 0,
+    }
+    (cell,) = planned([{"name": "every", "parameters": parameters}]).cells
+    assert cell.values == {**parameters, "calls": 7, "rate": 2.0, "wait": 60.0}
+
+
+def test_names_of_cells_are_short_unique_and_safe() -> None:
+    words = ["a/b", "a b", "../../etc", "x" * 300, "x" * 301, "é", "ü"]
+    cells = planned([{"name": "every", "parameters": {"words": words, "random": [True, False]}}]).cells
+    names = [cell.id for cell in cells]
+    assert len(set(names)) == len(words) * 2
+    assert all(len(name) <= 120 and "/" not in name and name.isascii() and not name.startswith(".") for name in names)
+
+
+def test_what_the_machine_lacks_is_left_out_once() -> None:
+    made = planned(
+        [{"name": "chase"}, {"name": "fault"}],
+        use=["base", "thp", "hugetlb-1g", "mthp-32k", "hugetlb-16g"],
+        missing={"hugetlb_1g": "no room for a page of 1g"},
+    )
+    assert [[arm.name for arm in cell.arms] for cell in made.cells] == [["base", "thp"]] * 2
+    assert made.left_out == (
+        LeftOut(EVERY, "hugetlb-1g", "no room for a page of 1g"),
+        LeftOut(EVERY, "mthp-32k", "the kernel has no transparent huge pages (mTHP) of 32k (it has: 64k, 128k)"),
+        LeftOut(EVERY, "hugetlb-16g", "the kernel has no pool of hugetlb pages of 16g (it has: 2m, 1g)"),
+    )
+
+
+def test_a_kernel_without_huge_pages_leaves_nothing_to_compare() -> None:
+    made = planned([{"name": "chase"}], use=["base", "thp"], sizes=PageSizes(4096, None, (), ()))
+    assert made.cells == ()
+    assert [item.reason for item in made.left_out] == [
+        "the kernel has no transparent huge pages",
+        "only base is left to run: there is nothing to compare it with",
+    ]
+
+
+def test_an_arm_that_the_workload_refuses() -> None:
+    made = planned([{"name": "mmap-perf"}])
+    assert [arm.name for arm in made.cells[0].arms] == ["base", "thp"]
+    assert made.left_out == (LeftOut("mmap-perf", "hugetlb-1g", "no hugetlb here"),)
+
+
+def test_an_impossible_baseline_takes_its_cells_out() -> None:
+    made = planned([{"name": "mmap-perf"}, {"name": "chase"}], baseline="hugetlb-1g")
+    assert [cell.id for cell in made.cells] == ["chase"]
+    assert made.left_out[-1].policy == EVERY
+    assert "its baseline hugetlb-1g is left out" in made.left_out[-1].reason
+    assert planned([{"name": "chase"}], missing={"base": "no"}).cells == ()
+
+
+def test_a_workload_that_lacks_its_program() -> None:
+    made = planned([{"name": "absent"}])
+    assert made.left_out == (LeftOut("absent", EVERY, "redis-server is missing (apt install redis-server)"),)
+
+
+def test_a_subset_of_the_policies() -> None:
+    (cell,) = planned([{"name": "chase", "policies": ["hugetlb-1g", "base"]}]).cells
+    assert [arm.name for arm in cell.arms] == ["base", "hugetlb-1g"]
+
+
+DEFER = {"name": "mine", "from": "thp", "set": {"defrag": "defer"}, "environment": {"A": "study", "B": "x"}}
+
+
+def test_a_changed_policy_has_an_identity_of_its_own() -> None:
+    made = planned([{"name": "chase"}], use=["base", DEFER])
+    arm = made.cells[0].arm("mine")
+    assert arm.policy.name == "thp"
+    assert arm.treatment.policy == "mine"
+    assert arm.treatment.knobs == {f"{THP}/enabled": "always", f"{THP}/defrag": "defer"}
+    assert arm.treatment.environment == {"A": "study", "B": "x"}
+
+
+def test_a_change_that_cannot_be_made_here_is_left_out() -> None:
+    process = planned([{"name": "chase"}], use=["base", "thp", DEFER], mechanism="process")
+    assert process.left_out == (LeftOut(EVERY, "mine", "turning defrag needs root"),)
+    for change, reason in (({"defrag": "later"}, "does not take 'later'"), ({"nothing": "1"}, f"has no {THP}/nothing")):
+        made = planned([{"name": "chase"}], use=["base", "thp", {**DEFER, "set": change}])
+        assert reason in made.left_out[0].reason
+
+
+@pytest.mark.parametrize(
+    ("workload", "more", "key", "hint"),
+    [
+        ({"name": "chase"}, {"use": ["base", "tph"]}, "policies[2]", "did you mean thp?"),
+        ({"name": "chase"}, {"use": ["base", "mthp-65536"]}, "policies[2]", "did you mean mthp-64k?"),
+        ({"name": "chase"}, {"use": ["base", "mthp-3k"]}, "policies[2]", "did you mean mthp-64k"),
+        ({"name": "chase"}, {"use": ["base", "qqqqq"]}, "policies[2]", "policies: base, hugetlb-1g"),
+        ({"name": "chase"}, {"use": ["base", {"name": "x", "from": "tph"}]}, "policies[2]", "did you mean thp?"),
+        ({"name": "chase"}, {"use": ["base", {**DEFER, "name": "mthp-64k"}]}, "policies[2].name", "of its own"),
+        ({"name": "chsae"}, {}, "workload[1].name", "did you mean chase?"),
+        ({"name": "chase", "metric": "ns_per_laod"}, {}, "workload[1].metric", "did you mean ns_per_load?"),
+        ({"name": "chase", "parameters": {"byts": 1}}, {}, "workload[1].parameters.byts", "did you mean bytes?"),
+        ({"name": "chase", "parameters": {"bytes": 0}}, {}, "workload[1].parameters.bytes", "from 1 to"),
+        ({"name": "chase", "parameters": {"bytes": ["1g", "x"]}}, {}, "workload[1].parameters.bytes[2]", '"64k"'),
+        ({"name": "chase", "parameters": {"bytes": ["1g", "1024m"]}}, {}, "workload[1].parameters.bytes[2]", "remove"),
+        ({"name": "chase", "parameters": {"bytes": []}}, {}, "workload[1].parameters.bytes", "at least one"),
+        ({"name": "chase", "parameters": {"loads": "5"}}, {}, "workload[1].parameters.loads", "without quotes"),
+        ({"name": "command"}, {}, "workload[1].parameters.argv", "the command"),
+        ({"name": "command", "parameters": {"argv": "ls"}}, {}, "workload[1].parameters.argv", "no shell"),
+        ({"name": "command", "parameters": {"argv": []}}, {}, "workload[1].parameters.argv", "program"),
+        ({"name": "command", "parameters": {"argv": ["ls", 1]}}, {}, "workload[1].parameters.argv[2]", "quotes"),
+        ({"name": "command", "parameters": {"argv": [["ls"], 1]}}, {}, "workload[1].parameters.argv[2]", "no shell"),
+    ],
+)
+def test_a_mistake_names_key_and_cure(workload: dict[str, Any], more: dict[str, Any], key: str, hint: str) -> None:
+    error = refused(workload, **more)
+    assert (error.file, error.key) == ("s.toml", key)
+    assert hint in (error.hint or "")
+
+
+def test_a_study_cannot_explode() -> None:
+    lists = {"loads": list(range(400)), "bytes": list(range(1, 400))}
+    assert "makes 159600 cells" in refused({"name": "chase", "parameters": lists}).message
+
+
+scalars = st.one_of(
+    st.text(max_size=6), st.integers(), st.floats(), st.booleans(), st.sampled_from(["1k", "5%", "2s", "0", "1g"])
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from([p.name for p in workloads()["every"].parameters]),
+        st.one_of(scalars, st.lists(st.one_of(scalars, st.lists(scalars, max_size=2)), max_size=3)),
+    )
+)
+def test_any_parameters_give_typed_cells_or_a_study_error(parameters: dict[str, Any]) -> None:
+    kinds = {p.name: p.type for p in workloads()["every"].parameters}
+    try:
+        made = planned([{"name": "every", "parameters": parameters}])
+    except StudyError as error:
+        assert error.hint
+        assert (error.key or "").startswith("workload[1].parameters")
+        return
+    assert len({cell.id for cell in made.cells}) == len(made.cells) >= 1
+    types = {"size": int, "integer": int, "number": float, "duration": float, "share": float, "text": str, "flag": bool}
+    for cell in made.cells:
+        assert all(type(value) is types[kinds[name]] for name, value in cell.values.items())

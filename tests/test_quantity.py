@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hugewise.quantity import format_duration, format_size, parse_duration, parse_share, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("64k", 65536),
+        ("2M", 2 << 20),
+        ("1g", 1 << 30),
+        ("1.5g", 3 << 29),
+        ("4096", 4096),
+        (4096, 4096),
+        ("1GiB", 1 << 30),
+    ],
+)
+def test_sizes_are_powers_of_1024(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@given(st.integers(0, 1 << 62))
+def test_a_size_survives_writing_and_reading(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1x", "0.3k", "k", "1e3", "9" * 400, 1 << 63, "1 0k"])
+def test_what_is_no_size_is_refused(text: str | int) -> None:
+    with pytest.raises(ValueError, match=r"size|whole number"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("20ms", 0.02), ("90s", 90), ("5m", 300), ("2h", 7200), (3, 3), (0.5, 0.5)]
+)
+def test_durations_are_seconds(text: str | float, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5s", "5 weeks", -1, float("nan"), float("inf"), 10**400, True])
+def test_what_is_no_duration_is_refused(text: str | float) -> None:
+    with pytest.raises(ValueError, match=r"duration|number"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(("text", "share"), [("0.5%", 0.005), ("100%", 1), (0.25, 0.25), ("0.25", 0.25), (0, 0)])
+def test_shares_lie_within_0_and_1(text: str | float, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "101%", -0.1, 1.1, "nan", float("nan"), 10**400])
+def test_what_is_no_share_is_refused(text: str | float) -> None:
+    with pytest.raises(ValueError, match=r"share|number"):
+        parse_share(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.085, "85 ms"), (4.2, "4.2 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (59.99, "1 min 00 s")],
+)
+def test_durations_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import copy
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hugewise.errors import StudyError
+from hugewise.plan import Plan, plan
+from hugewise.study import Budget, PolicyUse, Study, command_study, load, parse, read
+from tests.study_example import SIZES, FakeHost, as_toml, policies, workloads
+
+DEMO = Path(__file__).parent.parent / "studies" / "demo.toml"
+
+FULL = """
+format = 1
+name = "full"
+question = "Which?"
+policies = ["base", "thp", { name = "thp-defer", from = "thp", set = { defrag = "defer" }, environment = { A = "b" } }]
+baseline = "thp"
+margin = "1%"
+confidence = 0.95
+method = "fixed-n"
+window = "2m"
+
+[budget]
+blocks = 20
+time = "1h"
+
+[[workload]]
+name = "chase"
+label = "walk"
+policies = ["base", "thp"]
+metric = "wall_s"
+timeout = "60s"
+user = "nobody"
+cpus = [1]
+[workload.parameters]
+bytes = ["256k", "1g"]
+loads = 2000000
+[workload.delivery]
+share = 0.9
+base_above = "2%"
+
+[[workload]]
+name = "command"
+parameters = { argv = [["true"], ["ls", "-l"]] }
+
+[between]
+settle = "50ms"
+compact = true
+drop_caches = true
+
+[validity]
+load_per_cpu = 3
+steal = "10%"
+swap = false
+throttling = false
+other_huge_page_users = false
+clock_source = false
+
+[attempt]
+retries = 1
+environment_pad = "1k"
+"""
+FULL_DATA = tomllib.loads(FULL)
+
+
+def minimal(**changes: Any) -> dict[str, Any]:
+    data = {"format": 1, "name": "small", "policies": ["base", "thp"], "workload": [{"name": "chase"}]}
+    return {**data, **changes}
+
+
+def error_of(text: str) -> StudyError:
+    with pytest.raises(StudyError) as caught:
+        parse(text, "s.toml")
+    return caught.value
+
+
+def test_every_key_is_read_into_its_type() -> None:
+    study = parse(FULL, "full.toml")
+    assert (study.name, study.question, study.compared_with) == ("full", "Which?", "thp")
+    assert (study.margin, study.confidence, study.window) == (0.01, 0.95, 120.0)
+    assert study.budget == Budget(blocks=20, time=3600.0)
+    assert study.policies[2] == PolicyUse(
+        name="thp-defer", source="thp", set={"defrag": "defer"}, environment={"A": "b"}
+    )
+    walk, command = study.workload
+    assert (walk.called, walk.policies, walk.metric, walk.timeout) == ("walk", ("base", "thp"), "wall_s", 60.0)
+    assert (walk.user, walk.cpus) == ("nobody", (1,))
+    assert walk.parameters == {"bytes": ("256k", "1g"), "loads": 2_000_000}
+    assert (walk.delivery.share, walk.delivery.base_above) == (0.9, 0.02)
+    assert command.parameters == {"argv": (("true",), ("ls", "-l"))}
+    assert (study.between.settle, study.between.compact, study.between.drop_caches) == (0.05, True, True)
+    assert (study.validity.load_per_cpu, study.validity.steal, study.validity.swap) == (3.0, 0.1, False)
+    assert (study.attempt.retries, study.attempt.environment_pad) == (1, 1024)
+
+
+def test_defaults() -> None:
+    study = read(minimal(), "s.toml")
+    assert study.compared_with == "base"
+    assert (study.margin, study.confidence, study.method, study.window) == (0.005, 0.99, "fixed-n", 300.0)
+    assert study.budget == Budget(blocks=12, time=None)
+    assert study.workload[0].called == "chase"
+
+
+def test_the_demo_is_a_study() -> None:
+    study = load(DEMO)
+    assert [use.name for use in study.policies] == ["base", "thp", "mthp-64k", "hugetlb-2m", "hugetlb-1g"]
+    assert (study.confidence, study.margin, study.budget) == (0.99, 0.005, Budget(blocks=12, time=240.0))
+    assert study.workload[0].parameters["bytes"] == ("256k", "16m", "1g")
+    assert study.workload[2].parameters["calls"] == 100_000
+
+
+def test_a_study_survives_json() -> None:
+    study = parse(FULL, "full.toml")
+    assert msgspec.json.decode(msgspec.json.encode(study), type=Study) == study
+
+
+def test_the_digest_is_of_what_is_said_not_of_how() -> None:
+    one = parse(as_toml(minimal(margin="0.5%")), "a.toml")
+    assert one.digest == parse("# a comment\n" + as_toml(minimal(margin=0.005)), "b.toml").digest
+    assert one.digest != read(minimal(margin="0.6%"), "a.toml").digest
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "value", "hint"),
+    [
+        ({"formatt": 1}, "formatt", 1, "did you mean format?"),
+        ({"blocks": 12}, "blocks", 12, "the key blocks belongs below [budget]"),
+        ({"timeout": "9s"}, "timeout", "9s", "the key timeout belongs below [[workload]]"),
+        ({"format": 2}, "format", 2, "write format = 1"),
+        ({"format": "1"}, "format", "1", "write it without quotes, as in 12"),
+        ({"name": "../x"}, "name", "../x", "begin with a letter or digit"),
+        ({"name": "x" * 65}, "name", "x" * 65, "at most 64"),
+        ({"margin": "5 percent"}, "margin", "5 percent", '"0.5%" or 0.005'),
+        ({"margin": 0}, "margin", 0, "above 0 and below 0.5"),
+        ({"margin": True}, "margin", True, '"0.5%" or 0.005'),
+        ({"confidence": 1.0}, "confidence", 1.0, "above 0.5 and below 1"),
+        ({"confidence": float("nan")}, "confidence", float("nan"), "for example"),
+        ({"method": "sequential"}, "method", "sequential", "choices: fixed-n"),
+        ({"window": -1}, "window", -1, "for example"),
+        ({"window": "0s"}, "window", "0s", "at least 1 s"),
+        ({"policies": ["base"]}, "policies", ["base"], "add to the list"),
+        ({"policies": ["base", "base"]}, "policies[2]", "base", "remove one"),
+        ({"policies": ["base", 3]}, "policies[2]", 3, "from"),
+        ({"policies": ["base", {"name": "thp", "set": {"defrag": "x"}}]}, "policies[2].name", "thp", "thp-changed"),
+        ({"policies": ["base", {"from": "thp"}]}, "policies[2].name", None, "add: name"),
+        ({"policies": ["base", {"name": "x", "from": "thp", "set": {"../enabled": "x"}}]}, None, "x", "correct"),
+        ({"policies": ["base", {"name": "x", "from": "thp", "set": {"a": True}}]}, "policies[2].set.a", True, "quotes"),
+        ({"policies": ["base", {"name": "x", "from": "thp", "environment": {"A=B": "x"}}]}, None, "x", "correct"),
+        ({"baseline": "bsae"}, "baseline", "bsae", "did you mean base?"),
+        ({"budget": 3}, "budget", 3, "[table]"),
+        ({"budget": {"blocks": 1}}, "budget.blocks", 1, "from 2 to"),
+        ({"budget": {"blocks": 2.0}}, "budget.blocks", 2.0, "without quotes"),
+        ({"budget": {"tme": "4m"}}, "budget.tme", "4m", "did you mean time?"),
+        ({"workload": {"name": "chase"}}, "workload", {"name": "chase"}, "[[workload]]"),
+        ({"workload": []}, "workload", [], "add to the list"),
+        ({"workload": [{}]}, "workload[1].name", None, 'add: name = "chase"'),
+        ({"workload": [{"name": "a"}, {"name": "a"}]}, "workload[2].name", "a", 'label = "a-2"'),
+        ({"workload": [{"name": "a", "policies": ["base", "tph"]}]}, "workload[1].policies[2]", "tph", "mean thp?"),
+        ({"workload": [{"name": "a", "policies": ["thp", "thp"]}]}, "workload[1].policies[2]", "thp", "remove"),
+        ({"workload": [{"name": "a", "timeout": 0}]}, "workload[1].timeout", 0, "at least"),
+        ({"workload": [{"name": "a", "user": "a b"}]}, "workload[1].user", "a b", "account"),
+        ({"workload": [{"name": "a", "cpus": [-1]}]}, "workload[1].cpus[1]", -1, "from 0"),
+        ({"workload": [{"name": "a", "delivery": {"share": 2}}]}, "workload[1].delivery.share", 2, "for example"),
+        ({"workload": [{"name": "a", "parameters": {"x": {}}}]}, "workload[1].parameters.x", {}, "simplify"),
+        ({"workload": [{"name": "a", "parameters": {"x": "a\0b"}}]}, "workload[1].parameters.x", "a\0b", "remove"),
+        ({"between": {"settle": "fast"}}, "between.settle", "fast", "20ms"),
+        ({"validity": {"steal": "150%"}}, "validity.steal", "150%", "for example"),
+        ({"validity": {"load_per_cpu": float("inf")}}, "validity.load_per_cpu", float("inf"), "number from 0"),
+        ({"attempt": {"retries": -1}}, "attempt.retries", -1, "from 0 to 100"),
+        ({"attempt": {"environment_pad": "1g"}}, "attempt.environment_pad", "1g", "to 65536"),
+    ],
+)
+def test_a_mistake_names_file_key_value_and_cure(
+    change: dict[str, Any], key: str | None, value: object, hint: str
+) -> None:
+    with pytest.raises(StudyError) as caught:
+        read(minimal(**change), "s.toml")
+    error = caught.value
+    assert error.file == "s.toml"
+    assert error.message.startswith("s.toml: ")
+    if key is not None:
+        assert error.key == key
+        assert key in error.message
+    assert repr(error.value) == repr(value)
+    assert error.hint is not None
+    assert hint in error.hint
+
+
+def test_a_missing_baseline_in_a_workload() -> None:
+    data = minimal(policies=["base", "thp", "mthp-64k"], workload=[{"name": "a", "policies": ["thp", "mthp-64k"]}])
+    with pytest.raises(StudyError, match="lacks the baseline") as caught:
+        read(data, "s.toml")
+    assert caught.value.hint == 'add "base"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name = ",
+        "a = 1\na = 2",
+        "x = " + "[" * 5000,
+        "x = " + "9" * 5000,
+        "format = 0x" + "f" * 9000,
+        "\0",
+        '"\\ud800" = 1',
+    ],
+)
+def test_what_is_not_toml_is_an_error(text: str) -> None:
+    assert error_of(text).hint
+
+
+def test_keys_and_values_cannot_write_to_a_terminal() -> None:
+    error = error_of('"\\u001b[31mx\\n" = "\\u001b[0m"')
+    assert "\x1b" not in error.message
+    assert len(error_of(f'name = "{"y" * 9000}"').message) < 300
+    assert len(error_of(f'"{"z" * 9000}" = 1').message) < 300
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no such file") as caught:
+        load(tmp_path / "none.toml")
+    assert "list studies" in (caught.value.hint or "")
+    (tmp_path / "latin.toml").write_bytes(b'name = "\xe9"')
+    with pytest.raises(StudyError, match="UTF-8"):
+        load(tmp_path / "latin.toml")
+    with pytest.raises(StudyError, match="directory"):
+        load(tmp_path)
+
+
+def test_a_command_without_a_file() -> None:
+    study = command_study(["base", "thp"], ["sleep", "1"], blocks=5, time="2m", share=0, pool="4m", timeout="9s")
+    assert study.workload[0].parameters == {"argv": ("sleep", "1"), "pool_bytes": "4m"}
+    assert (study.budget, study.workload[0].delivery.share) == (Budget(blocks=5, time=120.0), 0.0)
+    assert study.question == "Which pages for: sleep 1"
+    with pytest.raises(StudyError, match="command line: policies") as caught:
+        command_study(["base"], ["true"])
+    assert caught.value.hint
+    with pytest.raises(StudyError, match="Unicode"):
+        command_study(["base", "thp"], ["\udcff"])
+
+
+values = st.recursive(
+    st.none().map(lambda _: "")
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([0, -1, 1 << 70, 10**300, 1e308, float("nan"), float("inf"), -0.0, 1e-320])
+    | st.floats()
+    | st.text(max_size=12)
+    | st.sampled_from(["base", "thp", "chase", "64k", "1m", "5%", "-1", "1e9g", "mthp-3k", "mthp-4k", "a/b", ".."]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["name", "set", "bytes", "argv", ""]) | st.text(max_size=5), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@st.composite
+def mangled(draw: st.DrawFn) -> dict[str, Any]:
+    """A full study with one to three places deleted, renamed or overwritten."""
+    data: dict[str, Any] = copy.deepcopy(FULL_DATA)
+    for _ in range(draw(st.integers(1, 3))):
+        at: Any = data
+        while True:
+            keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+            if not keys:
+                break
+            key = draw(st.sampled_from(keys))
+            if isinstance(at[key], dict | list) and at[key] and draw(st.integers(0, 3)):
+                at = at[key]
+                continue
+            deed = draw(st.sampled_from(["overwrite"] * 6 + ["delete", "delete", "rename", "add"]))
+            if deed == "overwrite":
+                at[key] = draw(values)
+            elif deed == "delete":
+                del at[key]
+            elif isinstance(at, dict):
+                at[draw(st.text(max_size=6))] = at.pop(key) if deed == "rename" else draw(values)
+            else:
+                at.append(draw(values))
+            break
+    return data
+
+
+def planned_or_refused(text: str) -> None:
+    """A study file gives a plan or a StudyError with its file and a cure: never anything else."""
+    try:
+        study = parse(text, "s.toml")
+        made = plan(study, policies(), workloads(), FakeHost(), SIZES, "system")
+    except StudyError as error:
+        assert error.message.startswith("s.toml: ")
+        assert error.hint
+        assert "\x1b" not in error.message
+        assert len(error.message) < 500
+    else:
+        assert isinstance(made, Plan)
+        assert msgspec.json.decode(msgspec.json.encode(study), type=Study) == study
+
+
+@settings(max_examples=1000, deadline=None)
+@given(mangled())
+def test_a_thousand_malformed_studies_never_give_a_traceback(data: dict[str, Any]) -> None:
+    planned_or_refused(as_toml(data))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(FULL)), st.integers(0, 30), st.text(max_size=8))
+@example(0, 0, "")
+def test_mangled_text_never_gives_a_traceback(at: int, cut: int, put: str) -> None:
+    planned_or_refused(FULL[:at] + put + FULL[at + cut :])
