@@ -53,4 +53,4 @@ def drawings(results: Results) -> Iterator[Drawing]:
         }
         for kind, (spec, text) in found.items():
             if spec:
-                yield Drawing(f"{number}-{kind}", f"{file_name(cell.cell)}_{kind}", f"{text} ({name}).", spec)
+                yield Drawing(f"{number}-{kind}", f"{file_name(number, cell.cell)}_{kind}", f"{text} ({name}).", spec)

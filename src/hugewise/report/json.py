@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,3 +101,7 @@ _SIMPLE: dict[type, str] = {
     types.NoneType: "null",
     types.AnyType: "anything",
 }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -1,8 +1,7 @@
-"""Names of files that hold figures and tables of cells and arms."""
+"""Names of files that hold the figures of a cell."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 
 __all__ = ["file_name"]
@@ -10,13 +9,11 @@ __all__ = ["file_name"]
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
 
-def file_name(text: str) -> str:
-    """`text` as the stem of a file on any file system: ASCII, no separator, at most 72 characters.
+def file_name(number: int, text: str) -> str:
+    """The stem of the files of the cell `number` called `text`: `1-chase-bytes=1g`.
 
-    A name that had to be changed carries a part of its hash, so that different names stay different; so does one
-    with capitals, for file systems that do not tell them apart.
+    Safe on any file system: ASCII, no separator, at most 60 characters of the text. The number keeps names apart
+    whose texts differ only in characters that had to be replaced, or in capitals.
     """
-    safe = _UNSAFE.sub("-", text).strip("-.")[:60]
-    if safe == text and text == text.lower():
-        return safe
-    return f"{safe.lower() or 'x'}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:10]}"
+    safe = _UNSAFE.sub("-", text).strip("-.")[:60].rstrip("-.")
+    return f"{number}-{safe}" if safe else str(number)

@@ -25,13 +25,17 @@ __all__ = ["render", "show", "verdict_lines"]
 _STYLES = {"better": "green", "worse": "red", "equivalent": "blue", "undecided": "yellow", "none": "bright_black"}
 
 
-def render(results: Results, report: Path | str | None = None) -> RenderableType:
+def render(results: Results, report: Path | None = None) -> RenderableType:
     """A table per cell, a line per comparison, what was left out, what to set, and the report's path."""
     return Group(*_parts(results, report))
 
 
-def show(results: Results, report: Path | str | None = None, console: Console | None = None) -> None:
-    """Print `render` at the console's width (at most 100 columns); plain lines where it is no terminal."""
+def show(results: Results, paths: Mapping[str, Path] | None = None, console: Console | None = None) -> None:
+    """Print `render` at the console's width (at most 100 columns); plain lines where it is no terminal.
+
+    `paths` is what `report.write` returned.
+    """
+    report = (paths or {}).get("html")
     console = console or Console(highlight=False)
     width = min(console.width, 100)
     if console.is_terminal:
@@ -57,7 +61,7 @@ def _ascii(text: str) -> str:
     return printable(text).replace(numbers.MINUS, "-")
 
 
-def _parts(results: Results, report: Path | str | None) -> Iterator[RenderableType]:
+def _parts(results: Results, report: Path | None) -> Iterator[RenderableType]:
     yield Text(_ascii(f"{results.study}: {results.question}"), style="bold")
     line = run_line(results)
     yield Text(_ascii(line[0].upper() + line[1:]))

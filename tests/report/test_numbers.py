@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hugewise.report import numbers
+
+MINUS = numbers.MINUS
+
+
+@pytest.mark.parametrize(
+    ("half_width", "expected"),
+    [(1.3, 1), (13.0, 0), (0.013, 3), (0.0996, 2), (0.94, 2), (0.0, 0), (math.inf, 0), (1e-12, 6)],
+)
+def test_decimals_show_two_digits_of_the_half_width(half_width: float, expected: int) -> None:
+    assert numbers.decimals(half_width) == expected
+
+
+@given(st.floats(1e-4, 1e6))
+def test_decimals_never_show_less_than_two_digits_of_a_small_width(half_width: float) -> None:
+    shown = f"{half_width:.{numbers.decimals(half_width)}f}".replace(".", "").lstrip("0")
+    assert len(shown) >= 2 or half_width >= 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "expected"),
+    [
+        ("ns", [128.4, 96.1, None], "128.4 ns"),
+        ("s", [0.0123], "12.30 ms"),
+        ("faults/s", [1.31e6], "1.310 M faults/s"),
+        ("bytes/s", [3.5 * 2**30], "3.500 GiB/s"),
+        ("calls", [17.0], "17.00 calls"),
+        ("", [2.0], "2.000"),
+        ("s", [], numbers.NOTHING),
+    ],
+)
+def test_scale(unit: str, values: list[float | None], expected: str) -> None:
+    scale = numbers.scale(unit, values)
+    assert scale.text(values[0] if values else None) == expected
+
+
+def test_a_value_has_the_digits_of_its_interval() -> None:
+    scale = numbers.scale("ns", [1234.5678])
+    assert scale.text(1234.5678, 21.0) == "1.235 µs"
+    assert numbers.Scale(1.0, "ns").text(129.0456, 0.64) == "129.05 ns"
+    assert numbers.Scale(1.0, "ns").text(129.0456, 64.0) == "129 ns"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [(1.123, "+12.3%"), (0.7481, f"{MINUS}25.2%"), (0.99999, "0.0%"), (1.00001, "0.0%"), (13.0, "+1,200.0%")],
+)
+def test_change(ratio: float, expected: str) -> None:
+    assert numbers.change(ratio) == expected
+
+
+def test_effect() -> None:
+    assert numbers.effect(0.7481, 0.7449, 0.7513) == f"{MINUS}25.19% ({MINUS}25.51% to {MINUS}24.87%)"
+    assert numbers.effect(0.977, 0.946, 1.009) == f"{MINUS}2.3% ({MINUS}5.4% to +0.9%)"
+    assert numbers.effect(1.5, None, None) == "+50.0%"
+    assert numbers.effect(None, None, None) == numbers.NOTHING
+
+
+def test_ratio() -> None:
+    assert numbers.ratio(0.7481, 0.7449, 0.7513) == "0.7481 (0.7449 to 0.7513)"
+    assert numbers.ratio(0.7481) == "0.748"
+    assert numbers.ratio(math.nan) == numbers.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [(1.0, "100%"), (1.0000000000002, "100%"), (0.99999, "99.9%"), (0.97, "97.0%"), (0.0, "0%"), (1e-6, "<0.1%")],
+)
+def test_a_share_is_whole_only_when_it_is(part: float, expected: str) -> None:
+    assert numbers.share(part) == expected
+    assert numbers.share(None) == numbers.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(2**30, "1.00 GiB"), (258 * 2**20, "258 MiB"), (0, "none"), (100, "100 bytes"), (None, numbers.NOTHING)],
+)
+def test_size(count: int | None, expected: str) -> None:
+    assert numbers.size(count) == expected
+
+
+def test_percent_and_time() -> None:
+    assert [numbers.percent(part) for part in (0.95, 0.005, 0.9875, None)] == ["95%", "0.5%", "98.75%", "–"]
+    assert numbers.when(1_795_000_000.0) == "2026-11-18 11:06:40 UTC"

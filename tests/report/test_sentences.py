@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hugewise.report.sentences import printable, sentence, winners
+from hugewise.results import Comparison
+from tests.results_example import FAULTS, HOSTILE, LATENCY, example, plain
+
+RESULTS = plain()
+FOUND = {(cell.workload, one.arm): one for cell in RESULTS.cells for one in cell.comparisons}
+
+
+def said(workload: str, arm: str, **changes: object) -> str:
+    comparison: Comparison = replace(FOUND[workload, arm], **changes)
+    metric = LATENCY if workload == "chase" else FAULTS
+    return sentence(comparison, metric, 0.005).replace("−", "-")
+
+
+def test_better_and_worse_follow_the_direction_of_the_metric() -> None:
+    assert said("chase", "thp") == (
+        "thp is better than base: latency_ns 25.19% lower (95% interval -25.51% to -24.87%), from 20 blocks."
+    )
+    assert said("fault", "thp").startswith("thp is worse than base: faults_per_s 19.72% lower (95% interval ")
+
+
+def test_a_large_effect_is_also_given_as_a_factor() -> None:
+    assert "89.0% lower (a factor of 9.09) (95% interval" in said("chase", "thp", ratio=0.11, low=0.1, high=0.12)
+
+
+def test_equivalent_names_the_margin() -> None:
+    assert said("fault", "mthp-64k") == (
+        "mthp-64k is equivalent to base within ±0.5%: faults_per_s +0.08% "
+        "(95% interval -0.08% to +0.24%), from 20 blocks."
+    )
+
+
+def test_undecided_says_why_and_what_is_still_possible() -> None:
+    assert said("fault", "hugetlb-2m") == (
+        "hugetlb-2m against base is undecided: faults_per_s -2.3% (95% interval -5.4% to +0.9%), "
+        "from 18 blocks of 20 planned. The time budget was spent after 18 of 20 blocks. "
+        "The largest effect still possible is 5.39%. Failures: 2 of hugetlb-2m, 0 of base."
+    )
+
+
+def test_none_gives_the_reason() -> None:
+    assert said("chase", "hugetlb-1g") == (
+        "No verdict on hugetlb-1g against base. 15.0% of the attempts were not delivered (limit 1%): "
+        "the pool was short by 12 pages. The largest effect still possible is 31.88%."
+    )
+
+
+def test_an_early_verdict_is_called_provisional() -> None:
+    text = said("chase", "thp", final=False, n=7)
+    assert "from 7 blocks of 20 planned. Provisional until" in text
+
+
+def test_no_estimate_is_said_so() -> None:
+    assert "has no estimate" in said("fault", "hugetlb-2m", ratio=None, low=None, high=None, change=None)
+
+
+@given(st.text())
+def test_printable_text_has_no_control_characters(text: str) -> None:
+    assert printable(text).isprintable()
+
+
+def test_hostile_names_lose_their_escapes() -> None:
+    cell = example().cells[2]
+    assert "\x1b" in HOSTILE
+    assert sentence(cell.comparisons[0], cell.metric, 0.005).isprintable()
+
+
+def test_winners() -> None:
+    assert [(cell.workload, one.arm) for cell, one, _ in winners(RESULTS)] == [
+        ("chase", "mthp-64k"),
+        ("chase", "thp"),
+        ("chase", "hugetlb-2m"),
+    ]

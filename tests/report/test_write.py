@@ -1,0 +1,227 @@
+"""The written reports: complete, whole, and deaf to hostile text."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from hugewise import report
+from hugewise.errors import StorageError
+from hugewise.report import json
+from hugewise.report.names import file_name
+from hugewise.report.sentences import sentence
+from hugewise.results import Results
+from tests.results_example import HOSTILE, example
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page: elements with attributes, texts, ids, and whether tags match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.style = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "style":
+            self.style += data
+        else:
+            self.texts.append(data)
+
+    def values(self, name: str) -> Iterator[str]:
+        return (value for _, attributes in self.tags if (value := attributes.get(name)))
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return example()
+
+
+@pytest.fixture(scope="module")
+def paths(results: Results, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return report.write(results, tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def text(paths: dict[str, Path]) -> str:
+    return paths["html"].read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def test_every_file_is_there_and_nothing_else(paths: dict[str, Path]) -> None:
+    folder = paths["html"].parent
+    expected = {"report.html", "report.md", "report.json", "attempts.csv", "comparisons.csv"}
+    assert expected <= {path.name for path in paths.values()}
+    assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(paths.values())
+    for kind in ("means", "distribution", "effects", "coverage", "time-order"):
+        assert paths[f"1-{kind}.svg"].stat().st_size > 1000
+        assert paths[f"1-{kind}.png"].read_bytes().startswith(b"\x89PNG")
+    assert "3-effects.svg" not in paths  # nothing could be estimated in the third cell
+
+
+def test_the_page_names_no_address_and_runs_nothing(text: str, page: Page) -> None:
+    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", text)
+    assert not {"script", "link", "iframe", "object", "embed", "img", "base", "form"} & {tag for tag, _ in page.tags}
+    assert all(value.startswith("#") for value in page.values("href"))
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "style"]
+
+
+def test_the_policy_forbids_everything_but_the_style_sheet(page: Page) -> None:
+    policy = next(a["content"] for t, a in page.tags if t == "meta" and a.get("http-equiv"))
+    digest = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_tags_match_and_ids_are_unique(page: Page) -> None:
+    assert page.open == []
+    ids = list(page.values("id"))
+    assert len(ids) == len(set(ids))
+    assert {value.removeprefix("#") for value in page.values("href")} <= set(ids)
+    referred = {
+        name for tag, a in page.tags if tag != "a" for v in a.values() for name in re.findall(r"url\(#(.+?)\)", v or "")
+    }
+    assert referred <= set(ids)
+
+
+def test_hostile_text_stays_text(text: str, page: Page) -> None:
+    assert "<script" not in text
+    assert "\x1b" not in text
+    assert any('<script>alert("x")</script>' in one for one in page.texts)
+
+
+def test_figures_have_their_words(page: Page) -> None:
+    figures = [a for tag, a in page.tags if tag == "svg" and a.get("role") == "img"]
+    assert len(figures) == 15
+    assert {a["aria-labelledby"] for a in figures} <= set(page.values("id"))
+
+
+def test_the_page_tells_everything(results: Results, page: Page) -> None:
+    whole = " ".join("".join(page.texts).split())
+    told = [sentence(one, cell.metric, results.margin) for cell in results.cells for one in cell.comparisons]
+    told += [results.seed_hash, results.seed or "", "transparent_hugepage=always", "vm.nr_hugepages = 512"]
+    told += ["the region is smaller than one 1 GiB page", "Example 9000", "between.compact", "lower is better"]
+    told += ["this machine has no hardware counters", "killed by signal 9: out of memory", "pool reserved"]
+    told += ["steal was 7% of the time", "0.728 (20 blocks)", "policies set by system-wide knobs (root)"]
+    for one in told:
+        assert " ".join(one.split()) in whole
+    order = [
+        whole.index(one)
+        for one in ("1.00 GiB (baseline 1.00 GiB)", "At boot", "left out before", "q25", "promised size")
+    ]
+    assert order == sorted(order)
+
+
+def test_the_page_is_small(text: str) -> None:
+    assert len(text.encode()) < 1_500_000
+
+
+def test_standalone_figures_are_well_formed_and_lead_nowhere(paths: dict[str, Path]) -> None:
+    for key, path in paths.items():
+        if key.endswith(".svg"):
+            root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314  (our own output)
+            found = {element.tag.rpartition("}")[2] for element in root.iter()}
+            assert not found & {"script", "image", "a", "foreignObject"}
+            assert "currentColor" not in path.read_text(encoding="utf-8")
+
+
+def test_markdown_has_the_verdicts_first_and_escapes(results: Results, paths: dict[str, Path]) -> None:
+    text = paths["markdown"].read_text(encoding="utf-8")
+    assert text.index("## Verdicts") < text.index("## Settings") < text.index("## Left out") < text.index("\n## 1. ")
+    assert "<script" not in text.replace("\\<script", "")
+    assert "\x1b" not in text
+    for path in re.findall(r"!\[.*?\]\((.+?)\)", text):
+        assert (paths["markdown"].parent / path).is_file()
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(line.endswith("|") for line in lines)
+    assert f"seed's hash, committed before the first block | {results.seed_hash}" in text
+
+
+def test_one_row_per_attempt(results: Results, paths: dict[str, Path]) -> None:
+    with paths["attempts"].open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(results.attempts)
+    for row, attempt in zip(rows, results.attempts, strict=True):
+        assert (row["cell"], row["arm"], int(row["block"])) == (attempt.cell, attempt.arm, attempt.block)
+        assert row["metric.cycles"] == ""  # a missing counter is empty, never 0
+        value = attempt.metrics.get("latency_ns")
+        assert row["metric.latency_ns"] == ("" if value is None else repr(value))
+        assert row["delivered"] == {True: "true", False: "false", None: ""}[attempt.delivery.delivered]
+
+
+def test_one_row_per_comparison(results: Results, paths: dict[str, Path]) -> None:
+    with paths["comparisons"].open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    told = [(cell.cell, one.arm, one.verdict, cell.metric.better) for cell in results.cells for one in cell.comparisons]
+    assert [(row["cell"], row["arm"], row["verdict"], row["better"]) for row in rows] == told
+    assert float(rows[0]["ratio"]) == results.cells[0].comparisons[0].ratio
+
+
+def test_a_spreadsheet_does_not_run_text(results: Results, tmp_path: Path) -> None:
+    first = replace(results.attempts[0], reason="=1+cmd|' /C calc'!A0")
+    paths = report.write(replace(results, cells=(), attempts=(first,)), tmp_path)
+    assert ",'=1+cmd" in paths["attempts"].read_text(encoding="utf-8")
+
+
+def test_json_reads_back(results: Results, paths: dict[str, Path]) -> None:
+    assert msgspec.json.decode(paths["json"].read_bytes(), type=Results) == results
+
+
+def test_the_reference_of_the_json_is_current() -> None:
+    stored = Path(__file__).parents[2] / "docs/reference/report-json.md"
+    assert stored.read_text(encoding="utf-8") == json.reference(), (
+        "docs/reference/report-json.md is old; write it again with: python -m hugewise.report.json > "
+        "docs/reference/report-json.md"
+    )
+
+
+def test_a_second_report_replaces_the_first(results: Results, tmp_path: Path) -> None:
+    small = replace(results, cells=(), attempts=())
+    (tmp_path / "report.html").write_text("old")
+    paths = report.write(small, tmp_path)
+    assert "No cell was measured." in paths["html"].read_text(encoding="utf-8")
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_report_that_cannot_be_written_says_so_and_leaves_the_old_one(results: Results, tmp_path: Path) -> None:
+    (tmp_path / "report.json").mkdir()  # a folder cannot be replaced by a file
+    with pytest.raises(StorageError, match=r"report\.json: the report cannot be written") as caught:
+        report.write(replace(results, cells=()), tmp_path)
+    assert caught.value.hint is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_file_names() -> None:
+    assert file_name(1, "chase bytes=1g") == "1-chase-bytes=1g"
+    hostile = [file_name(9, text) for text in (HOSTILE, "../../etc/passwd", "..", "", "a" * 500, "A\0B", "ä", "-rf")]
+    assert all(re.fullmatch(r"9(-[A-Za-z0-9=_][A-Za-z0-9._=-]{0,59})?", name) for name in hostile)
