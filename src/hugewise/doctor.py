@@ -1,0 +1,384 @@
+"""What this machine offers, what is missing, and the command that cures it.
+
+`gather` looks (probe, programs, privileges, two snapshots), `examine` judges what it found and is pure but for the
+files that it reads through `Host`, `render` shows it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hugewise import cgroup, noise, policy, probe
+from hugewise.errors import HugewiseError
+from hugewise.host import Host, LocalHost
+from hugewise.journal import JOURNAL, start_time
+from hugewise.ledger import Closed, Opened, Record
+from hugewise.pages import HUGETLB, THP, PageSizes, page_flags_readable
+from hugewise.plan import EVERY, Plan
+from hugewise.policy import Mechanism
+from hugewise.quantity import format_size
+from hugewise.results import LeftOut
+
+__all__ = ["Check", "Facts", "PlannedCell", "Report", "State", "examine", "gather", "main", "render"]
+
+State = Literal["ok", "limited", "missing"]
+
+# What the programs are for, and the command that brings each.
+_PROGRAMS = {
+    "cargo": ("builds the probe", "install Rust from https://rustup.rs (Debian's own is too old)"),
+    "cc": ("links the probe, and the floor of `make bench`", "sudo apt install gcc"),
+    "perf": ("tries by hand what a counter says", "sudo apt install linux-perf"),
+    "hyperfine": ("the comparison of `make bench`", "sudo apt install hyperfine"),
+}
+_STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
+_OBSERVE_S = 0.25
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One finding. `cure` is a command, or what else to do; None when nothing is missing or nothing helps."""
+
+    section: str
+    name: str
+    state: State
+    finding: str
+    cure: str | None = None
+
+
+class PlannedCell(msgspec.Struct, frozen=True):
+    """A cell of a study that can run here, with the arms that it can take."""
+
+    cell: str
+    baseline: str
+    arms: tuple[str, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was found; `cells` and `left_out` are of a study, if one was named."""
+
+    format: int = 1
+    host: str
+    mechanism: Mechanism
+    checks: tuple[Check, ...]
+    cells: tuple[PlannedCell, ...] | None = None
+    left_out: tuple[LeftOut, ...] = ()
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen by doing rather than by reading files.
+
+    cpu, counters   the probe's answers, or the error that it gave instead
+    programs        name -> path, or None
+    page_flags      whether physical page numbers and flags can be read, tried on a page of our own
+    hierarchies     cgroup hierarchies: `2`, `memory`, `pids`, `freezer`
+    cgroup_problem  why no cgroup can be made (tried), or None
+    journal         what a run under way or a killed one left, with its cure, or None
+    before, after   two snapshots, a quarter of a second apart
+    """
+
+    cpu: probe.Cpu | HugewiseError
+    counters: Mapping[str, str | None] | HugewiseError
+    programs: Mapping[str, str | None]
+    page_flags: bool
+    hierarchies: tuple[str, ...]
+    cgroup_problem: HugewiseError | None
+    journal: tuple[str, str] | None
+    before: noise.Snapshot
+    after: noise.Snapshot
+
+
+def main(study: Path | None, *, as_json: bool) -> int:
+    """`hugewise doctor [STUDY]`: 0, or 1 when a study was named of which nothing can run. Raises StudyError."""
+    host = LocalHost()
+    plan = None if study is None else _plan(study, host)
+    report = examine(host, gather(host), plan)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    else:
+        console = Console(highlight=False)
+        console.print(render(report), width=min(console.width, 100))
+    return 1 if report.cells == () else 0
+
+
+def _plan(path: Path, host: Host) -> Plan:
+    from hugewise import session, study  # noqa: PLC0415  (only with a STUDY: it brings the whole runner)
+
+    return session.make_plan(study.load(path), host)
+
+
+def gather(host: Host) -> Facts:
+    """Ask the probe, look for programs, try the privileges, and watch the host for a quarter of a second."""
+    before = noise.snapshot(host)
+    time.sleep(_OBSERVE_S)
+    return Facts(
+        before=before,
+        after=noise.snapshot(host),
+        cpu=_cpu(),
+        counters=_counters(),
+        programs={name: shutil.which(name) for name in _PROGRAMS},
+        page_flags=page_flags_readable(),
+        hierarchies=tuple(sorted(cgroup.find())),
+        cgroup_problem=_cgroup_problem(),
+        journal=leftover(host, JOURNAL),
+    )
+
+
+def _cpu() -> probe.Cpu | HugewiseError:
+    try:
+        found = probe.ask("cpu")
+    except HugewiseError as error:
+        return error
+    return found if isinstance(found, probe.Cpu) else HugewiseError(f"the probe answered {type(found).__name__}")
+
+
+def _counters() -> Mapping[str, str | None] | HugewiseError:
+    try:
+        found = probe.ask("counters")
+    except HugewiseError as error:
+        return error
+    if isinstance(found, probe.Available):
+        return found.counters
+    return HugewiseError(f"the probe answered {type(found).__name__}")
+
+
+def _cgroup_problem() -> HugewiseError | None:
+    try:
+        cgroup.Hierarchy.open().remove()
+    except HugewiseError as error:
+        return error
+    return None
+
+
+def leftover(host: Host, path: Path) -> tuple[str, str] | None:
+    """What the journal at `path` says is still turned on this host, and the cure; None when nothing is."""
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}", "sudo hugewise restore"
+    try:
+        records = [msgspec.json.decode(line, type=Record) for line in lines]
+    except msgspec.DecodeError as error:
+        return f"{path} is not a journal of this version ({error})", f"compare your settings, then: sudo rm {path}"
+    owner = next((record for record in records if isinstance(record, Opened)), None)
+    if owner is None or any(isinstance(record, Closed) for record in records):
+        return None
+    if start_time(host, owner.pid) == owner.pid_start:
+        return f"a run is under way (pid {owner.pid}): {owner.run}", f"wait for it, or: kill -INT {owner.pid}"
+    return f"a run was killed and left settings turned: {owner.run}", "sudo hugewise restore"
+
+
+def examine(host: Host, facts: Facts, plan: Plan | None = None) -> Report:
+    """Judge what was found on `host`, and what of a study can run here if its `plan` is given."""
+    sizes = PageSizes.discover(host)
+    mechanism: Mechanism = "system" if host.privileged() else "process"
+    checks = itertools.chain(
+        _pages(host, sizes),
+        _policies(host, sizes, mechanism),
+        _tlbs(facts.cpu, sizes),
+        _counted(facts.counters),
+        _privileges(host, facts),
+        _programs(facts),
+        _quiet(facts),
+    )
+    return Report(
+        host=host.name,
+        mechanism=mechanism,
+        checks=tuple(checks),
+        cells=None
+        if plan is None
+        else tuple(PlannedCell(cell.id, cell.baseline, tuple(arm.name for arm in cell.arms)) for cell in plan.cells),
+        left_out=() if plan is None else plan.left_out,
+    )
+
+
+def _pages(host: Host, sizes: PageSizes) -> Iterator[Check]:
+    yield Check("pages", "base page", "ok", format_size(sizes.base))
+    if sizes.pmd is None:
+        cure = "boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE"
+        yield Check("pages", "THP", "missing", "this kernel has no transparent huge pages", cure)
+    else:
+        set_to = ", ".join(
+            f"{name}={_chosen(host, f'{THP}/{name}')}" for name in ("enabled", "defrag", "shmem_enabled")
+        )
+        yield Check("pages", "THP", "ok", f"{format_size(sizes.pmd)} ({set_to})")
+    if sizes.mthp:
+        yield Check("pages", "mTHP", "ok", ", ".join(format_size(size) for size in sizes.mthp))
+    else:
+        cure = "boot Linux 6.8 or newer (Debian 12: sudo apt install -t bookworm-backports linux-image-amd64)"
+        yield Check("pages", "mTHP", "missing", "this kernel knows one size of transparent huge pages", cure)
+    if not sizes.hugetlb:
+        yield Check("pages", "hugetlb", "missing", "this kernel has no hugetlb pages", "boot one with CONFIG_HUGETLBFS")
+    for size in sizes.hugetlb:
+        folder = f"{HUGETLB}/hugepages-{size >> 10}kB"
+        total, free = (_number(host, f"{folder}/{name}_hugepages") for name in ("nr", "free"))
+        finding = "cannot be read" if total is None or free is None else f"pool of {total} pages, {free} free"
+        yield Check("pages", f"hugetlb {format_size(size)}", "ok" if free is not None else "limited", finding)
+
+
+def _policies(host: Host, sizes: PageSizes, mechanism: Mechanism) -> Iterator[Check]:
+    means = {"system": "by the machine's own settings", "process": "by what a process asks for itself"}
+    for name, offered in policy.discover(sizes).items():
+        reason = offered.missing(host, sizes, mechanism)
+        if reason is None:
+            yield Check("policies", name, "ok", means[mechanism])
+        else:
+            root_helps = mechanism == "process" and offered.missing(host, sizes, "system") is None
+            yield Check("policies", name, "missing", reason, "sudo hugewise run ..." if root_helps else None)
+
+
+def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
+    """As CPUID states them; a hypervisor may state others than the processor has."""
+    if isinstance(cpu, HugewiseError):
+        yield Check("TLB", "sizes", "missing", cpu.message, cpu.hint)
+        return
+    if not cpu.tlbs:
+        finding = f"unknown: {cpu.reason or 'CPUID does not say'}"
+        yield Check("TLB", "sizes", "limited", finding)
+        return
+    for tlb in cpu.tlbs:
+        reach = ", ".join(f"{_binary(tlb.entries * size)} in {format_size(size)}" for size in tlb.page_sizes)
+        ways = "fully associative" if tlb.ways == 0 else f"{tlb.ways}-way"
+        yield Check("TLB", f"L{tlb.level} {tlb.kind}", "ok", f"{tlb.entries} entries, {ways}; reaches {reach} pages")
+    stated = {size for tlb in cpu.tlbs if tlb.kind != "instruction" for size in tlb.page_sizes}
+    silent = sorted({sizes.base, sizes.pmd or sizes.base, *sizes.hugetlb} - stated)
+    if silent:
+        pages = ", ".join(format_size(size) for size in silent)
+        yield Check("TLB", "unknown", "limited", f"CPUID does not say how many entries hold pages of {pages}")
+
+
+def _counted(counters: Mapping[str, str | None] | HugewiseError) -> Iterator[Check]:
+    if isinstance(counters, HugewiseError):
+        yield Check("counters", "all", "missing", counters.message, counters.hint)
+        return
+    there = [name for name, reason in counters.items() if reason is None]
+    if there:
+        yield Check("counters", "available", "ok", ", ".join(there))
+    reasons = sorted({reason for reason in counters.values() if reason is not None})
+    for reason in reasons:
+        names = ", ".join(name for name, why in counters.items() if why == reason)
+        if "paranoid" in reason:
+            cure = "sudo sysctl kernel.perf_event_paranoid=1"
+        elif "machine does not have" in reason:
+            cure = "measure on bare metal, or give the guest a virtual PMU (QEMU: -cpu host,pmu=on)"
+        else:
+            cure = None
+        yield Check("counters", "null", "limited" if there else "missing", f"{names}: {reason}", cure)
+
+
+def _privileges(host: Host, facts: Facts) -> Iterator[Check]:
+    if host.privileged():
+        yield Check("privileges", "root", "ok", "system-wide settings can be turned")
+    else:
+        finding = "an ordinary user: policies by per-process means only"
+        yield Check("privileges", "root", "limited", finding, "sudo hugewise ...")
+    if facts.page_flags:
+        yield Check("privileges", "page proof", "ok", "physical page flags: every page size can be told apart")
+    else:
+        finding = "smaps only: mTHP sizes cannot be told apart and are reported as unproven"
+        cure = "sudo hugewise ..." if not host.privileged() else "give the container CAP_SYS_ADMIN"
+        yield Check("privileges", "page proof", "limited", finding, cure)
+    memory = "v1" if "memory" in facts.hierarchies else "v2" if "2" in facts.hierarchies else None
+    if facts.cgroup_problem is not None:
+        yield Check("privileges", "cgroup", "limited", facts.cgroup_problem.message, facts.cgroup_problem.hint)
+    else:
+        yield Check("privileges", "cgroup", "ok", f"a group for each attempt; memory cgroup {memory or 'not mounted'}")
+
+
+def _programs(facts: Facts) -> Iterator[Check]:
+    for name, path in facts.programs.items():
+        purpose, cure = _PROGRAMS[name]
+        if path is None:
+            yield Check("programs", name, "missing", f"not on PATH; {purpose}", cure)
+        else:
+            yield Check("programs", name, "ok", f"{purpose} ({path})")
+
+
+def _quiet(facts: Facts) -> Iterator[Check]:
+    if facts.journal is None:
+        yield Check("host", "settings", "ok", "no run is under way, and none left settings turned")
+    else:
+        yield Check("host", "settings", "limited", *facts.journal)
+    now, change = facts.after, noise.difference(facts.before, facts.after)
+    capacity = change.elapsed_s * change.cpus
+    if now.load is None:
+        yield Check("host", "load", "limited", "unknown: /proc/loadavg cannot be read")
+    else:
+        busy = now.load > now.cpus
+        finding = f"load average {now.load:.2f} on {now.cpus} CPUs"
+        yield Check("host", "load", "limited" if busy else "ok", finding, "end other work (see: top)" if busy else None)
+    stolen = change.steal_s / capacity if capacity > 0 else 0.0
+    finding = f"{stolen:.1%} of CPU time given to other guests now"
+    cure = "use a dedicated host, or fewer guests" if stolen > 0.05 else None
+    yield Check("host", "steal", "limited" if cure else "ok", finding, cure)
+    users = [(kind, size) for kind, size in now.huge_in_use.items() if size]
+    finding = ", ".join(f"{kind.split(':')[0]} {_binary(size)}" for kind, size in users) or "nobody uses huge pages"
+    yield Check("host", "huge pages in use", "ok", finding)
+    yield Check("host", "clock", "ok" if now.clock_source else "limited", now.clock_source or "unknown")
+
+
+def render(report: Report) -> RenderableType:
+    """The report for a terminal of 80 columns or more."""
+    parts: list[RenderableType] = [Text(f"{report.host} ({'root' if report.mechanism == 'system' else 'user'})")]
+    for section, checks in itertools.groupby(report.checks, key=lambda check: check.section):
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+        table.add_column(width=7)
+        table.add_column(width=17, overflow="fold")
+        table.add_column(overflow="fold", ratio=1)
+        for check in checks:
+            said = Text(check.finding)
+            if check.cure is not None:
+                said.append(f"\ncure: {check.cure}", style="bold")
+            table.add_row(Text(check.state, style=_STYLES[check.state]), Text(check.name), said)
+        parts += [Text(f"\n{section}", style="bold"), Padding(table, (0, 0, 0, 2))]
+    if report.cells is not None:
+        parts.append(Text("\nthis study here", style="bold"))
+        for cell in report.cells:
+            others = ", ".join(arm for arm in cell.arms if arm != cell.baseline)
+            parts.append(Text(f"  runs: {cell.cell}: {others} against {cell.baseline}"))
+        parts += [Text(f"  left out: {_left_out(each)}") for each in report.left_out]
+    counts = {state: sum(check.state == state for check in report.checks) for state in _STYLES}
+    parts.append(Text("\n" + ", ".join(f"{count} {state}" for state, count in counts.items())))
+    return Group(*parts)
+
+
+def _left_out(each: LeftOut) -> str:
+    what = ", ".join(part for part in (each.cell, each.policy) if part != EVERY) or "everything"
+    return f"{what}: {each.reason}"
+
+
+def _chosen(host: Host, path: str) -> str:
+    """The chosen word of a knob such as `always [madvise] never`."""
+    try:
+        text = host.read(path)
+    except OSError:
+        return "unknown"
+    return text.split("[", 1)[1].split("]", 1)[0] if "[" in text else text
+
+
+def _number(host: Host, path: str) -> int | None:
+    try:
+        return int(host.read(path))
+    except (OSError, ValueError):
+        return None
+
+
+def _binary(size: int) -> str:
+    """A size of any value: `384 KiB`, `1.5 GiB`."""
+    value, units = float(size), iter(("B", "KiB", "MiB", "GiB", "TiB"))
+    unit = next(units)
+    while value >= 1024 and unit != "TiB":
+        value, unit = value / 1024, next(units)
+    return f"{value:.4g} {unit}"

@@ -1,0 +1,180 @@
+"""doctor: every finding from facts, a cure for what is missing, and output that fits 80 columns."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from hugewise import doctor, noise, probe
+from hugewise.doctor import Check, Facts, Report, examine, render
+from hugewise.errors import HugewiseError
+from hugewise.host import LocalHost
+from hugewise.ledger import Closed, Opened
+from hugewise.pages import HUGETLB, THP
+from hugewise.plan import Plan
+from hugewise.results import LeftOut
+from tests.test_noise import FILES as NOISE_FILES
+from tests.test_noise import Files
+
+FILES = {
+    **NOISE_FILES,
+    f"{THP}/hpage_pmd_size": "2097152",
+    f"{THP}/enabled": "always [madvise] never",
+    f"{THP}/defrag": "always defer defer+madvise [madvise] never",
+    f"{THP}/hugepages-64kB/enabled": "always inherit madvise [never]",
+    f"{HUGETLB}/hugepages-2048kB/nr_hugepages": "8",
+    f"{HUGETLB}/hugepages-2048kB/free_hugepages": "6",
+}
+SNAPSHOT = noise.snapshot(Files(FILES))
+MISSING = "this machine does not have it, as most virtual machines do not (No such file)"
+FACTS = Facts(
+    cpu=probe.Cpu("AMD", "EPYC", [probe.Tlb(1, "data", [4096, 2097152], 96, 0)], None),
+    counters={"task-clock": None, "cycles": MISSING, "dTLB-loads": MISSING},
+    programs={"cc": "/usr/bin/cc", "perf": None},
+    page_flags=True,
+    hierarchies=("2",),
+    cgroup_problem=None,
+    journal=None,
+    before=SNAPSHOT,
+    after=msgspec.structs.replace(SNAPSHOT, monotonic_s=SNAPSHOT.monotonic_s + 1),
+)
+
+
+class Root(Files):
+    def privileged(self) -> bool:
+        return True
+
+
+def checked(host: Files | None = None, **changed: Any) -> dict[str, Check]:
+    report = examine(host or Root(FILES), msgspec.structs.replace(FACTS, **changed))
+    return {f"{check.section}/{check.name}": check for check in report.checks}
+
+
+def text(report: Report, width: int = 80) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False).print(render(report))
+    return out.getvalue()
+
+
+def test_pages_are_what_the_files_say() -> None:
+    found = checked()
+    assert found["pages/THP"].finding == "2m (enabled=madvise, defrag=madvise, shmem_enabled=unknown)"
+    assert found["pages/mTHP"].finding == "64k"
+    assert found["pages/hugetlb 2m"].finding == "pool of 8 pages, 6 free"
+
+
+def test_a_kernel_without_huge_pages_is_told_how_to_get_some() -> None:
+    found = checked(Root({"/proc/stat": FILES["/proc/stat"]}))
+    for name in ("THP", "mTHP", "hugetlb"):
+        assert found[f"pages/{name}"].state == "missing"
+        assert found[f"pages/{name}"].cure
+
+
+def test_tlb_reach_is_entries_times_page_and_silence_is_said() -> None:
+    finding = checked()["TLB/L1 data"].finding
+    assert finding == "96 entries, fully associative; reaches 384 KiB in 4k, 192 MiB in 2m pages"
+    gigantic = Root({**FILES, f"{HUGETLB}/hugepages-1048576kB/nr_hugepages": "0"})
+    assert checked(gigantic)["TLB/unknown"].finding.endswith("pages of 1g")
+    unknown = checked(cpu=probe.Cpu("Arm", "N1", [], "this architecture has no CPUID"))["TLB/sizes"]
+    assert (unknown.state, unknown.finding) == ("limited", "unknown: this architecture has no CPUID")
+
+
+def test_counters_are_grouped_by_the_reason_why_they_are_null() -> None:
+    found = checked()
+    assert found["counters/available"].finding == "task-clock"
+    assert found["counters/null"].state == "limited"
+    assert found["counters/null"].finding == f"cycles, dTLB-loads: {MISSING}"
+    closed = checked(counters={"cycles": "not permitted: kernel.perf_event_paranoid is 3 and this user lacks it"})
+    assert closed["counters/null"].cure == "sudo sysctl kernel.perf_event_paranoid=1"
+
+
+def test_a_missing_probe_is_a_finding_with_its_cure() -> None:
+    error = HugewiseError("hugewise-probe not found", hint="build it: make setup")
+    found = checked(cpu=error, counters=error)
+    for name in ("TLB/sizes", "counters/all"):
+        assert (found[name].state, found[name].cure) == ("missing", "build it: make setup")
+
+
+def test_an_ordinary_user_is_told_what_root_would_add() -> None:
+    found = checked(Files(FILES), page_flags=False, cgroup_problem=HugewiseError("cannot", hint="systemd-run ..."))
+    assert found["privileges/root"].state == "limited"
+    assert "unproven" in found["privileges/page proof"].finding
+    assert found["privileges/page proof"].cure == "sudo hugewise ..."
+    assert found["privileges/cgroup"].cure == "systemd-run ..."
+    assert checked(page_flags=False)["privileges/page proof"].cure == "give the container CAP_SYS_ADMIN"
+
+
+def test_each_missing_program_names_its_package() -> None:
+    found = checked()
+    assert found["programs/perf"].cure == "sudo apt install linux-perf"
+    assert found["programs/cc"].state == "ok"
+
+
+def test_the_host_now() -> None:
+    busy = msgspec.structs.replace(FACTS.after, load=7.0, steal_s=SNAPSHOT.steal_s + 0.4)
+    found = checked(after=busy)
+    assert found["host/load"].state == "limited"
+    assert found["host/steal"].finding == "20.0% of CPU time given to other guests now"
+    assert found["host/huge pages in use"].finding == "anon 1 MiB, hugetlb 4 MiB"
+    assert checked()["host/steal"].state == "ok"
+
+
+def journal(path: Path, *records: object) -> Path:
+    path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    return path
+
+
+def test_a_journal_left_by_a_killed_run_is_cured_by_restore(tmp_path: Path) -> None:
+    host, path = LocalHost(), tmp_path / "journal.jsonl"
+    assert doctor.leftover(host, path) is None
+    dead = Opened("boot", 2**22 + 1, 1, "/results/r1")
+    found = doctor.leftover(host, journal(path, dead))
+    assert found == ("a run was killed and left settings turned: /results/r1", "sudo hugewise restore")
+    assert doctor.leftover(host, journal(path, dead, Closed("put back"))) is None
+    path.write_bytes(msgspec.json.encode(dead) + b"\n{torn")
+    assert doctor.leftover(host, path) == found
+    path.write_bytes(b"rubbish\n")
+    said = doctor.leftover(host, path)
+    assert said is not None
+    assert "not a journal" in said[0]
+
+
+def test_a_run_under_way_is_not_called_killed(tmp_path: Path) -> None:
+    host = LocalHost()
+    started = int(host.read(f"/proc/{os.getpid()}/stat").rpartition(")")[2].split()[19])
+    mine = Opened("boot", os.getpid(), started, "/results/r2")
+    found = doctor.leftover(host, journal(tmp_path / "j", mine))
+    assert found is not None
+    assert found[0].startswith(f"a run is under way (pid {os.getpid()})")
+
+
+def test_the_report_fits_80_columns_and_is_json() -> None:
+    report = examine(Root(FILES), FACTS)
+    lines = text(report).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.strip().startswith("cure: sudo apt install linux-perf") for line in lines)
+    decoded = msgspec.json.decode(msgspec.json.encode(report), type=Report)
+    assert decoded == report
+
+
+def test_a_study_says_what_is_left_out_and_why() -> None:
+    plan = Plan((), (LeftOut("*", "hugetlb-1g", "needs root"), LeftOut("chase", "*", "nothing to compare")))
+    report = examine(Root(FILES), FACTS, plan)
+    assert report.cells == ()
+    shown = text(report)
+    assert "left out: hugetlb-1g: needs root" in shown
+    assert "left out: chase: nothing to compare" in shown
+
+
+def test_this_machine_can_be_examined(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(None, as_json=True) == 0
+    report = msgspec.json.decode(capsys.readouterr().out, type=Report)
+    names = {check.section for check in report.checks}
+    assert {"pages", "TLB", "counters", "privileges", "programs", "host"} <= names
+    assert all(check.finding for check in report.checks)
