@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from hugewise.report.terminal import show
@@ -40,3 +41,10 @@ def test_commands_and_paths_are_never_broken() -> None:
     show(plain(), {"html": path}, Console(file=out, width=60, force_terminal=False))
     assert f"Report: {path}\n" in out.getvalue()
     assert "    echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages\n" in out.getvalue()
+
+
+def test_many_disturbances_are_counted() -> None:
+    out = io.StringIO()
+    noisy = replace(plain(), disturbances=tuple(f"disturbance {n}" for n in range(40)))
+    show(noisy, None, Console(file=out, width=80, force_terminal=False))
+    assert "disturbance 4\n  and 35 more, in the report\n" in out.getvalue()

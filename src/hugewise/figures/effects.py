@@ -52,7 +52,7 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
         rows += [{**row, "cell": label} for one in cell.comparisons if (row := _row(one, results.margin))]
     if not rows:
         return None
-    arms = {arm.arm: None for cell in results.cells for arm in cell.arms}
+    arms = {one.arm: None for cell in results.cells for one in cell.comparisons}
     names = {printable(arm): palette[arm] for arm in arms}
     title = f"change against the baseline, with the margin of ±{percent(results.margin)}"
     width = WIDTH + 180

@@ -35,6 +35,7 @@ _OTHERS = ("#7a62e0", "#a06c28", "#0b8fa6", "#d64545", "#7f8426", "#5b6fa8", "#b
 def colours(results: Results) -> dict[str, str]:
     """A colour for each arm of the run: fixed for well-known policies, by name for others (the same in every run)."""
     arms = {arm.arm for cell in results.cells for arm in cell.arms}
+    arms |= {comparison.arm for cell in results.cells for comparison in cell.comparisons}
     found = {name: _KNOWN[name] for name in arms & _KNOWN.keys()}
     free = list(_OTHERS)
     for name in sorted(arms - _KNOWN.keys()):

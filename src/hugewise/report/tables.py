@@ -149,7 +149,7 @@ def proof_table(cell: CellResult) -> Table:
     ]
     rows = [
         [
-            *(arm.arm, f"{arm.treatment} [{arm.mechanism}]", arm.proof, numbers.share(arm.delivered_share)),
+            *(arm.arm, arm.treatment, arm.proof, numbers.share(arm.delivered_share)),
             *(arm.undelivered, arm.unproven, arm.failed),
             *(numbers.size(arm.peak_bytes), numbers.size(arm.pool_bytes)),
         ]
@@ -194,9 +194,9 @@ def blocks_table(results: Results, cell: CellResult) -> Table:
 
 
 def failures_table(results: Results) -> Table:
-    """Every attempt that did not count, or was flagged, with the reason."""
+    """Every attempt that failed or did not count, with the reason."""
     rows = [(a.cell, a.arm, a.block, a.number, state, why) for a in results.attempts for state, why in _trouble(a)]
-    return _table("attempts that failed, were not delivered, or were disturbed", _FAILURES, rows, 6)
+    return _table("attempts that failed, were rejected or abandoned, or were not delivered", _FAILURES, rows, 6)
 
 
 _FAILURES = ("cell", "policy", "block", "attempt", "what", "why")
@@ -211,8 +211,6 @@ def _trouble(attempt: Attempt) -> Iterable[tuple[str, str]]:
             "not delivered",
             f"{attempt.delivery.reason or ''} ({numbers.share(attempt.delivery.share)} delivered)".strip(),
         )
-    for disturbance in attempt.disturbances:
-        yield "disturbed", disturbance
 
 
 def left_out_table(results: Results) -> Table:

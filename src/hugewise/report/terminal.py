@@ -23,6 +23,7 @@ from hugewise.results import CellResult, Comparison, Results
 __all__ = ["render", "show", "verdict_lines"]
 
 _STYLES = {"better": "green", "worse": "red", "equivalent": "blue", "undecided": "yellow", "none": "bright_black"}
+_MOST = 5  # disturbances shown; all are in the report
 
 
 def render(results: Results, report: Path | None = None) -> RenderableType:
@@ -128,8 +129,10 @@ def _disturbances(results: Results) -> Iterator[RenderableType]:
     if results.disturbances:
         yield Text()
         yield Text("Disturbed", style="bold")
-        for one in results.disturbances:
+        for one in results.disturbances[:_MOST]:
             yield Padding(Text(_ascii(one), overflow="fold"), (0, 0, 0, 2))
+        if len(results.disturbances) > _MOST:
+            yield Padding(Text(f"and {len(results.disturbances) - _MOST} more, in the report"), (0, 0, 0, 2))
 
 
 def _settings(results: Results) -> Iterator[RenderableType]:
