@@ -1,8 +1,32 @@
 //! hugewise-probe: launches, measures and inspects the page-size trials of hugewise.
 
+mod bench_launch;
+mod cli;
+mod clock;
+mod cpu;
+mod describe;
 mod event;
+mod guard;
+mod micro;
 mod perf;
+mod run;
+mod scan;
+mod signals;
+mod spawn;
+mod spec;
+mod touch;
+mod trace;
+mod tree;
+mod work;
 
-fn main() {
-    println!("{}", event::VERSION);
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::main() {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("hugewise-probe: {error:#}");
+            ExitCode::from(if error.is::<spec::Usage>() { 2 } else { 1 })
+        }
+    }
 }

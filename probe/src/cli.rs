@@ -1,0 +1,61 @@
+//! The command line: one subcommand, one thing.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::event::{Event, emit};
+use crate::perf::{Counters, NAMES, Target};
+use crate::work::Work;
+use crate::{bench_launch, cpu, describe, run, scan, touch, work};
+
+/// Launches, measures and inspects the page-size trials of hugewise.
+///
+/// Says JSON Lines on stdout and text for people on stderr. Exit status: 0 done, 1 the probe or the host failed, 2 usage.
+#[derive(Debug, Parser)]
+#[command(name = "hugewise-probe", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Launch one attempt and say everything about it
+    Run(run::RunArgs),
+    #[command(flatten)]
+    Work(Work),
+    /// Say what page sizes back the memory of a live process
+    Scan(scan::ScanArgs),
+    /// Map, touch and release memory once
+    Touch(touch::TouchArgs),
+    /// Say what TLBs this processor has, by CPUID
+    Cpu,
+    /// Say which performance counters can be opened here
+    Counters,
+    /// Time the launcher itself
+    BenchLaunch(bench_launch::BenchArgs),
+    /// Describe the protocol
+    Describe(describe::DescribeArgs),
+}
+
+/// Do what the arguments say. Usage errors that clap finds end the program here, with status 2.
+pub fn main() -> anyhow::Result<ExitCode> {
+    match Cli::parse().command {
+        Command::Run(args) => return run::main(&args),
+        Command::Work(work) => work::run(work)?,
+        Command::Scan(args) => scan::main(args)?,
+        Command::Touch(args) => touch::main(args)?,
+        Command::Cpu => cpu::main()?,
+        Command::Counters => counters()?,
+        Command::BenchLaunch(args) => bench_launch::main(&args)?,
+        Command::Describe(args) => describe::main(&args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn counters() -> anyhow::Result<()> {
+    let names: Vec<String> = NAMES.iter().map(|name| name.to_string()).collect();
+    emit(&Event::Available { counters: Counters::open(&names, Target::Own).reasons() })?;
+    Ok(())
+}

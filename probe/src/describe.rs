@@ -1,0 +1,137 @@
+//! `describe --examples`: one example of each event, which the reader's tests decode. That is the contract.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value, emit};
+
+#[derive(Debug, clap::Args)]
+pub struct DescribeArgs {
+    /// Print one example of each event
+    #[arg(long, required = true)]
+    examples: bool,
+}
+
+pub fn main(_: &DescribeArgs) -> anyhow::Result<()> {
+    examples().iter().try_for_each(emit)?;
+    Ok(())
+}
+
+/// All kinds in order: `following` of each, from the first on.
+fn examples() -> Vec<Event> {
+    std::iter::successors(Some(first()), following).collect()
+}
+
+fn first() -> Event {
+    Event::Start { v: VERSION, t_ns: 1_000_000_000, pid: 4242, probe: "0.1.0".into() }
+}
+
+fn map<V, const N: usize>(entries: [(&str, V); N]) -> BTreeMap<String, V> {
+    entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
+}
+
+/// The example after this one. A new kind of event does not compile until it has its place in this chain, and the test
+/// below fails while nothing leads to it.
+fn following(event: &Event) -> Option<Event> {
+    let next = match event {
+        Event::Start { .. } => Event::Phase { t_ns: 1_000_100_000, name: "timed".into() },
+        Event::Phase { .. } => Event::Result {
+            workload: "chase".into(),
+            wall_ns: 5_000_000,
+            metrics: map([("ns_per_access", 4.25)]),
+            facts: map([
+                ("loads", Value::Integer(1_000_000)),
+                ("share", Value::Number(0.5)),
+                ("hash", Value::Text("9f86d081884c7d65".into())),
+            ]),
+        },
+        Event::Result { .. } => Event::Hold { ranges: vec![Range { start: 0x7f00_0000_0000, end: 0x7f00_0020_0000 }] },
+        Event::Hold { .. } => Event::Counters {
+            scope: Scope::Timed,
+            values: map([
+                ("page-faults", Count { value: Some(512), reason: None, enabled_ns: 5_000_000, running_ns: 5_000_000 }),
+                (
+                    "dTLB-load-misses",
+                    Count {
+                        value: None,
+                        reason: Some("this machine does not have it".into()),
+                        enabled_ns: 0,
+                        running_ns: 0,
+                    },
+                ),
+            ]),
+        },
+        Event::Counters { .. } => Event::Coverage {
+            pid: 4242,
+            command: "hugewise-probe".into(),
+            named: true,
+            source: Source::Kpageflags,
+            bytes: map([("anon:4096", 8192), ("anon:2097152", 2_097_152), ("unproven", 0)]),
+            thp_disabled: Some(false),
+            scan_ns: 250_000,
+        },
+        Event::Coverage { .. } => Event::Usage {
+            user_s: 0.5,
+            system_s: 0.25,
+            peak_bytes: 4_194_304,
+            minor_faults: 600,
+            major_faults: 0,
+            voluntary: 3,
+            involuntary: 1,
+        },
+        Event::Usage { .. } => Event::Exit {
+            t_ns: 1_006_000_000,
+            wall_ns: 6_000_000,
+            code: Some(0),
+            signal: None,
+            timed_out: false,
+            early_exits: 0,
+            killed: 0,
+        },
+        Event::Exit { .. } => Event::Error {
+            fault: Fault::Workload,
+            before_timed: true,
+            message: "\"no-such-command\" is not on the workload's PATH (/usr/bin)".into(),
+        },
+        Event::Error { .. } => Event::Cpu {
+            vendor: "AuthenticAMD".into(),
+            model: "AMD EPYC".into(),
+            tlbs: vec![Tlb {
+                level: 2,
+                kind: "data".into(),
+                page_sizes: vec![4096, 2_097_152],
+                entries: 4096,
+                ways: 16,
+            }],
+            reason: None,
+        },
+        Event::Cpu { .. } => Event::Touched { bytes: 1_073_741_824, wall_ns: 300_000_000 },
+        Event::Touched { .. } => Event::Available {
+            counters: map([("task-clock", None), ("cycles", Some("this machine does not have it".into()))]),
+        },
+        Event::Available { .. } => Event::Launches { wall_ns: vec![71_000, 69_500], counters: false, cgroup: false },
+        Event::Launches { .. } => return None,
+    };
+    Some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_one_example_that_reads_back() {
+        let kinds: Vec<_> = examples().iter().map(std::mem::discriminant).collect();
+        for (index, kind) in kinds.iter().enumerate() {
+            assert!(!kinds[..index].contains(kind), "number {index} is there twice");
+        }
+        for example in examples() {
+            let line = serde_json::to_string(&example).unwrap();
+            assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), example);
+        }
+        // Kinds are counted in the source, as the compiler cannot: variants are the names at one indentation.
+        let source = include_str!("event.rs");
+        let body = source.split("pub enum Event {").nth(1).unwrap().split("\n}").next().unwrap();
+        let is_variant = |line: &&str| line.starts_with("    ") && line.as_bytes()[4].is_ascii_uppercase();
+        assert_eq!(kinds.len(), body.lines().filter(|line| line.len() > 4).filter(is_variant).count());
+    }
+}

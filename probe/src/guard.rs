@@ -1,0 +1,74 @@
+//! A guardian above the launcher: should the launcher itself be killed, the tree comes back to the guardian
+//! (subreaper), which kills it. Should the guardian be killed, the launcher gets SIGTERM, and kills the tree.
+//!
+//! The one fork of this program is here: before anything is measured, from a process of a few MiB.
+
+use std::io;
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::event::{self, Event, Fault};
+use crate::signals::{Came, Signals};
+use crate::spawn::Pid;
+use crate::tree;
+
+/// Run `work` in a child, pass on what asks it to stop, and leave nothing behind. Returns the child's status.
+/// `work` gets the signals, blocked. Must be called while this process has one thread.
+pub fn guarded(work: impl FnOnce(&Signals) -> ExitCode) -> anyhow::Result<ExitCode> {
+    let signals = Signals::block().context("cannot block signals")?;
+    tree::become_subreaper().context("cannot become a subreaper")?;
+    tree::follow_parent().context("cannot ask for PDEATHSIG")?;
+    let guardian = std::process::id();
+    // SAFETY: one thread, so the child has a whole copy of this process.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()).context("cannot fork"),
+        0 => Ok(in_child(guardian, || work(&signals))),
+        launcher => watch(launcher, &signals),
+    }
+}
+
+fn in_child(guardian: u32, work: impl FnOnce() -> ExitCode) -> ExitCode {
+    // A group of its own, so that a terminal or a killpg reaches the guardian alone, which passes it on.
+    let own_group = rustix::process::setpgid(None, None).map_err(io::Error::from);
+    let prepared = own_group.and_then(|()| tree::become_subreaper()).and_then(|()| tree::follow_parent());
+    if let Err(error) = prepared {
+        eprintln!("hugewise-probe: {error}");
+        return ExitCode::FAILURE;
+    }
+    if std::os::unix::process::parent_id() != guardian {
+        return ExitCode::FAILURE;
+    }
+    work()
+}
+
+fn watch(launcher: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
+    loop {
+        match signals.wait(None) {
+            // SAFETY: the launcher is our child and has not been reaped.
+            Came::Stop(signal) => unsafe {
+                libc::kill(launcher, signal);
+            },
+            Came::Child | Came::Nothing => {
+                while let Ok(Some(change)) = tree::next_change() {
+                    if change.pid == launcher && change.is_end() {
+                        let left = tree::kill_all(signals, &[]).context("cannot kill what the launcher left")?;
+                        if left.count > 0 {
+                            eprintln!("hugewise-probe: killed {} processes that the launcher left", left.count);
+                        }
+                        return finish(change.status);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn finish(status: libc::c_int) -> anyhow::Result<ExitCode> {
+    if libc::WIFEXITED(status) {
+        return Ok(ExitCode::from(libc::WEXITSTATUS(status) as u8));
+    }
+    let message = format!("the launcher was killed by signal {}", libc::WTERMSIG(status));
+    event::emit(&Event::Error { fault: Fault::Host, before_timed: false, message: message.clone() })?;
+    anyhow::bail!(message)
+}

@@ -1,0 +1,161 @@
+//! The launcher's side of a micro-workload: its lines are forwarded, its memory is looked at while it holds it, and
+//! closing its stdin lets it go.
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::clock::now_ns;
+use crate::event::{Event, Range};
+use crate::run::{Start, Watched, Why, is_over, reaped};
+use crate::scan::scan_process;
+use crate::signals::{Came, Signals};
+use crate::spawn::Pid;
+use crate::spec::{Scan, Spec};
+
+/// The launcher's ends.
+pub struct Pipes {
+    /// The workload's stdin; None once it has been told to leave.
+    release: Option<OwnedFd>,
+    lines: OwnedFd,
+}
+
+/// The workload's stdin and stdout, and the launcher's ends of them.
+pub fn pipes() -> io::Result<(OwnedFd, OwnedFd, Pipes)> {
+    let (stdin, release) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (lines, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&lines, true)?;
+    Ok((stdin, stdout, Pipes { release: Some(release), lines }))
+}
+
+/// Forward what it says until it has ended.
+pub fn converse(
+    spec: &Spec,
+    root: Pid,
+    mut pipes: Pipes,
+    signals: &Signals,
+    deadline: Instant,
+    start: &mut Start,
+) -> anyhow::Result<Watched> {
+    let pending = signals.descriptor().context("signalfd")?;
+    let mut reader = Lines::default();
+    let mut watched = Watched { why: Why::TimedOut, end_ns: 0, paused_ns: 0, early_exits: 0, trouble: Vec::new() };
+    let mut is_open = true;
+    watched.why = loop {
+        if is_open {
+            is_open = drain(spec, root, &mut pipes, &mut reader, start, &mut watched)?;
+        }
+        match signals.wait(Some(std::time::Duration::ZERO)) {
+            Came::Stop(signal) => break Why::Stopped(signal),
+            Came::Child => {
+                if let Some(status) = reaped(root)? {
+                    break Why::Ended(status);
+                }
+            }
+            Came::Nothing if is_over(Some(deadline)) => break Why::TimedOut,
+            Came::Nothing => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let left = Timespec::try_from(left).context("time-out")?;
+                let mut descriptors =
+                    vec![PollFd::new(&pending, PollFlags::IN), PollFd::new(&pipes.lines, PollFlags::IN)];
+                descriptors.truncate(if is_open { 2 } else { 1 });
+                match poll(&mut descriptors, Some(&left)) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error).context("poll"),
+                }
+            }
+        }
+    };
+    watched.end_ns = now_ns();
+    if is_open {
+        drain(spec, root, &mut pipes, &mut reader, start, &mut watched)?;
+    }
+    if !reader.rest.is_empty() {
+        watched.trouble.push("the micro-workload ended in the middle of a line".into());
+    }
+    Ok(watched)
+}
+
+/// Forward the lines that are there. False: the workload has closed its stdout.
+fn drain(
+    spec: &Spec,
+    root: Pid,
+    pipes: &mut Pipes,
+    reader: &mut Lines,
+    start: &mut Start,
+    watched: &mut Watched,
+) -> anyhow::Result<bool> {
+    let mut chunk = [0u8; 16 * 1024];
+    loop {
+        let length = match rustix::io::read(&pipes.lines, &mut chunk) {
+            Ok(0) => return Ok(false),
+            Ok(length) => length,
+            Err(rustix::io::Errno::AGAIN) => return Ok(true),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error).context("reading from the micro-workload"),
+        };
+        for line in reader.push(&chunk[..length]) {
+            let heard_ns = now_ns();
+            start.tell()?;
+            forward(&line)?;
+            match serde_json::from_slice(&line) {
+                Ok(Event::Hold { ranges }) => {
+                    if spec.scan != Scan::None {
+                        look(spec, root, &ranges, &mut watched.trouble)?;
+                    }
+                    pipes.release = None;
+                    watched.paused_ns += now_ns() - heard_ns;
+                }
+                Ok(_) => {}
+                Err(error) => watched.trouble.push(format!("the micro-workload said something unknown: {error}")),
+            }
+        }
+    }
+}
+
+fn look(spec: &Spec, root: Pid, ranges: &[Range], trouble: &mut Vec<String>) -> anyhow::Result<()> {
+    match scan_process(root as u32, root as u32, Some(ranges), spec.source) {
+        Ok(coverage) => crate::event::emit(&coverage)?,
+        Err(error) => trouble.push(format!("cannot look at the pages of the micro-workload: {error:#}")),
+    }
+    Ok(())
+}
+
+fn forward(line: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(line)?;
+    out.flush()
+}
+
+/// Complete lines out of chunks.
+#[derive(Default)]
+struct Lines {
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// The lines that `chunk` completes, each with its newline.
+    fn push(&mut self, chunk: &[u8]) -> Vec<Vec<u8>> {
+        self.rest.extend_from_slice(chunk);
+        let complete = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let lines: Vec<u8> = self.rest.drain(..complete).collect();
+        lines.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_put_together_from_chunks() {
+        let mut lines = Lines::default();
+        assert!(lines.push(b"{\"a\"").is_empty());
+        assert_eq!(lines.push(b":1}\n{}\n{\"b"), [b"{\"a\":1}\n".to_vec(), b"{}\n".to_vec()]);
+        assert_eq!(lines.rest, b"{\"b");
+    }
+}

@@ -1,0 +1,357 @@
+//! `run`: launch one attempt, and say everything about it.
+//!
+//! Nothing is written while a workload runs: what happened is kept, with its time, and told afterwards.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::clock::now_ns;
+use crate::event::{Count, Event, Fault, Scope, VERSION, emit};
+use crate::guard;
+use crate::micro;
+use crate::perf::{Counters, Target};
+use crate::scan::scan_process;
+use crate::signals::{Came, Signals};
+use crate::spawn::{LaunchError, Launcher, Pid, Plan, Program, Step, c_string, find_program};
+use crate::spec::{Scan, Spec};
+use crate::trace::{Move, Tracer};
+use crate::tree::{self, Change};
+
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// The specification of the attempt (JSON)
+    #[arg(long, value_name = "FILE")]
+    spec: PathBuf,
+}
+
+/// What ended the waiting for the root process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It was reaped, with this status.
+    Ended(libc::c_int),
+    /// The time is over.
+    TimedOut,
+    /// This program was asked to stop.
+    Stopped(i32),
+}
+
+/// The root process as it was seen while it ran.
+pub struct Watched {
+    pub why: Why,
+    pub end_ns: u64,
+    /// Time inside the launch that belongs to scans, not to the workload.
+    pub paused_ns: u64,
+    pub early_exits: u32,
+    /// Scans that failed, in words.
+    pub trouble: Vec<String>,
+}
+
+pub fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let spec = Spec::read(&args.spec)?;
+    guard::guarded(|signals| match attempt(&spec, signals) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("hugewise-probe: {error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// One attempt, told as events. Err: the host failed, and an `error` event has said so where that was possible.
+fn attempt(spec: &Spec, signals: &Signals) -> anyhow::Result<ExitCode> {
+    let prepared = prepare(spec).inspect_err(|error| say(true, error))?;
+    let Prepared { launcher, mut counters, cgroup_kill, micro } = match prepared {
+        Ok(prepared) => prepared,
+        Err(not_found) => return no_workload(&not_found, 127),
+    };
+    let is_traced = !spec.micro && spec.scan != Scan::None;
+    let deadline = Instant::now() + spec.timeout();
+    let start_ns = now_ns();
+    let launched = if is_traced { launcher.launch_seized() } else { launcher.launch() };
+    let root = match launched {
+        Ok(root) => root,
+        Err(error) => return failed_launch(spec, &error),
+    };
+    drop(launcher);
+    let mut start = Start::new(start_ns, root);
+    let watched = match micro {
+        Some(pipes) => micro::converse(spec, root, pipes, signals, deadline, &mut start),
+        None if is_traced => follow(spec, root, signals, deadline, &mut start),
+        None => wait_bare(root, signals, Some(deadline)),
+    };
+    let values = counters.read();
+    let killed = tree::kill_all(signals, &cgroup_kill).context("cannot kill the tree");
+    start.tell()?;
+    let watched = watched.inspect_err(|error| say(false, error))?;
+    let killed = killed.inspect_err(|error| say(false, error))?;
+    conclude(spec, start_ns, root, watched, &killed, values)
+}
+
+struct Prepared {
+    launcher: Launcher,
+    counters: Counters,
+    cgroup_kill: Vec<PathBuf>,
+    micro: Option<micro::Pipes>,
+}
+
+/// Open everything that the attempt needs. The inner error: there is no such program.
+fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
+    let program = if spec.micro {
+        let own = File::open("/proc/self/exe").context("cannot open this program (is /proc mounted?)")?;
+        Program::Descriptor(own.into())
+    } else {
+        let path = spec.env.get("PATH").map(String::as_str);
+        match find_program(&spec.argv[0], path, spec.cwd.as_deref()) {
+            Some(found) => Program::Path(c_string(found)?),
+            None => {
+                let path = path.unwrap_or("not set");
+                return Ok(Err(format!("{:?} is not on the workload's PATH ({path})", spec.argv[0])));
+            }
+        }
+    };
+    let stderr = create(&spec.stderr)?;
+    let (stdin, stdout, micro) = if spec.micro {
+        let (stdin, stdout, pipes) = micro::pipes().context("cannot make pipes")?;
+        (stdin, stdout, Some(pipes))
+    } else {
+        // One file for both is opened once, so that neither writes over the other.
+        let stdout = if spec.stdout == spec.stderr { stderr.try_clone()? } else { create(&spec.stdout)? };
+        (File::open("/dev/null").context("cannot open /dev/null")?.into(), stdout, None)
+    };
+    let name = spec.micro.then(|| "hugewise-probe".to_string());
+    let words = |words: &mut dyn Iterator<Item = String>| words.map(c_string).collect::<io::Result<Vec<_>>>();
+    let plan = Plan {
+        program,
+        argv: words(&mut name.into_iter().chain(spec.argv.iter().cloned()))?,
+        env: words(&mut spec.env.iter().map(|(key, value)| format!("{key}={value}")))?,
+        cwd: spec.cwd.as_deref().map(c_string).transpose()?,
+        stdio: [stdin, stdout, stderr],
+        uid: spec.uid,
+        gid: spec.gid,
+        thp_disable: spec.thp_disable,
+        cgroups: open_cgroups(&spec.cgroup_procs)?,
+        cpus: spec.cpus.clone(),
+    };
+    Ok(Ok(Prepared {
+        launcher: Launcher::new(plan)?,
+        counters: Counters::open(&spec.counters, Target::Child),
+        cgroup_kill: spec.cgroup_procs.iter().filter_map(|procs| tree::cgroup_kill_file(procs)).collect(),
+        micro,
+    }))
+}
+
+/// Open cgroup.procs files for the child to enter.
+pub fn open_cgroups(procs: &[PathBuf]) -> anyhow::Result<Vec<File>> {
+    let open = |path: &PathBuf| {
+        File::options().write(true).open(path).with_context(|| format!("cannot open {} (cgroup_procs)", path.display()))
+    };
+    procs.iter().map(open).collect()
+}
+
+fn create(path: &Path) -> anyhow::Result<OwnedFd> {
+    let file = File::options().write(true).create(true).truncate(true).open(path);
+    Ok(file.with_context(|| format!("cannot create {}", path.display()))?.into())
+}
+
+/// Wait for a process that nobody traces. Also the way in which `bench-launch` waits.
+pub fn wait_bare(root: Pid, signals: &Signals, deadline: Option<Instant>) -> anyhow::Result<Watched> {
+    let why = loop {
+        match signals.wait(deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))) {
+            Came::Stop(signal) => break Why::Stopped(signal),
+            Came::Nothing if is_over(deadline) => break Why::TimedOut,
+            Came::Nothing => {}
+            Came::Child => {
+                if let Some(status) = reaped(root)? {
+                    break Why::Ended(status);
+                }
+            }
+        }
+    };
+    Ok(Watched { why, end_ns: now_ns(), paused_ns: 0, early_exits: 0, trouble: Vec::new() })
+}
+
+pub fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// Reap all that has ended by now; the root's status, when it is among them.
+pub fn reaped(root: Pid) -> io::Result<Option<libc::c_int>> {
+    while let Some(change) = tree::next_change()? {
+        if change.pid == root && change.is_end() {
+            return Ok(Some(change.status));
+        }
+    }
+    Ok(None)
+}
+
+/// Follow the tree from its exec, and look at processes while they leave.
+fn follow(spec: &Spec, root: Pid, signals: &Signals, deadline: Instant, start: &mut Start) -> anyhow::Result<Watched> {
+    let mut tracer = Tracer::start(root);
+    let mut watched = Watched { why: Why::TimedOut, end_ns: 0, paused_ns: 0, early_exits: 0, trouble: Vec::new() };
+    watched.why = loop {
+        if let Some(status) = tracer.root_status() {
+            break Why::Ended(status);
+        }
+        let Some(change) = tree::next_change().context("waiting for the tree")? else {
+            match signals.wait(Some(deadline.saturating_duration_since(Instant::now()))) {
+                Came::Stop(signal) => break Why::Stopped(signal),
+                Came::Nothing if is_over(Some(deadline)) => break Why::TimedOut,
+                Came::Nothing | Came::Child => continue,
+            }
+        };
+        // Read for each stop, as any may be the root's: the clock comes before everything else.
+        let stopped_ns = now_ns();
+        let Move::Leaving { pid, task } = tracer.on(change) else { continue };
+        if pid == root {
+            watched.early_exits += tracer.unseen();
+            start.tell()?;
+            look(spec, pid, task, &mut watched.trouble)?;
+            for held in tracer.hold(signals).context("holding the tree")? {
+                look(spec, held.pid, held.task, &mut watched.trouble)?;
+            }
+            watched.paused_ns += now_ns() - stopped_ns;
+        } else if spec.scan == Scan::EveryExit {
+            start.tell()?;
+            look(spec, pid, task, &mut watched.trouble)?;
+            watched.paused_ns += now_ns() - stopped_ns;
+        } else {
+            watched.early_exits += 1;
+        }
+        tracer.release(pid, task);
+    };
+    watched.end_ns = now_ns();
+    Ok(watched)
+}
+
+/// Scan one process; what goes wrong with that does not stop the others from being looked at.
+fn look(spec: &Spec, pid: Pid, task: Pid, trouble: &mut Vec<String>) -> io::Result<()> {
+    match scan_process(pid as u32, task as u32, None, spec.source) {
+        Ok(coverage) => emit(&coverage),
+        Err(error) => {
+            trouble.push(format!("cannot look at the pages of process {pid}: {error:#}"));
+            Ok(())
+        }
+    }
+}
+
+/// The `start` event, told once, when nothing is being timed.
+pub struct Start(Option<Event>);
+
+impl Start {
+    fn new(t_ns: u64, pid: Pid) -> Start {
+        let probe = env!("CARGO_PKG_VERSION").to_string();
+        Start(Some(Event::Start { v: VERSION, t_ns, pid: pid as u32, probe }))
+    }
+
+    pub fn tell(&mut self) -> io::Result<()> {
+        self.0.take().as_ref().map_or(Ok(()), emit)
+    }
+}
+
+/// The last events: troubles, usage, counters, exit.
+fn conclude(
+    spec: &Spec,
+    start_ns: u64,
+    root: Pid,
+    watched: Watched,
+    killed: &tree::Killed,
+    values: BTreeMap<String, Count>,
+) -> anyhow::Result<ExitCode> {
+    for message in &watched.trouble {
+        emit(&host_error(false, message.clone()))?;
+    }
+    emit(&usage_of_tree())?;
+    if !values.is_empty() {
+        emit(&Event::Counters { scope: Scope::Command, values })?;
+    }
+    let of_root = |change: &&Change| change.pid == root;
+    let status = match watched.why {
+        Why::Ended(status) => Some(status),
+        _ => killed.ends.iter().find(of_root).map(|change| change.status),
+    };
+    emit(&Event::Exit {
+        t_ns: watched.end_ns,
+        wall_ns: (watched.end_ns - start_ns).saturating_sub(watched.paused_ns),
+        code: status.filter(|status| libc::WIFEXITED(*status)).map(|status| libc::WEXITSTATUS(status)),
+        signal: status.filter(|status| libc::WIFSIGNALED(*status)).map(|status| libc::WTERMSIG(status)),
+        timed_out: watched.why == Why::TimedOut,
+        early_exits: watched.early_exits,
+        killed: killed.count,
+    })?;
+    match watched.why {
+        Why::Stopped(signal) => anyhow::bail!("stopped by signal {signal}; the tree of {:?} was killed", spec.argv[0]),
+        _ if !watched.trouble.is_empty() => anyhow::bail!("{}", watched.trouble.join("; ")),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// getrusage(RUSAGE_CHILDREN): all that were reaped, and all that those had reaped.
+fn usage_of_tree() -> Event {
+    // SAFETY: a zeroed rusage is a valid place for the answer, and the call cannot fail with these arguments.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000).as_secs_f64();
+    Event::Usage {
+        user_s: seconds(usage.ru_utime),
+        system_s: seconds(usage.ru_stime),
+        peak_bytes: usage.ru_maxrss as u64 * 1024,
+        minor_faults: usage.ru_minflt as u64,
+        major_faults: usage.ru_majflt as u64,
+        voluntary: usage.ru_nvcsw as u64,
+        involuntary: usage.ru_nivcsw as u64,
+    }
+}
+
+/// Say that the host failed. When that fails too (nobody reads), the exit status is left to tell.
+fn say(before_timed: bool, error: &anyhow::Error) {
+    let _ = emit(&host_error(before_timed, format!("{error:#}")));
+}
+
+fn host_error(before_timed: bool, message: String) -> Event {
+    Event::Error { fault: Fault::Host, before_timed, message }
+}
+
+/// An exec that fails is the workload's fault, unless the machine was short of something; other steps are the host's.
+fn failed_launch(spec: &Spec, error: &LaunchError) -> anyhow::Result<ExitCode> {
+    let errno = error.errno.raw_os_error().unwrap_or(0);
+    let is_short = [libc::EAGAIN, libc::ENOMEM, libc::EMFILE, libc::ENFILE].contains(&errno);
+    if error.step != Step::Execute || is_short || spec.micro {
+        let message = format!("{:?}: {error}", spec.argv[0]);
+        emit(&host_error(true, message.clone()))?;
+        anyhow::bail!(message);
+    }
+    let cure = match errno {
+        libc::ENOENT => " (no such file, or the interpreter that it names is missing)",
+        libc::EACCES => " (not executable for the user whom it runs as)",
+        libc::ENOEXEC => " (neither a binary of this machine nor a script that starts with #!)",
+        libc::E2BIG => " (arguments and environment are too long)",
+        _ => "",
+    };
+    no_workload(&format!("{:?}: {error}{cure}", spec.argv[0]), if errno == libc::ENOENT { 127 } else { 126 })
+}
+
+/// The shell's statuses, 127 for not found and 126 for not executable, in an `exit` event of no duration.
+fn no_workload(message: &str, code: i32) -> anyhow::Result<ExitCode> {
+    eprintln!("hugewise-probe: {message}");
+    emit(&Event::Error { fault: Fault::Workload, before_timed: true, message: message.into() })?;
+    emit(&Event::Exit {
+        t_ns: now_ns(),
+        wall_ns: 0,
+        code: Some(code),
+        signal: None,
+        timed_out: false,
+        early_exits: 0,
+        killed: 0,
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

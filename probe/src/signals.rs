@@ -1,0 +1,71 @@
+//! Signals are waited for, never handled: no handler exists that could run in a child that shares this memory.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// The signals that this program waits for, blocked for good: SIGCHLD, and what asks it to stop.
+pub struct Signals {
+    set: libc::sigset_t,
+}
+
+/// What came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// A child or a traced process changed its state.
+    Child,
+    /// SIGTERM, SIGINT, SIGHUP or SIGQUIT: kill the tree and leave.
+    Stop(i32),
+    /// Nothing in the time given.
+    Nothing,
+}
+
+const STOPPING: [i32; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+
+impl Signals {
+    /// Block them. SIGCHLD is set to its default first: were it inherited as ignored, children would reap themselves.
+    pub fn block() -> io::Result<Signals> {
+        // SAFETY: a zeroed sigset_t is initialised by sigemptyset; all pointers are to live locals.
+        unsafe {
+            let mut set = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGCHLD);
+            for signal in STOPPING {
+                libc::sigaddset(&mut set, signal);
+            }
+            if libc::signal(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_ERR
+                || libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0
+            {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Signals { set })
+        }
+    }
+
+    /// Take the next one, waiting as long as `timeout` says (None: for ever).
+    pub fn wait(&self, timeout: Option<Duration>) -> Came {
+        let limit = timeout.map(|time| libc::timespec {
+            tv_sec: time.as_secs().min(i32::MAX as u64) as libc::time_t,
+            tv_nsec: time.subsec_nanos() as libc::c_long,
+        });
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the set is initialised and the limit is null or points to a live local.
+        match unsafe { libc::sigtimedwait(&self.set, std::ptr::null_mut(), limit) } {
+            libc::SIGCHLD => Came::Child,
+            signal if signal > 0 => Came::Stop(signal),
+            _ => Came::Nothing,
+        }
+    }
+
+    /// A descriptor that is readable while one of them is pending, for poll(2) beside a pipe.
+    pub fn descriptor(&self) -> io::Result<std::os::fd::OwnedFd> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: the set is initialised; the descriptor is new and owned by nobody else.
+        unsafe {
+            match libc::signalfd(-1, &self.set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+                -1 => Err(io::Error::last_os_error()),
+                fd => Ok(std::os::fd::OwnedFd::from_raw_fd(fd)),
+            }
+        }
+    }
+}

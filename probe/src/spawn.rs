@@ -1,0 +1,483 @@
+//! Making the child: clone(CLONE_VM) and exec, never fork.
+//!
+//! fork copies page tables: from a parent that holds 2 GiB it costs some 75 ms, so nothing here forks on the way to a
+//! workload. The child shares this process's memory until its exec. Until then it makes only plain system calls, on a
+//! stack of its own, and writes nothing but its `Report`.
+//!
+//! Bare, the parent sleeps in CLONE_VFORK until the exec. Traced, it has to seize the child before the exec, which a
+//! sleeping parent cannot: so there the child waits at a pipe, and `launch_seized` does not return before the exec.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use crate::spec::ThpDisable;
+use crate::trace;
+
+pub type Pid = libc::pid_t;
+
+/// Highest number of CPUs in an affinity mask: the kernel's largest NR_CPUS.
+pub const MAX_CPUS: usize = 8192;
+
+const STACK_BYTES: usize = 64 * 1024;
+const PR_SET_THP_DISABLE: libc::c_int = 41;
+const PR_GET_THP_DISABLE: libc::c_int = 42;
+const PR_THP_DISABLE_EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
+
+/// What to execute.
+pub enum Program {
+    Path(CString),
+    /// An open program, so that the user whom the child becomes need not reach its path.
+    Descriptor(OwnedFd),
+}
+
+/// Everything that the child needs, prepared before the clock starts.
+pub struct Plan {
+    pub program: Program,
+    pub argv: Vec<CString>,
+    pub env: Vec<CString>,
+    pub cwd: Option<CString>,
+    /// What becomes stdin, stdout and stderr.
+    pub stdio: [OwnedFd; 3],
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub thp_disable: ThpDisable,
+    /// Open cgroup.procs files.
+    pub cgroups: Vec<File>,
+    pub cpus: Option<Vec<usize>>,
+}
+
+/// What the child was doing when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Step {
+    Launch,
+    ProcessGroup,
+    Cgroup,
+    WorkingDirectory,
+    Groups,
+    Gid,
+    Uid,
+    ThpDisable,
+    Affinity,
+    Deathsig,
+    Stdio,
+    Execute,
+}
+
+/// Why no workload came into being.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {errno}", .step.words())]
+pub struct LaunchError {
+    pub step: Step,
+    pub errno: io::Error,
+}
+
+impl Step {
+    const ALL: [Step; 12] = [
+        Step::Launch,
+        Step::ProcessGroup,
+        Step::Cgroup,
+        Step::WorkingDirectory,
+        Step::Groups,
+        Step::Gid,
+        Step::Uid,
+        Step::ThpDisable,
+        Step::Affinity,
+        Step::Deathsig,
+        Step::Stdio,
+        Step::Execute,
+    ];
+
+    fn words(self) -> &'static str {
+        match self {
+            Step::Launch => "cannot make a process",
+            Step::ProcessGroup => "setpgid",
+            Step::Cgroup => "cannot enter the control group (cgroup_procs)",
+            Step::WorkingDirectory => "cannot enter the working directory (cwd)",
+            Step::Groups => "setgroups (dropping privileges needs root)",
+            Step::Gid => "setresgid (dropping privileges needs root)",
+            Step::Uid => "setresuid (dropping privileges needs root)",
+            Step::ThpDisable => {
+                "prctl(PR_SET_THP_DISABLE) (thp_disable; `except-advised` needs Linux 6.18, `all` 3.15 with THP)"
+            }
+            Step::Affinity => "sched_setaffinity (cpus: are they online and in this cpuset?)",
+            Step::Deathsig => "prctl(PR_SET_PDEATHSIG)",
+            Step::Stdio => "dup2",
+            Step::Execute => "cannot execute it",
+        }
+    }
+}
+
+/// A plan in the form that the child reads: plain numbers and pointers into `plan`.
+pub struct Launcher {
+    plan: Plan,
+    argv: Vec<*const libc::c_char>,
+    env: Vec<*const libc::c_char>,
+    mask: Vec<u64>,
+    /// Ignored signals survive an exec; Rust's runtime ignores SIGPIPE. They are put back to their defaults.
+    ignored: Vec<libc::c_int>,
+    /// This process's own setting, which a child's prctl changes with it, as they share one memory.
+    own_thp_disable: libc::c_int,
+    stack: Stack,
+}
+
+/// What the child sees.
+struct Job<'a> {
+    launcher: &'a Launcher,
+    parent: Pid,
+    gate: Option<RawFd>,
+    report: Report,
+}
+
+/// What the child says when it fails: written by the child, read after its end.
+#[derive(Default)]
+struct Report {
+    step: AtomicU32,
+    errno: AtomicI32,
+}
+
+impl Launcher {
+    pub fn new(plan: Plan) -> io::Result<Launcher> {
+        let pointers = |words: &[CString]| -> Vec<*const libc::c_char> {
+            words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        // SAFETY: takes and gives integers.
+        let own_thp_disable = unsafe { libc::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) };
+        Ok(Launcher {
+            argv: pointers(&plan.argv),
+            env: pointers(&plan.env),
+            mask: plan.cpus.as_deref().map(affinity_mask).unwrap_or_default(),
+            ignored: ignored_signals(),
+            own_thp_disable: own_thp_disable.max(0),
+            stack: Stack::new()?,
+            plan,
+        })
+    }
+
+    /// Make the child and return when it has executed its program (or failed to).
+    pub fn launch(&self) -> Result<Pid, LaunchError> {
+        let (pid, report) = self.clone(libc::CLONE_VFORK, None, |_, _| Ok(()))?;
+        match report {
+            None => Ok(pid),
+            Some(error) => {
+                reap(pid);
+                Err(error)
+            }
+        }
+    }
+
+    /// The same with the child seized by ptrace: it is left stopped in PTRACE_EVENT_EXEC.
+    pub fn launch_seized(&self) -> Result<Pid, LaunchError> {
+        let gate = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|errno| LaunchError { step: Step::Launch, errno: errno.into() })?;
+        let (reader, writer) = gate;
+        let open_gate = |pid: Pid, report: &Report| {
+            trace::seize(pid)?;
+            rustix::io::write(&writer, b"g")?;
+            trace::wait_for_exec(pid, || report.step.load(Ordering::Acquire) != 0)
+        };
+        let (pid, report) = self.clone(0, Some(reader.as_raw_fd()), open_gate)?;
+        report.map_or(Ok(pid), Err)
+    }
+
+    /// The child's life up to its exec or its end lies within this call, and so do all the things it points to.
+    fn clone(
+        &self,
+        flags: libc::c_int,
+        gate: Option<RawFd>,
+        meanwhile: impl FnOnce(Pid, &Report) -> io::Result<()>,
+    ) -> Result<(Pid, Option<LaunchError>), LaunchError> {
+        // SAFETY: takes nothing.
+        let parent = unsafe { libc::getpid() };
+        let mut job = Job { launcher: self, parent, gate, report: Report::default() };
+        let argument = std::ptr::from_mut(&mut job).cast();
+        // SAFETY: the stack and the job outlive the child's use of them, which ends
+        // with its exec or exit: under CLONE_VFORK the kernel holds this thread until then, else `meanwhile` does.
+        // No signal handler exists in this program that the child could run, and `enter` only makes system calls.
+        let pid = unsafe { libc::clone(enter, self.stack.top(), libc::CLONE_VM | flags | libc::SIGCHLD, argument) };
+        if pid < 0 {
+            return Err(LaunchError { step: Step::Launch, errno: io::Error::last_os_error() });
+        }
+        let met = meanwhile(pid, &job.report);
+        if met.is_err() {
+            kill_and_reap(pid);
+        }
+        if self.plan.thp_disable != ThpDisable::None || self.own_thp_disable != 0 {
+            // SAFETY: integers only; the flags are those that PR_GET_THP_DISABLE gave, less its bit 0.
+            unsafe { set_thp_disable(self.own_thp_disable) };
+        }
+        met.map_err(|errno| LaunchError { step: Step::Launch, errno })?;
+        let errno = job.report.errno.load(Ordering::Acquire);
+        let step = Step::ALL.get(job.report.step.load(Ordering::Acquire) as usize).copied().unwrap_or(Step::Launch);
+        let failed = (errno != 0).then(|| LaunchError { step, errno: io::Error::from_raw_os_error(errno) });
+        Ok((pid, failed))
+    }
+}
+
+/// The child: from clone to exec. Only system calls, no allocation, no lock, no panic.
+extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `clone` above passes a Job that lives until this child's exec or end.
+    let job = unsafe { &*argument.cast::<Job>() };
+    let plan = &job.launcher.plan;
+    // SAFETY: every pointer below comes from the plan, which was prepared in full by the parent.
+    unsafe {
+        if let Some(gate) = job.gate {
+            let mut byte = 0u8;
+            if libc::read(gate, (&raw mut byte).cast(), 1) != 1 {
+                libc::_exit(127);
+            }
+        }
+        job.must(Step::ProcessGroup, libc::setpgid(0, 0));
+        for procs in &plan.cgroups {
+            // "0" stands for the writer, in v1 and v2.
+            job.must(Step::Cgroup, libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) as libc::c_long);
+        }
+        if let Some(cwd) = &plan.cwd {
+            job.must(Step::WorkingDirectory, libc::chdir(cwd.as_ptr()));
+        }
+        // Raw calls: glibc's wrappers would change every thread of the parent, whose memory this is.
+        if plan.uid.is_some() || plan.gid.is_some() {
+            job.must(Step::Groups, libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()));
+        }
+        if let Some(gid) = plan.gid {
+            job.must(Step::Gid, libc::syscall(libc::SYS_setresgid, gid, gid, gid));
+        }
+        if let Some(uid) = plan.uid {
+            job.must(Step::Uid, libc::syscall(libc::SYS_setresuid, uid, uid, uid));
+        }
+        let state = match plan.thp_disable {
+            ThpDisable::None => 0,
+            ThpDisable::All => 1,
+            ThpDisable::ExceptAdvised => 1 | PR_THP_DISABLE_EXCEPT_ADVISED as libc::c_int,
+        };
+        if state != job.launcher.own_thp_disable {
+            job.must(Step::ThpDisable, set_thp_disable(state));
+        }
+        let mask = &job.launcher.mask;
+        if !mask.is_empty() {
+            let set = libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(mask.as_slice()), mask.as_ptr());
+            job.must(Step::Affinity, set);
+        }
+        // After setresuid, which clears it.
+        job.must(Step::Deathsig, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0));
+        if libc::getppid() != job.parent {
+            libc::_exit(127);
+        }
+        for (target, source) in plan.stdio.iter().enumerate() {
+            job.must(Step::Stdio, libc::dup2(source.as_raw_fd(), target as RawFd));
+        }
+        for signal in &job.launcher.ignored {
+            libc::signal(*signal, libc::SIG_DFL);
+        }
+        let none: libc::sigset_t = std::mem::zeroed();
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        let (argv, env) = (job.launcher.argv.as_ptr(), job.launcher.env.as_ptr());
+        let failed = match &plan.program {
+            Program::Path(path) => libc::execve(path.as_ptr(), argv, env).into(),
+            Program::Descriptor(program) => {
+                let fd = program.as_raw_fd();
+                libc::syscall(libc::SYS_execveat, fd, c"".as_ptr(), argv, env, libc::AT_EMPTY_PATH)
+            }
+        };
+        job.must(Step::Execute, failed);
+        libc::_exit(127)
+    }
+}
+
+impl Job<'_> {
+    /// In the child: on failure, tell the parent and end.
+    fn must(&self, step: Step, result: impl Into<libc::c_long>) {
+        if result.into() >= 0 {
+            return;
+        }
+        // SAFETY: errno is the parent's too, as thread-local memory is shared; the parent is asleep in clone or in
+        // waitpid, and neither fails while this child lives.
+        let errno = unsafe { *libc::__errno_location() };
+        self.report.step.store(step as u32, Ordering::Release);
+        self.report.errno.store(errno, Ordering::Release);
+        // SAFETY: ends this process without running anything of the parent's.
+        unsafe { libc::_exit(127) }
+    }
+}
+
+/// `state` as PR_GET_THP_DISABLE gives it: bit 0 disabled, the other bits the flags.
+///
+/// # Safety
+/// Changes the setting of every process that shares this memory.
+unsafe fn set_thp_disable(state: libc::c_int) -> libc::c_int {
+    let flags = (state & !1) as libc::c_ulong;
+    // SAFETY: integers only.
+    unsafe { libc::prctl(PR_SET_THP_DISABLE, libc::c_ulong::from(state & 1 != 0), flags, 0, 0) }
+}
+
+fn affinity_mask(cpus: &[usize]) -> Vec<u64> {
+    let words = cpus.iter().max().map_or(0, |highest| highest / 64 + 1);
+    let mut mask = vec![0u64; words];
+    for cpu in cpus {
+        mask[cpu / 64] |= 1 << (cpu % 64);
+    }
+    mask
+}
+
+fn ignored_signals() -> Vec<libc::c_int> {
+    let is_ignored = |signal: &libc::c_int| {
+        // SAFETY: a zeroed sigaction is a valid place for the answer.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(*signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+        }
+    };
+    (1..=libc::SIGRTMAX()).filter(is_ignored).collect()
+}
+
+/// Wait for the end of a child; a traced one may stop on its way there.
+fn reap(pid: Pid) {
+    loop {
+        let mut status = 0;
+        // SAFETY: waits for a child of this process; the status is a live local.
+        let reaped = unsafe { libc::waitpid(pid, &mut status, libc::__WALL) };
+        if reaped != pid || !libc::WIFSTOPPED(status) {
+            return;
+        }
+        trace::let_go(pid);
+    }
+}
+
+fn kill_and_reap(pid: Pid) {
+    // SAFETY: the child has not been reaped, so the number is still its own.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    reap(pid);
+}
+
+/// The child's stack, with a page below it that faults.
+struct Stack(*mut libc::c_void);
+
+impl Stack {
+    fn new() -> io::Result<Stack> {
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+        // SAFETY: a fresh mapping, whose lowest page is then closed.
+        unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::STACK;
+            let base = mmap_anonymous(std::ptr::null_mut(), STACK_BYTES, ProtFlags::READ | ProtFlags::WRITE, flags)?;
+            mprotect(base, rustix::param::page_size(), MprotectFlags::empty())?;
+            Ok(Stack(base))
+        }
+    }
+
+    fn top(&self) -> *mut libc::c_void {
+        self.0.wrapping_byte_add(STACK_BYTES)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, and no child uses it once `clone` has returned.
+        let _ = unsafe { rustix::mm::munmap(self.0, STACK_BYTES) };
+    }
+}
+
+/// Where execvp(3) would find `name`: as it is when it holds a slash, else by the workload's own PATH.
+pub fn find_program(name: &str, path: Option<&str>, cwd: Option<&Path>) -> Option<PathBuf> {
+    let is_program = |candidate: &Path| {
+        let seen = cwd.map_or_else(|| candidate.to_path_buf(), |cwd| cwd.join(candidate));
+        std::fs::metadata(seen).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        return Some(PathBuf::from(name));
+    }
+    let folders = path.unwrap_or("/usr/local/bin:/usr/bin:/bin").split(':');
+    folders.map(|folder| Path::new(if folder.is_empty() { "." } else { folder }).join(name)).find(|it| is_program(it))
+}
+
+/// A C string of a path or word that was checked for NUL bytes.
+pub fn c_string(text: impl AsRef<std::ffi::OsStr>) -> io::Result<CString> {
+    CString::new(text.as_ref().as_bytes()).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(argv: &[&str]) -> Plan {
+        let null = || OwnedFd::from(File::options().read(true).write(true).open("/dev/null").unwrap());
+        Plan {
+            program: Program::Path(c_string(argv[0]).unwrap()),
+            argv: argv.iter().map(|word| c_string(word).unwrap()).collect(),
+            env: vec![],
+            cwd: None,
+            stdio: [null(), null(), null()],
+            uid: None,
+            gid: None,
+            thp_disable: ThpDisable::None,
+            cgroups: vec![],
+            cpus: None,
+        }
+    }
+
+    fn exit_code(pid: Pid) -> libc::c_int {
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+        libc::WEXITSTATUS(status)
+    }
+
+    #[test]
+    fn a_program_runs_and_its_status_comes_back() {
+        let pid = Launcher::new(plan(&["/bin/sh", "-c", "exit 7"])).unwrap().launch().unwrap();
+        assert_eq!(exit_code(pid), 7);
+    }
+
+    #[test]
+    fn an_exec_that_fails_says_why() {
+        let error = Launcher::new(plan(&["/nowhere/at/all"])).unwrap().launch().unwrap_err();
+        assert_eq!((error.step, error.errno.raw_os_error()), (Step::Execute, Some(libc::ENOENT)));
+    }
+
+    #[test]
+    fn a_step_that_fails_is_named() {
+        let plan = Plan { cwd: Some(c"/nowhere".into()), ..plan(&["/bin/true"]) };
+        let error = Launcher::new(plan).unwrap().launch().unwrap_err();
+        assert_eq!(error.step, Step::WorkingDirectory);
+        assert!(error.to_string().contains("cwd"), "{error}");
+    }
+
+    #[test]
+    fn the_childs_thp_setting_does_not_stay_with_the_parent() {
+        // SAFETY: integers only.
+        let own = || unsafe { libc::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) };
+        let before = own();
+        let script = "grep -q 'THP_enabled:[[:space:]]*0' /proc/self/status";
+        let plan = Plan { thp_disable: ThpDisable::All, ..plan(&["/bin/sh", "-c", script]) };
+        let plan = Plan { env: vec![c"PATH=/usr/bin:/bin".into()], ..plan };
+        let pid = Launcher::new(plan).unwrap().launch().unwrap();
+        assert_eq!((exit_code(pid), own()), (0, before));
+    }
+
+    #[test]
+    fn signals_that_this_program_ignores_are_not_ignored_by_the_child() {
+        // SAFETY: Rust's runtime does the same at start; it is said again for a test harness that does not.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        let script = "grep -q 'SigIgn:[[:space:]]*0000000000000000' /proc/self/status";
+        let plan = Plan { env: vec![c"PATH=/usr/bin:/bin".into()], ..plan(&["/bin/sh", "-c", script]) };
+        assert_eq!(exit_code(Launcher::new(plan).unwrap().launch().unwrap()), 0);
+    }
+
+    #[test]
+    fn programs_are_found_by_the_path_given() {
+        assert_eq!(find_program("sh", Some("/nowhere:/bin"), None), Some(PathBuf::from("/bin/sh")));
+        assert_eq!(find_program("sh", Some("/nowhere"), None), None);
+        assert_eq!(find_program("./x", Some("/bin"), None), Some(PathBuf::from("./x")));
+        assert_eq!(find_program("sh", Some("bin"), Some(Path::new("/"))), Some(PathBuf::from("bin/sh")));
+    }
+
+    #[test]
+    fn the_affinity_mask_has_one_bit_a_cpu() {
+        assert_eq!(affinity_mask(&[0, 3, 64]), [0b1001, 1]);
+    }
+}

@@ -1,0 +1,165 @@
+//! The specification of one attempt: the JSON file of `run --spec`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::event::{Source, VERSION};
+
+/// What `run` is told; the table in docs/design/probe-protocol.md explains each key.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    pub v: u32,
+    pub argv: Vec<String>,
+    pub micro: bool,
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<PathBuf>,
+    pub stdout: PathBuf,
+    pub stderr: PathBuf,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub thp_disable: ThpDisable,
+    pub cgroup_procs: Vec<PathBuf>,
+    pub cpus: Option<Vec<usize>>,
+    pub timeout_s: f64,
+    pub counters: Vec<String>,
+    pub scan: Scan,
+    pub source: Source,
+}
+
+/// prctl(PR_SET_THP_DISABLE) for the workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ThpDisable {
+    None,
+    All,
+    ExceptAdvised,
+}
+
+/// Which processes are looked at when they leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scan {
+    None,
+    Exit,
+    EveryExit,
+}
+
+/// A mistake of the caller (exit status 2): what was wrong, and how to put it right.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+impl Spec {
+    /// Read and check it. The error names the file, the key, the value and the cure.
+    pub fn read(path: &Path) -> Result<Spec, Usage> {
+        let wrong = |what: String| Usage(format!("{}: {what}", path.display()));
+        let text = std::fs::read(path).map_err(|error| wrong(format!("cannot read the specification: {error}")))?;
+        Spec::parse(&text).map_err(|Usage(what)| wrong(what))
+    }
+
+    fn parse(text: &[u8]) -> Result<Spec, Usage> {
+        let spec: Spec = serde_json::from_slice(text)
+            .map_err(|error| Usage(format!("{error}; docs/design/probe-protocol.md lists the keys")))?;
+        spec.check().map_err(Usage)?;
+        Ok(spec)
+    }
+
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.timeout_s)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.v != VERSION {
+            return Err(format!("v = {}: this probe speaks version {VERSION}; rebuild it with `make setup`", self.v));
+        }
+        match self.argv.first() {
+            None => return Err("argv = []: give a program and its arguments".into()),
+            Some(program) if program.is_empty() => return Err("argv[0] = \"\": name a program".into()),
+            Some(_) => {}
+        }
+        if let Some(word) = self.argv.iter().find(|word| word.contains('\0')) {
+            return Err(format!("argv: {word:?} holds a NUL byte, which no argument can; remove it"));
+        }
+        for (key, value) in &self.env {
+            if key.is_empty() || key.contains(['=', '\0']) || value.contains('\0') {
+                return Err(format!("env: {key:?} = {value:?}: a name is not empty and has no '='; neither has NUL"));
+            }
+        }
+        // The bound keeps the time within what a Duration, and a person, can hold.
+        if !(self.timeout_s > 0.0 && self.timeout_s <= 1e9) {
+            return Err(format!("timeout_s = {}: give seconds above 0 and up to 1e9", self.timeout_s));
+        }
+        if self.cpus.as_ref().is_some_and(Vec::is_empty) {
+            return Err("cpus = []: name at least one CPU, or give null for all".into());
+        }
+        if let Some(cpu) = self.cpus.iter().flatten().find(|cpu| **cpu >= crate::spawn::MAX_CPUS) {
+            return Err(format!("cpus: {cpu} is beyond the last CPU ({}) known here", crate::spawn::MAX_CPUS - 1));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> serde_json::Value {
+        serde_json::json!({
+            "v": 1, "argv": ["true"], "micro": false, "env": {"PATH": "/bin"}, "cwd": null,
+            "stdout": "out", "stderr": "err", "uid": null, "gid": null, "thp_disable": "except-advised",
+            "cgroup_procs": [], "cpus": [0], "timeout_s": 5.0, "counters": [], "scan": "every-exit", "source": "smaps"
+        })
+    }
+
+    fn complaint(key: &str, value: serde_json::Value) -> String {
+        let mut json = good();
+        json[key] = value;
+        Spec::parse(json.to_string().as_bytes()).unwrap_err().0
+    }
+
+    #[test]
+    fn a_good_one_is_read() {
+        let spec = Spec::parse(good().to_string().as_bytes()).unwrap();
+        assert_eq!((spec.scan, spec.thp_disable), (Scan::EveryExit, ThpDisable::ExceptAdvised));
+        assert_eq!(spec.timeout(), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn mistakes_name_the_key() {
+        use serde_json::json;
+        for (key, value, word) in [
+            ("colour", json!(1), "unknown field `colour`"),
+            ("v", json!(2), "v = 2"),
+            ("argv", json!([]), "argv"),
+            ("argv", json!(["a\0b"]), "NUL"),
+            ("env", json!({"A=B": "x"}), "A=B"),
+            ("timeout_s", json!(0), "timeout_s = 0"),
+            ("timeout_s", json!(1e300), "timeout_s"),
+            ("cpus", json!([]), "cpus"),
+            ("cpus", json!([99999999]), "99999999"),
+            ("scan", json!("sometimes"), "every-exit"),
+            ("source", json!("guess"), "kpageflags"),
+            ("thp_disable", json!("half"), "except-advised"),
+        ] {
+            let said = complaint(key, value);
+            assert!(said.contains(word), "{key}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_missing_key_is_named() {
+        let mut json = good();
+        json.as_object_mut().unwrap().remove("scan");
+        assert!(Spec::parse(json.to_string().as_bytes()).unwrap_err().0.contains("missing field `scan`"));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Spec::read(Path::new("/nowhere/spec.json")).unwrap_err();
+        assert!(error.0.starts_with("/nowhere/spec.json: cannot read"));
+    }
+}

@@ -1,0 +1,289 @@
+//! Following a tree by ptrace, to see each process once more before its memory goes.
+//!
+//! Only PTRACE_SEIZE: it sends no signals, and group-stops stay group-stops (PTRACE_LISTEN). The stops used are
+//! fork, vfork, clone (who is there), exec (a new memory), and exit (the memory is still mapped). A process is looked
+//! at when the last thread of its group stops for exit: the memory is shared until then. A child that shares its
+//! parent's memory (vfork, posix_spawn) has none of its own until its exec. See ptrace(2).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::signals::Signals;
+use crate::spawn::Pid;
+use crate::tree::{self, Change};
+
+const OPTIONS: libc::c_int = libc::PTRACE_O_EXITKILL
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACEEXIT;
+
+/// How long `hold` waits for the others to stop. A parent inside vfork(2) does not stop before its child's exec.
+const HOLD_LIMIT: Duration = Duration::from_secs(1);
+
+const KCMP_VM: libc::c_int = 1;
+
+/// Attach to a child; if this process dies, the kernel kills all that it follows.
+pub fn seize(pid: Pid) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, pid, OPTIONS as libc::c_long).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("ptrace: {error} (is kernel.yama.ptrace_scope 3, or a debugger attached?)"),
+        )
+    })
+}
+
+/// Wait until a seized child has executed its program; it is left stopped there. When it says that it `failed`, its
+/// end is awaited instead.
+pub fn wait_for_exec(pid: Pid, failed: impl Fn() -> bool) -> io::Result<()> {
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is a live local.
+        if unsafe { libc::waitpid(pid, &mut status, libc::__WALL) } != pid {
+            return Err(io::Error::last_os_error());
+        }
+        if !libc::WIFSTOPPED(status) {
+            return if failed() { Ok(()) } else { Err(io::Error::other("the child was killed before its exec")) };
+        }
+        match status >> 16 {
+            libc::PTRACE_EVENT_EXEC => return Ok(()),
+            0 => resume(pid, libc::WSTOPSIG(status)),
+            _ => resume(pid, 0),
+        }
+    }
+}
+
+/// Let a stopped process go on, if it is one of ours: used where all that remains is for it to die.
+pub fn let_go(tid: Pid) {
+    resume(tid, 0);
+}
+
+/// What a change of state means for the caller.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Move {
+    /// Dealt with.
+    Nothing,
+    /// The last thread `task` of process `pid` is stopped with the memory still mapped; `Tracer::release` it.
+    Leaving { pid: Pid, task: Pid },
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    threads: BTreeSet<Pid>,
+    /// Its memory is its parent's: a vfork child before its exec.
+    is_borrower: bool,
+}
+
+/// The processes of one tree.
+pub struct Tracer {
+    root: Pid,
+    groups: BTreeMap<Pid, Group>,
+    unseen: u32,
+    root_status: Option<libc::c_int>,
+}
+
+/// A process that is held, and one thread of it that still has its memory.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Held {
+    pub pid: Pid,
+    pub task: Pid,
+}
+
+impl Tracer {
+    /// `root` is stopped at its exec, as `spawn::Launcher::launch_seized` leaves it. It starts to run here.
+    pub fn start(root: Pid) -> Tracer {
+        let mut tracer = Tracer { root, groups: BTreeMap::new(), unseen: 0, root_status: None };
+        tracer.groups.insert(root, Group { threads: BTreeSet::from([root]), is_borrower: false });
+        resume(root, 0);
+        tracer
+    }
+
+    /// Processes that ended without having been given to the caller as `Leaving`.
+    pub fn unseen(&self) -> u32 {
+        self.unseen
+    }
+
+    /// How the root ended, once it has been reaped (also when it was killed while others were being held).
+    pub fn root_status(&self) -> Option<libc::c_int> {
+        self.root_status
+    }
+
+    /// Deal with one change of state.
+    pub fn on(&mut self, change: Change) -> Move {
+        let Change { pid: tid, status } = change;
+        if change.is_end() {
+            self.ended(tid, status);
+            return Move::Nothing;
+        }
+        let signal = libc::WSTOPSIG(status);
+        match status >> 16 {
+            libc::PTRACE_EVENT_EXIT => return self.leaving(tid),
+            libc::PTRACE_EVENT_EXEC => self.executed(tid),
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                self.born(tid);
+            }
+            libc::PTRACE_EVENT_STOP if is_stopping(signal) => {
+                // A group-stop: stay stopped, and listen for SIGCONT.
+                let _ = request(libc::PTRACE_LISTEN, tid, 0);
+                return Move::Nothing;
+            }
+            // The first stop of a new thread or process, which may come before its parent's report of it.
+            libc::PTRACE_EVENT_STOP => self.known(tid),
+            0 => {
+                resume(tid, signal);
+                return Move::Nothing;
+            }
+            _ => {}
+        }
+        resume(tid, 0);
+        Move::Nothing
+    }
+
+    /// Let a `Leaving` process go.
+    pub fn release(&mut self, pid: Pid, task: Pid) {
+        self.groups.remove(&pid);
+        resume(task, 0);
+    }
+
+    /// Stop all others than the root, which is leaving, and say who still has memory of its own. They are not meant to
+    /// run again.
+    pub fn hold(&mut self, signals: &Signals) -> io::Result<Vec<Held>> {
+        let started = Instant::now();
+        let mut running: BTreeSet<Pid> = self.others().flat_map(|(_, group)| group.threads.iter().copied()).collect();
+        for tid in &running {
+            let _ = request(libc::PTRACE_INTERRUPT, *tid, 0);
+        }
+        while !running.is_empty() && started.elapsed() < HOLD_LIMIT {
+            match tree::next_change() {
+                Ok(Some(change)) if change.is_end() => {
+                    running.remove(&change.pid);
+                    self.ended(change.pid, change.status);
+                }
+                Ok(Some(Change { pid: tid, status })) => {
+                    running.remove(&tid);
+                    match status >> 16 {
+                        libc::PTRACE_EVENT_EXEC => self.executed(tid),
+                        libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                            running.extend(self.born(tid));
+                        }
+                        _ => self.known(tid),
+                    }
+                }
+                Ok(None) => {
+                    signals.wait(Some(Duration::from_millis(1)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let held = |(pid, group): (Pid, &Group)| Some(Held { pid, task: *group.threads.first()? });
+        Ok(self.others().filter(|(_, group)| !group.is_borrower).filter_map(held).collect())
+    }
+
+    fn others(&self) -> impl Iterator<Item = (Pid, &Group)> {
+        self.groups.iter().filter(|(pid, _)| **pid != self.root).map(|(pid, group)| (*pid, group))
+    }
+
+    fn ended(&mut self, tid: Pid, status: libc::c_int) {
+        if tid == self.root {
+            self.root_status = Some(status);
+            return;
+        }
+        // A thread leaves its group at its exit stop; one that is killed may skip that stop.
+        let (pid, is_empty) = match self.groups.iter_mut().find(|(_, group)| group.threads.contains(&tid)) {
+            None => return,
+            Some((pid, group)) => {
+                group.threads.remove(&tid);
+                (*pid, group.threads.is_empty())
+            }
+        };
+        if is_empty && self.groups.remove(&pid).is_some_and(|group| !group.is_borrower) {
+            self.unseen += 1;
+        }
+    }
+
+    fn leaving(&mut self, tid: Pid) -> Move {
+        self.known(tid);
+        if let Some((pid, group)) = self.groups.iter_mut().find(|(_, group)| group.threads.contains(&tid)) {
+            let pid = *pid;
+            if group.threads.len() == 1 && !group.is_borrower {
+                return Move::Leaving { pid, task: tid };
+            }
+            group.threads.remove(&tid);
+            if group.threads.is_empty() {
+                self.groups.remove(&pid);
+            }
+        }
+        resume(tid, 0);
+        Move::Nothing
+    }
+
+    /// After an exec one thread is left, whatever it was called before: it has the number of the group.
+    fn executed(&mut self, pid: Pid) {
+        self.groups.insert(pid, Group { threads: BTreeSet::from([pid]), is_borrower: false });
+    }
+
+    /// The stopped `parent` reports a new process or thread.
+    fn born(&mut self, parent: Pid) -> Option<Pid> {
+        let tid = event_message(parent).ok()? as Pid;
+        self.known(tid);
+        let is_process = self.groups.get(&tid).is_some_and(|group| group.threads.contains(&tid));
+        if is_process
+            && shares_memory(parent, tid)
+            && let Some(group) = self.groups.get_mut(&tid)
+        {
+            group.is_borrower = true;
+        }
+        Some(tid)
+    }
+
+    /// Enter a thread into its group. It is entered once, and an exit stop takes it out for good, as the number
+    /// cannot be used again before it has been reaped.
+    fn known(&mut self, tid: Pid) {
+        if self.groups.values().any(|group| group.threads.contains(&tid)) {
+            return;
+        }
+        if let Some(pid) = group_of(tid) {
+            self.groups.entry(pid).or_default().threads.insert(tid);
+        }
+    }
+}
+
+fn is_stopping(signal: libc::c_int) -> bool {
+    [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
+}
+
+/// The thread group of a thread, from its status; None when it has left.
+fn group_of(tid: Pid) -> Option<Pid> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// kcmp(2): do the two use the same memory? Where the kernel lacks it, no.
+fn shares_memory(one: Pid, other: Pid) -> bool {
+    // SAFETY: integers only.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+}
+
+fn request(what: libc::c_uint, tid: Pid, data: libc::c_long) -> io::Result<()> {
+    // SAFETY: the requests made here take no address, and `data` is an integer.
+    match unsafe { libc::ptrace(what, tid, 0, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Let a stopped thread run, with a signal or none. One that died meanwhile (ESRCH) needs nothing.
+fn resume(tid: Pid, signal: libc::c_int) {
+    let _ = request(libc::PTRACE_CONT, tid, signal.into());
+}
+
+fn event_message(tid: Pid) -> io::Result<libc::c_ulong> {
+    let mut message: libc::c_ulong = 0;
+    // SAFETY: the message is a live local of the size that the request fills.
+    match unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(message),
+    }
+}
