@@ -75,7 +75,8 @@ def discover(sizes: PageSizes) -> dict[str, Policy]:
     import hugewise.policies as package  # noqa: PLC0415  (the package imports this module)
 
     found: dict[str, Policy] = {}
-    for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
+    modules = sorted(info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("_"))
+    for module in modules:
         offered: Iterable[Policy] = importlib.import_module(f"{package.__name__}.{module}").policies(sizes)
         found.update({policy.name: policy for policy in offered})
     return found

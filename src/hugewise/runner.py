@@ -197,8 +197,10 @@ def _spec(work: _Work, stdout: Path, stderr: Path, *, twin: bool) -> probe.Spec:
     inherited = {k: v for k, v in os.environ.items() if not start.micro or k in _MINIMAL}
     environment = inherited | dict(start.environment) | {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
     uid, gid = _account(cell.user, micro=start.micro, privileged=work.bench.host.privileged(), root=start.root)
+    counters = () if twin else COUNTERS
     return probe.Spec(
-        argv=start.argv,
+        # A micro-workload counts its timed region itself; the launcher counts the whole command.
+        argv=(*start.argv, "--counters", ",".join(counters)) if start.micro else start.argv,
         micro=start.micro,
         env=environment,
         cwd=None if start.micro else str(Path.cwd()),
@@ -210,7 +212,7 @@ def _spec(work: _Work, stdout: Path, stderr: Path, *, twin: bool) -> probe.Spec:
         cgroup_procs=tuple(str(path) for path in work.leaf.procs_files) if work.leaf is not None else (),
         cpus=cell.cpus,
         timeout_s=cell.timeout,
-        counters=() if twin else COUNTERS,
+        counters=counters,
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
         source="kpageflags" if work.bench.source == "kpageflags" else "smaps",
     )

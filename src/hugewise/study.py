@@ -38,6 +38,7 @@ __all__ = [
     "load",
     "parse",
     "read",
+    "with_budget",
 ]
 
 Scalar = str | int | float | bool
@@ -475,6 +476,13 @@ def command_study(
         "workload": [_given(workload)],
     }
     return read(_given(data), "command line")
+
+
+def with_budget(study: Study, blocks: int | None, time: str | float | None) -> Study:
+    """The study with another budget, as `--blocks` and `--time` give it. Raises StudyError."""
+    before = {"blocks": study.budget.blocks, "time": study.budget.time}
+    budget = keys.read_table(Budget, _given(before | _given({"blocks": blocks, "time": time})), Place("command line"))
+    return msgspec.structs.replace(study, budget=budget)
 
 
 def _given(table: Mapping[str, Any]) -> dict[str, Any]:
