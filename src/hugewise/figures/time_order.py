@@ -28,6 +28,7 @@ def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -
             "arm": printable(point.arm),
             "minutes": round(point.minutes, 3),
             "deviation": min(max(point.value / median - 1, low), high),
+            "zero": 0,
             "state": point.state,
             "first": point.first,
         }
@@ -76,7 +77,8 @@ def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -
                 "layer": [
                     {
                         "mark": {"type": "rule", "opacity": 0.4},
-                        "encoding": {"x": None, "y": {"datum": 0, "type": "quantitative"}},
+                        # Aggregated: one line for each strip, not one for each point.
+                        "encoding": {"x": None, "y": {**y, "field": "zero", "aggregate": "min"}},
                     },
                     {
                         "transform": [{"filter": "datum.state == 'counted'"}],
