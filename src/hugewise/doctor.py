@@ -1,15 +1,13 @@
 """What this machine offers, what is missing, and the command that cures it.
 
-`gather` looks (probe, programs, privileges, two snapshots), `examine` judges what it found and is pure but for the
-files that it reads through `Host`, `render` shows it.
+`examine` judges what `hugewise.facts` gathered, and is pure but for the files that it reads through `Host`; `render`
+shows it.
 """
 
 from __future__ import annotations
 
 import itertools
-import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -20,30 +18,21 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hugewise import cgroup, noise, policy, probe
+from hugewise import noise, policy, probe
 from hugewise.errors import HugewiseError
+from hugewise.facts import PROGRAMS, Facts, gather
 from hugewise.host import Host, LocalHost
-from hugewise.journal import JOURNAL, start_time
-from hugewise.ledger import Closed, Opened, Record
-from hugewise.pages import HUGETLB, THP, PageSizes, page_flags_readable
+from hugewise.pages import HUGETLB, THP, PageSizes
 from hugewise.plan import EVERY, Plan
-from hugewise.policy import Mechanism
+from hugewise.policy import Mechanism, Treatment
 from hugewise.quantity import format_size
 from hugewise.results import LeftOut
 
-__all__ = ["Check", "Facts", "PlannedCell", "Report", "State", "examine", "gather", "main", "render"]
+__all__ = ["Check", "PlannedCell", "Report", "State", "examine", "main", "render"]
 
 State = Literal["ok", "limited", "missing"]
 
-# What the programs are for, and the command that brings each.
-_PROGRAMS = {
-    "cargo": ("builds the probe", "install Rust from https://rustup.rs (Debian's own is too old)"),
-    "cc": ("links the probe, and the floor of `make bench`", "sudo apt install gcc"),
-    "perf": ("tries by hand what a counter says", "sudo apt install linux-perf"),
-    "hyperfine": ("the comparison of `make bench`", "sudo apt install hyperfine"),
-}
 _STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
-_OBSERVE_S = 0.25
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -75,29 +64,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen by doing rather than by reading files.
-
-    cpu, counters   the probe's answers, or the error that it gave instead
-    programs        name -> path, or None
-    page_flags      whether physical page numbers and flags can be read, tried on a page of our own
-    hierarchies     cgroup hierarchies: `2`, `memory`, `pids`, `freezer`
-    cgroup_problem  why no cgroup can be made (tried), or None
-    journal         what a run under way or a killed one left, with its cure, or None
-    before, after   two snapshots, a quarter of a second apart
-    """
-
-    cpu: probe.Cpu | HugewiseError
-    counters: Mapping[str, str | None] | HugewiseError
-    programs: Mapping[str, str | None]
-    page_flags: bool
-    hierarchies: tuple[str, ...]
-    cgroup_problem: HugewiseError | None
-    journal: tuple[str, str] | None
-    before: noise.Snapshot
-    after: noise.Snapshot
-
-
 def main(study: Path | None, *, as_json: bool) -> int:
     """`hugewise doctor [STUDY]`: 0, or 1 when a study was named of which nothing can run. Raises StudyError."""
     host = LocalHost()
@@ -115,69 +81,6 @@ def _plan(path: Path, host: Host) -> Plan:
     from hugewise import session, study  # noqa: PLC0415  (only with a STUDY: it brings the whole runner)
 
     return session.make_plan(study.load(path), host)
-
-
-def gather(host: Host) -> Facts:
-    """Ask the probe, look for programs, try the privileges, and watch the host for a quarter of a second."""
-    before = noise.snapshot(host)
-    time.sleep(_OBSERVE_S)
-    return Facts(
-        before=before,
-        after=noise.snapshot(host),
-        cpu=_cpu(),
-        counters=_counters(),
-        programs={name: shutil.which(name) for name in _PROGRAMS},
-        page_flags=page_flags_readable(),
-        hierarchies=tuple(sorted(cgroup.find())),
-        cgroup_problem=_cgroup_problem(),
-        journal=leftover(host, JOURNAL),
-    )
-
-
-def _cpu() -> probe.Cpu | HugewiseError:
-    try:
-        found = probe.ask("cpu")
-    except HugewiseError as error:
-        return error
-    return found if isinstance(found, probe.Cpu) else HugewiseError(f"the probe answered {type(found).__name__}")
-
-
-def _counters() -> Mapping[str, str | None] | HugewiseError:
-    try:
-        found = probe.ask("counters")
-    except HugewiseError as error:
-        return error
-    if isinstance(found, probe.Available):
-        return found.counters
-    return HugewiseError(f"the probe answered {type(found).__name__}")
-
-
-def _cgroup_problem() -> HugewiseError | None:
-    try:
-        cgroup.Hierarchy.open().remove()
-    except HugewiseError as error:
-        return error
-    return None
-
-
-def leftover(host: Host, path: Path) -> tuple[str, str] | None:
-    """What the journal at `path` says is still turned on this host, and the cure; None when nothing is."""
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        return f"{path} cannot be read: {error.strerror}", "sudo hugewise restore"
-    try:
-        records = [msgspec.json.decode(line, type=Record) for line in lines]
-    except msgspec.DecodeError as error:
-        return f"{path} is not a journal of this version ({error})", f"compare your settings, then: sudo rm {path}"
-    owner = next((record for record in records if isinstance(record, Opened)), None)
-    if owner is None or any(isinstance(record, Closed) for record in records):
-        return None
-    if start_time(host, owner.pid) == owner.pid_start:
-        return f"a run is under way (pid {owner.pid}): {owner.run}", f"wait for it, or: kill -INT {owner.pid}"
-    return f"a run was killed and left settings turned: {owner.run}", "sudo hugewise restore"
 
 
 def examine(host: Host, facts: Facts, plan: Plan | None = None) -> Report:
@@ -229,14 +132,39 @@ def _pages(host: Host, sizes: PageSizes) -> Iterator[Check]:
 
 
 def _policies(host: Host, sizes: PageSizes, mechanism: Mechanism) -> Iterator[Check]:
-    means = {"system": "by the machine's own settings", "process": "by what a process asks for itself"}
     for name, offered in policy.discover(sizes).items():
         reason = offered.missing(host, sizes, mechanism)
         if reason is None:
-            yield Check("policies", name, "ok", means[mechanism])
+            yield Check("policies", name, "ok", _means(offered.treatment(host, sizes, mechanism)))
         else:
-            root_helps = mechanism == "process" and offered.missing(host, sizes, "system") is None
+            root_helps = mechanism == "process" and offered.missing(_AsRoot(host), sizes, "system") is None
             yield Check("policies", name, "missing", reason, "sudo hugewise run ..." if root_helps else None)
+
+
+class _AsRoot:
+    """The host as root would find it: what could be had with privileges."""
+
+    def __init__(self, host: Host) -> None:
+        self.name = host.name
+        self.read, self.write, self.writable, self.names = host.read, host.write, host.writable, host.names
+
+    def privileged(self) -> bool:
+        return True
+
+
+def _means(treatment: Treatment) -> str:
+    """By what a policy reaches a workload here."""
+    means = []
+    if treatment.knobs:
+        means.append(f"{len(treatment.knobs)} system-wide settings")
+    if treatment.thp_disable != "none":
+        means.append(f"prctl(PR_SET_THP_DISABLE, {treatment.thp_disable}) in the workload")
+    if treatment.advice != "none":
+        means.append(f"madvise({treatment.advice})")
+    if treatment.map_hugetlb is not None:
+        means.append("mmap(MAP_HUGETLB)")
+    means += [f"{name}={value}" for name, value in treatment.environment.items()]
+    return ", ".join(means) or "nothing to do: the machine as it is set"
 
 
 def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
@@ -299,7 +227,7 @@ def _privileges(host: Host, facts: Facts) -> Iterator[Check]:
 
 def _programs(facts: Facts) -> Iterator[Check]:
     for name, path in facts.programs.items():
-        purpose, cure = _PROGRAMS[name]
+        purpose, cure = PROGRAMS[name]
         if path is None:
             yield Check("programs", name, "missing", f"not on PATH; {purpose}", cure)
         else:
@@ -323,8 +251,8 @@ def _quiet(facts: Facts) -> Iterator[Check]:
     finding = f"{stolen:.1%} of CPU time given to other guests now"
     cure = "use a dedicated host, or fewer guests" if stolen > 0.05 else None
     yield Check("host", "steal", "limited" if cure else "ok", finding, cure)
-    users = [(kind, size) for kind, size in now.huge_in_use.items() if size]
-    finding = ", ".join(f"{kind.split(':')[0]} {_binary(size)}" for kind, size in users) or "nobody uses huge pages"
+    users = [f"{_binary(size)} {_pages_named(kind)}" for kind, size in now.huge_in_use.items() if size]
+    finding = ", ".join(users) or "nobody uses huge pages"
     yield Check("host", "huge pages in use", "ok", finding)
     yield Check("host", "clock", "ok" if now.clock_source else "limited", now.clock_source or "unknown")
 
@@ -333,10 +261,7 @@ def render(report: Report) -> RenderableType:
     """The report for a terminal of 80 columns or more."""
     parts: list[RenderableType] = [Text(f"{report.host} ({'root' if report.mechanism == 'system' else 'user'})")]
     for section, checks in itertools.groupby(report.checks, key=lambda check: check.section):
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
-        table.add_column(width=7)
-        table.add_column(width=17, overflow="fold")
-        table.add_column(overflow="fold", ratio=1)
+        table = _table(7, 17)
         for check in checks:
             said = Text(check.finding)
             if check.cure is not None:
@@ -344,19 +269,36 @@ def render(report: Report) -> RenderableType:
             table.add_row(Text(check.state, style=_STYLES[check.state]), Text(check.name), said)
         parts += [Text(f"\n{section}", style="bold"), Padding(table, (0, 0, 0, 2))]
     if report.cells is not None:
-        parts.append(Text("\nthis study here", style="bold"))
+        table = _table(8)
         for cell in report.cells:
             others = ", ".join(arm for arm in cell.arms if arm != cell.baseline)
-            parts.append(Text(f"  runs: {cell.cell}: {others} against {cell.baseline}"))
-        parts += [Text(f"  left out: {_left_out(each)}") for each in report.left_out]
+            table.add_row(Text("runs"), Text(f"{cell.cell}: {others} against {cell.baseline}"))
+        for each in report.left_out:
+            table.add_row(Text("left out"), Text(_left_out(each)))
+        parts += [Text("\nthis study here", style="bold"), Padding(table, (0, 0, 0, 2))]
     counts = {state: sum(check.state == state for check in report.checks) for state in _STYLES}
     parts.append(Text("\n" + ", ".join(f"{count} {state}" for state, count in counts.items())))
     return Group(*parts)
 
 
+def _table(*widths: int) -> Table:
+    """Columns of these widths, and one for text that takes the rest."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+    for width in widths:
+        table.add_column(width=width, overflow="fold")
+    table.add_column(overflow="fold", ratio=1)
+    return table
+
+
 def _left_out(each: LeftOut) -> str:
     what = ", ".join(part for part in (each.cell, each.policy) if part != EVERY) or "everything"
     return f"{what}: {each.reason}"
+
+
+def _pages_named(kind: str) -> str:
+    """`anon:65536` as people say it: `anon in 64k`."""
+    name, _, size = kind.partition(":")
+    return f"{name} in {format_size(int(size))}" if size else name
 
 
 def _chosen(host: Host, path: str) -> str:
