@@ -62,7 +62,7 @@ def test_every_attempt_that_ended_is_a_point(results: Results) -> None:
         ended = [a for a in results.attempts if a.cell == cell.cell and a.state != "rejected"]
         assert len(found) == len(ended)
     states = {point.state for cell in results.cells for point in points(results, cell)}
-    assert states == {"counted", "flagged as disturbed", "not delivered", "block incomplete", "failed"}
+    assert states == {"counted", "flagged as disturbed", "not delivered", "block not counted", "failed"}
 
 
 def test_failed_attempts_stand_at_the_bad_edge(results: Results) -> None:

@@ -14,7 +14,7 @@ SHAPES = {
     "counted": "circle",
     "flagged as disturbed": "triangle-up",
     "not delivered": "diamond",
-    "block incomplete": "square",
+    "block not counted": "square",
     "failed": "cross",
 }
 
@@ -61,7 +61,7 @@ def _state(attempt: Attempt) -> str:
     if attempt.state == "failed":
         return "failed"
     if attempt.state == "abandoned":
-        return "block incomplete"
+        return "block not counted"
     if attempt.delivery.delivered is False:
         return "not delivered"
     return "flagged as disturbed" if attempt.disturbances else "counted"

@@ -203,7 +203,9 @@ _FAILURES = ("cell", "policy", "block", "attempt", "what", "why")
 
 
 def _trouble(attempt: Attempt) -> Iterable[tuple[str, str]]:
-    if attempt.state != "accepted":
+    if attempt.state == "abandoned":
+        yield attempt.state, attempt.reason or "its block was not completed, or disturbed: it counts in no pair"
+    elif attempt.state != "accepted":
         how = f"signal {attempt.signal}" if attempt.signal else f"exit {attempt.exit_code}"
         yield attempt.state, attempt.reason or how
     elif attempt.delivery.delivered is False:
