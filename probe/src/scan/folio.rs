@@ -141,14 +141,14 @@ fn size_of(head: u64, guess: u64, flags: &mut impl Flags) -> io::Result<u64> {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
     use crate::work::random::SplitMix64;
 
     /// Physical memory as a list of flags; counts the looks.
-    pub struct Memory {
-        pub flags: Vec<u64>,
-        pub looks: u64,
+    struct Memory {
+        flags: Vec<u64>,
+        looks: u64,
     }
 
     impl Flags for Memory {

@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::clock::now_ns;
@@ -105,6 +105,10 @@ pub fn scan_process(pid: u32, task: u32, ranges: Option<&[Range]>, source: Sourc
         }
         Source::Smaps => smaps::tally(&task.read("smaps")?, ranges, &Knowledge::gather(thp_disabled)),
     };
+    // Pages that were given back meanwhile would count as what they have become since.
+    if !bytes.is_empty() && task.read("maps")?.is_empty() {
+        bail!("process {pid} left while its memory was scanned");
+    }
     let command = command(&task);
     Ok(Event::Coverage {
         pid,

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::event::Range;
 use crate::scan::area::Area;
-use crate::scan::folio::{Flags, PFN_MASK, PRESENT, Piece, Splitter, runs};
+use crate::scan::folio::{Flags, KPF_HEAD, KPF_TAIL, PFN_MASK, PRESENT, Piece, Splitter, runs};
 use crate::scan::smaps;
 use crate::scan::tally::{Kind, Mapping, Tally};
 use crate::scan::{Bytes, Task, sizes};
@@ -154,8 +154,8 @@ impl HugeMap {
     }
 }
 
-/// /proc/kpageflags with a look-ahead: it grows while single pages are asked for in a row (up or down), because one
-/// entry of a long read costs a third of a short one.
+/// /proc/kpageflags with a look-ahead: after single pages the rest of the run is read at once, because one entry of a
+/// long read costs a third of a short one; after folios only one entry, because most of theirs need no look.
 struct PageFlags {
     file: File,
     first: u64,
@@ -189,17 +189,9 @@ impl PageFlags {
 
 impl Flags for PageFlags {
     fn get(&mut self, pfn: u64, ahead: u64) -> io::Result<u64> {
-        let (first, held) = (self.first, self.window.len() as u64);
-        if held == 0 || !(first..first + held).contains(&pfn) {
-            let longer = (held * 2).min(LONGEST_LOOK);
-            if held > 0 && pfn == first + held {
-                self.load(pfn, longer.min(ahead).max(1))?;
-            } else if held > 0 && pfn + 1 == first {
-                let from = first.saturating_sub(longer);
-                self.load(from, first - from)?;
-            } else {
-                self.load(pfn, 1)?;
-            }
+        if !(self.first..self.first + self.window.len() as u64).contains(&pfn) {
+            let after_singles = self.window.last().is_some_and(|flags| flags & (KPF_HEAD | KPF_TAIL) == 0);
+            self.load(pfn, if after_singles { ahead.clamp(1, LONGEST_LOOK) } else { 1 })?;
         }
         Ok(self.window.get((pfn - self.first) as usize).copied().unwrap_or(0))
     }

@@ -107,12 +107,15 @@ fn tmpfs_devices(mountinfo: &str) -> BTreeSet<String> {
     mountinfo.lines().filter_map(device).collect()
 }
 
-/// Bytes by kind and page size in `text` (smaps); with `ranges`, the mappings that meet them, with at most what meets.
+/// Bytes by kind and page size in `text` (smaps); with `ranges`, at most what they meet of each mapping.
+///
+/// Where they meet a mapping only in part, huge pages may lie beside them: then so many count as must meet them.
 pub fn tally(text: &str, ranges: Option<&[Range]>, knowledge: &Knowledge) -> Bytes {
     let mut bytes = Bytes::new();
     for entry in parse(text) {
-        let meet: u64 = entry.area.wanted(ranges).iter().map(|part| part.end - part.start).sum();
-        let mut left = meet;
+        let parts = entry.area.wanted(ranges);
+        let met: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        let mut left = met;
         let mut add = |key: String, size: u64| {
             let counted = size.min(left);
             left -= counted;
@@ -120,29 +123,51 @@ pub fn tally(text: &str, ranges: Option<&[Range]>, knowledge: &Knowledge) -> Byt
                 *bytes.entry(key).or_default() += counted;
             }
         };
-        let page = entry.field("KernelPageSize");
-        add(format!("hugetlb:{page}"), entry.field("Private_Hugetlb") + entry.field("Shared_Hugetlb"));
-        let (anon, anon_huge) = (entry.field("Anonymous"), entry.field("AnonHugePages"));
-        add(format!("anon:{}", knowledge.pmd), anon_huge);
-        let rest = anon.saturating_sub(anon_huge);
-        add(if knowledge.anon_is_base { format!("anon:{}", knowledge.base) } else { UNPROVEN.into() }, rest);
-        let (other, shmem_huge) = (entry.field("Rss").saturating_sub(anon), entry.field("ShmemPmdMapped"));
-        match memory_kind(&entry.area, &knowledge.tmpfs) {
-            MemoryKind::KernelShmem | MemoryKind::Tmpfs if shmem_huge > 0 => {
-                add(format!("shmem:{}", knowledge.pmd), shmem_huge);
-                add(UNPROVEN.into(), other.saturating_sub(shmem_huge));
+        let must_meet = |huge: u64| least_met(entry.area.range, &parts, huge, knowledge.pmd);
+
+        let pool = entry.field("Private_Hugetlb") + entry.field("Shared_Hugetlb");
+        add(format!("hugetlb:{}", entry.field("KernelPageSize")), pool);
+
+        let (anon, huge) = (entry.field("Anonymous").min(met), entry.field("AnonHugePages"));
+        let proven = must_meet(huge).min(anon);
+        let is_whole = met == entry.area.range.end - entry.area.range.start;
+        let rest_is_base = knowledge.anon_is_base && (huge == 0 || is_whole);
+        add(format!("anon:{}", knowledge.pmd), proven);
+        add(if rest_is_base { format!("anon:{}", knowledge.base) } else { UNPROVEN.into() }, anon - proven);
+
+        let other = entry.field("Rss").saturating_sub(entry.field("Anonymous")).min(met);
+        let (name, huge) = match memory_kind(&entry.area, &knowledge.tmpfs) {
+            MemoryKind::File if ranges.is_none() => continue,
+            MemoryKind::File => ("file", entry.field("FilePmdMapped")),
+            MemoryKind::KernelShmem if knowledge.shmem_is_base && entry.field("ShmemPmdMapped") == 0 => {
+                add(format!("shmem:{}", knowledge.base), other);
+                continue;
             }
-            MemoryKind::KernelShmem if knowledge.shmem_is_base => add(format!("shmem:{}", knowledge.base), other),
-            MemoryKind::KernelShmem | MemoryKind::Tmpfs => add(UNPROVEN.into(), other),
-            MemoryKind::File if ranges.is_some() => {
-                let huge = entry.field("FilePmdMapped");
-                add(format!("file:{}", knowledge.pmd), huge);
-                add(UNPROVEN.into(), other.saturating_sub(huge));
-            }
-            MemoryKind::File => {}
-        }
+            MemoryKind::KernelShmem | MemoryKind::Tmpfs => ("shmem", entry.field("ShmemPmdMapped")),
+        };
+        let proven = must_meet(huge).min(other);
+        add(format!("{name}:{}", knowledge.pmd), proven);
+        add(UNPROVEN.into(), other - proven);
     }
     bytes
+}
+
+/// The least bytes that `huge` bytes of huge pages, somewhere in the mapping `whole`, share with its disjoint `parts`:
+/// huge pages lie on boundaries of `pmd`, and may all lie where they share least.
+fn least_met(whole: Range, parts: &[Range], huge: u64, pmd: u64) -> u64 {
+    let (first, last) = (whole.start.div_ceil(pmd), whole.end / pmd);
+    let mut met: BTreeMap<u64, u64> = BTreeMap::new();
+    for part in parts {
+        for block in (part.start / pmd).max(first)..part.end.div_ceil(pmd).min(last) {
+            let (start, end) = (block * pmd, (block + 1) * pmd);
+            *met.entry(block).or_default() += part.end.min(end) - part.start.max(start);
+        }
+    }
+    let beside = last.saturating_sub(first) - met.len() as u64;
+    let inside = (huge / pmd).saturating_sub(beside);
+    let mut shares: Vec<u64> = met.into_values().collect();
+    shares.sort_unstable();
+    shares.iter().take(inside as usize).sum()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,8 +255,9 @@ Anonymous:             8 kB
     fn ranges_cap_what_counts() {
         let range = |start, end| Range { start, end };
         let one = [range(0x7f00_0000_0000, 0x7f00_0030_0000)];
-        let expected = [("anon:2097152", 2048), ("anon:4096", 1024)];
-        assert_eq!(tally(RECORDED, Some(&one), &knowledge(true)), bytes(&expected));
+        assert_eq!(tally(RECORDED, Some(&one), &knowledge(true)), bytes(&[("unproven", 3072)]));
+        let memfd = [range(0x7f00_0100_0000, 0x7f00_0100_4000)];
+        assert_eq!(tally(RECORDED, Some(&memfd), &knowledge(true)), bytes(&[("shmem:4096", 16)]));
         let pool = [range(0x7f00_0200_0000, 0x7f00_0200_1000)];
         assert_eq!(tally(RECORDED, Some(&pool), &knowledge(true)), bytes(&[("hugetlb:2097152", 4)]));
         let library = [range(0x7f00_0300_0000, 0x7f00_0310_0000)];
@@ -239,6 +265,24 @@ Anonymous:             8 kB
             tally(RECORDED, Some(&library), &knowledge(true)),
             bytes(&[("anon:4096", 8), ("unproven", 500 - 8)])
         );
+    }
+
+    #[test]
+    fn huge_pages_count_only_as_far_as_they_must_meet() {
+        const M: u64 = 1 << 20;
+        let least = |parts: &[(u64, u64)], huge| {
+            let parts: Vec<Range> = parts.iter().map(|(start, end)| Range { start: *start, end: *end }).collect();
+            least_met(Range { start: M, end: 9 * M }, &parts, huge, 2 * M)
+        };
+        // Blocks of the mapping 1m-9m: 2-4, 4-6, 6-8.
+        assert_eq!(least(&[(M, 9 * M)], 4 * M), 4 * M);
+        assert_eq!(least(&[(2 * M, 4 * M)], 4 * M), 0);
+        assert_eq!(least(&[(2 * M, 4 * M)], 6 * M), 2 * M);
+        assert_eq!(least(&[(2 * M, 5 * M)], 6 * M), 3 * M);
+        assert_eq!(least(&[(2 * M, 5 * M)], 4 * M), M);
+        assert_eq!(least(&[(3 * M, 4 * M), (5 * M, 9 * M)], 4 * M), 2 * M);
+        assert_eq!(least(&[(M, 2 * M)], 6 * M), 0);
+        assert_eq!(least(&[], 6 * M), 0);
     }
 
     #[test]

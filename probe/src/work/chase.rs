@@ -10,6 +10,7 @@ use clap::Args;
 
 use crate::event::Value;
 use crate::scan::sizes;
+use crate::spec::Usage;
 use crate::work::meter::Meter;
 use crate::work::random::{Digest, SplitMix64, mix, scale};
 use crate::work::region::Memory;
@@ -44,11 +45,11 @@ struct Layout {
 impl Layout {
     fn new(bytes: u64, stride: u64, line: u64, seed: u64) -> Result<Self> {
         if stride < line || !stride.is_multiple_of(line) {
-            bail!("--stride {stride} must be a multiple of the cache line ({line} bytes)");
+            bail!(Usage(format!("--stride {stride} must be a multiple of the cache line ({line} bytes)")));
         }
         let nodes = bytes / stride;
         if nodes < 2 {
-            bail!("--bytes {bytes} must hold at least two nodes of --stride {stride}");
+            bail!(Usage(format!("--bytes {bytes} must hold at least two nodes of --stride {stride}")));
         }
         Ok(Self { nodes, stride, line, seed })
     }

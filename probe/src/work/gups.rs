@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::event::Value;
+use crate::spec::Usage;
 use crate::work::meter::Meter;
 use crate::work::random::{Digest, SplitMix64, scale};
 use crate::work::region::Memory;
@@ -32,7 +33,7 @@ pub struct Options {
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let words = options.memory.bytes as usize / size_of::<u64>();
     if words == 0 {
-        bail!("--bytes {} holds no 64-bit word", options.memory.bytes);
+        bail!(Usage(format!("--bytes {} holds no 64-bit word", options.memory.bytes)));
     }
     let region = options.memory.map()?;
     // SAFETY: the region is mapped, aligned to a page, zeroed by the kernel, and holds `words` words.

@@ -14,6 +14,7 @@ use clap::Args;
 
 use crate::event::{Range, Value};
 use crate::scan::sizes;
+use crate::spec::Usage;
 use crate::work::meter::Meter;
 use crate::work::{Common, Outcome, facts, metrics, size};
 
@@ -81,7 +82,7 @@ impl Drop for Map {
 
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     if options.bytes < LEAST {
-        bail!("--bytes {} is too small: lat_mmap is defined from {LEAST} bytes on", options.bytes);
+        bail!(Usage(format!("--bytes {} is too small: lat_mmap is defined from {LEAST} bytes on", options.bytes)));
     }
     let bytes = options.bytes as usize;
     let file = match &options.dir {

@@ -15,6 +15,7 @@ use clap::Args;
 
 use crate::event::{Range, Value};
 use crate::scan::sizes;
+use crate::spec::Usage;
 use crate::work::meter::Meter;
 use crate::work::random::{Digest, SplitMix64};
 use crate::work::region::touch_pages;
@@ -73,7 +74,7 @@ impl Sequence {
     fn new(options: &Options, page: u64) -> Result<Self> {
         let max_pages = u32::try_from(options.max_bytes / page).unwrap_or(u32::MAX);
         if max_pages == 0 {
-            bail!("--max-bytes {} is less than a page ({page} bytes)", options.max_bytes);
+            bail!(Usage(format!("--max-bytes {} is less than a page ({page} bytes)", options.max_bytes)));
         }
         let random = SplitMix64::new(options.seed);
         Ok(Self { random, left: options.calls, max_pages, touch_chance: options.touch_chance, full: [false; SLOTS] })

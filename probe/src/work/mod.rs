@@ -22,6 +22,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::event::{Event, Fault, Range, Scope, Value, emit};
+use crate::spec::Usage;
 use meter::Meter;
 
 /// The micro-workloads by their command names.
@@ -69,7 +70,8 @@ pub fn run(work: Work) -> Result<()> {
         Ok(outcome) => outcome,
         Err(error) => {
             let message = format!("{}: {error:#}", work.name());
-            emit(&Event::Error { fault: Fault::Host, before_timed: meter.timed_ns.is_none(), message })?;
+            let fault = if error.is::<Usage>() { Fault::Workload } else { Fault::Host };
+            emit(&Event::Error { fault, before_timed: meter.timed_ns.is_none(), message })?;
             return Err(error);
         }
     };

@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 
 use crate::event::Range;
 use crate::scan::sizes;
+use crate::spec::Usage;
 use crate::work::size;
 
 /// Where the pages come from.
@@ -92,13 +93,13 @@ impl Region {
     /// Map `bytes` (more than zero) with `backing` and `advice`.
     pub fn map(bytes: u64, backing: Backing, advice: Advice) -> Result<Self> {
         if bytes == 0 {
-            bail!("--bytes must be more than 0");
+            bail!(Usage("--bytes must be more than 0".into()));
         }
         let base = sizes::base();
         let align = match backing {
             Backing::Anon => sizes::pmd(),
             Backing::Hugetlb(_) if advice != Advice::None => {
-                bail!("--advice is for --map anon: pages of a pool take no advice")
+                bail!(Usage("--advice is for --map anon: pages of a pool take no advice".into()))
             }
             Backing::Hugetlb(page) => page.max(sizes::pmd()),
         };

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::event::Value;
+use crate::spec::Usage;
 use crate::work::chase::cache_line;
 use crate::work::meter::Meter;
 use crate::work::region::Memory;
@@ -27,7 +28,7 @@ pub struct Options {
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let elements = elements(options.memory.bytes, cache_line());
     if elements == 0 {
-        bail!("--bytes {} is too small for three arrays", options.memory.bytes);
+        bail!(Usage(format!("--bytes {} is too small for three arrays", options.memory.bytes)));
     }
     let region = options.memory.map()?;
     region.touch();
