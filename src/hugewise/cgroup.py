@@ -144,19 +144,13 @@ class Hierarchy:
         parents = {key: base / f"hugewise-{os.getpid()}" for key, base in own.items()}
         made = Folders(tuple(str(path) for path in parents.values()), enabled)
         note(made)
-        problem: HugewiseError | None = None
-        for key, path in list(parents.items()):
-            try:
-                _make(path, exist_ok=True)  # the number is ours: what is there is left of a dead run
-            except HugewiseError as error:
-                problem = error
-                del parents[key]
-        if not parents and problem is not None:
+        usable, problem = _make_all(parents)
+        if not usable and problem is not None:
             raise problem
         _enable(enabled)
-        if "2" in parents:
-            _enable(_to_enable(parents["2"], "memory", "pids"))
-        return cls(made, parents)
+        if "2" in usable:
+            _enable(_to_enable(usable["2"], "memory", "pids"))
+        return cls(made, usable)
 
     def create(self, name: str) -> Leaf:
         """The group of one attempt. Raises HugewiseError with the cure."""
@@ -170,6 +164,25 @@ class Hierarchy:
     def remove(self) -> None:
         """Kill what is left in the run's folders and remove them; controllers enabled for the run are disabled."""
         clear(self.made)
+
+
+def _make_all(parents: dict[str, Path]) -> tuple[dict[str, Path], HugewiseError | None]:
+    """Make the folders that can be made and are of use; returns them, and the last problem.
+
+    Each hierarchy costs a process time to enter: the freezer is only wanted where cgroup.kill is missing.
+    """
+    usable: dict[str, Path] = {}
+    problem: HugewiseError | None = None
+    for key in ("2", *_CONTROLLERS):
+        if key not in parents or (key == "freezer" and "2" in usable and (usable["2"] / "cgroup.kill").exists()):
+            continue
+        try:
+            _make(parents[key], exist_ok=True)  # the number is ours: what is there is left of a dead run
+        except HugewiseError as error:
+            problem = error
+        else:
+            usable[key] = parents[key]
+    return usable, problem
 
 
 def unavailable(own: dict[str, Path] | None = None) -> str | None:

@@ -1,0 +1,94 @@
+"""What the policies of transparent huge pages have in common: which knobs there are, and what they amount to.
+
+Every policy sets all sizes, so that a treatment does not depend on what another one left: the sizes that it does not
+want, and huge pages of shared memory, are `never`. Sizes are found by what is present in sysfs.
+
+Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from hugewise import knob
+from hugewise.host import Host
+from hugewise.pages import THP, PageSizes
+from hugewise.policy import Deployment, Mechanism, Treatment
+
+__all__ = ["ADVISED_MALLOC", "deploy", "folder", "follow_top", "has_thp", "mode", "needs_thp", "top_mode", "turn_all"]
+
+# glibc's malloc advises huge pages for its own memory, but only while the top-level `enabled` says madvise.
+ADVISED_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+_FOLDER = re.compile(r"hugepages-(\d+)kB")
+_TOP = f"{THP}/enabled"
+
+
+def folder(size: int) -> str:
+    """The sysfs folder of the THP size `size` in bytes."""
+    return f"{THP}/hugepages-{size >> 10}kB"
+
+
+def has_thp(host: Host) -> bool:
+    """Whether the kernel has transparent huge pages at all."""
+    return host.writable(_TOP)
+
+
+def needs_thp(host: Host, mechanism: Mechanism) -> str | None:
+    """Why THP knobs cannot be used here, or None when they can."""
+    if not has_thp(host):
+        return "the kernel has no transparent huge pages (CONFIG_TRANSPARENT_HUGEPAGE)"
+    if mechanism == "system" and not host.privileged():
+        return "turning system-wide page settings needs root"
+    return None
+
+
+def turn_all(host: Host, top: str, sizes: Mapping[int, str] | None = None) -> dict[str, str]:
+    """Every THP knob for anonymous and shared memory: `top` for the top level, `sizes` by bytes, all else `never`."""
+    wanted = dict(sizes or {})
+    knobs = {_TOP: top, f"{THP}/shmem_enabled": "never"}
+    for name in host.names(THP):
+        if match := _FOLDER.fullmatch(name):
+            knobs[f"{THP}/{name}/enabled"] = wanted.get(int(match[1]) << 10, "never")
+            knobs[f"{THP}/{name}/shmem_enabled"] = "never"
+    return {path: value for path, value in knobs.items() if host.writable(path)}
+
+
+def top_mode(host: Host) -> str:
+    """The chosen word of the top-level `enabled`; `never` on a kernel without it."""
+    try:
+        return knob.read(host, _TOP)
+    except OSError:
+        return "never"
+
+
+def mode(host: Host, sizes: PageSizes, size: int) -> str:
+    """What holds for anonymous memory at this THP size: `always`, `madvise` or `never`, with `inherit` resolved.
+
+    Kernels before mTHP have one size, the PMD's, that follows the top level.
+    """
+    try:
+        own = knob.read(host, f"{folder(size)}/enabled")
+    except OSError:
+        own = "inherit" if size == sizes.pmd else "never"
+    return top_mode(host) if own == "inherit" else own
+
+
+def follow_top(treatment: Treatment, top: str, pmd: int) -> dict[str, str]:
+    """The knobs to deploy where the PMD size follows the top level; kernels before mTHP have no knob for the size."""
+    own = f"{folder(pmd)}/enabled"
+    return {_TOP: top} | ({own: "inherit"} if own in treatment.knobs else {})
+
+
+def deploy(treatment: Treatment, knobs: Mapping[str, str], boot: tuple[str, ...], note: str) -> Deployment:
+    """Commands (as root, in a shell) and lines of systemd's tmpfiles.d for `knobs`, with other ways for boot.
+
+    All sizes are turned off first: a knob that somebody set long ago would be part of the policy. At boot the PMD size
+    follows the top level and the others are never.
+    """
+    sized = any(path.endswith("kB/enabled") for path in treatment.knobs)
+    clear = (f"for size in {THP}/hugepages-*kB/enabled; do echo never > $size; done",) if sized else ()
+    now = tuple(f"echo {value} > {path}" for path, value in knobs.items())
+    lines = tuple(f"/etc/tmpfiles.d/page-sizes.conf: w {path} - - - - {value}" for path, value in knobs.items())
+    return Deployment((*clear, *now), (*lines, *boot), note)

@@ -1,0 +1,35 @@
+"""`as-is`: the machine as it was found. It promises no page size; it shows what a change would be worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hugewise.host import Host
+from hugewise.pages import PageSizes, PageTarget
+from hugewise.policy import Deployment, Mechanism, Policy, Treatment
+
+__all__ = ["policies"]
+
+
+class AsIs:
+    """Turns nothing."""
+
+    name = "as-is"
+    description = "the machine's page settings as they were found"
+
+    def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
+        """Nothing is needed."""
+        return None
+
+    def treatment(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> Treatment:
+        """Nothing is done."""
+        return Treatment(policy=self.name, mechanism=mechanism, target=PageTarget("any", sizes.base))
+
+    def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
+        """Nothing has to be changed."""
+        return Deployment((), (), "leave the page settings as they are")
+
+
+def policies(sizes: PageSizes) -> Iterable[Policy]:  # noqa: ARG001 (every policy module is asked alike)
+    """One policy, on every machine."""
+    return [AsIs()]
