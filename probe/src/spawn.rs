@@ -272,8 +272,9 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
         for (target, source) in plan.stdio.iter().enumerate() {
             job.must(Step::Stdio, libc::dup2(source.as_raw_fd(), target as RawFd));
         }
+        let default = KernelAction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
         for signal in &job.launcher.ignored {
-            libc::signal(*signal, libc::SIG_DFL);
+            sigaction(*signal, &default, std::ptr::null_mut());
         }
         let none: libc::sigset_t = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
@@ -325,15 +326,34 @@ fn affinity_mask(cpus: &[usize]) -> Vec<u64> {
     mask
 }
 
+/// Ignored signals, with glibc's internal 32 and 33: its posix_spawn leaves those ignored, and its sigaction hides them.
 fn ignored_signals() -> Vec<libc::c_int> {
     let is_ignored = |signal: &libc::c_int| {
-        // SAFETY: a zeroed sigaction is a valid place for the answer.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(*signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
-        }
+        let mut action = KernelAction::default();
+        // SAFETY: asks only; the place for the answer is the kernel's structure.
+        let asked = unsafe { sigaction(*signal, std::ptr::null(), &mut action) };
+        asked == 0 && action.handler == libc::SIG_IGN
     };
-    (1..=libc::SIGRTMAX()).filter(is_ignored).collect()
+    (1..=64).filter(is_ignored).collect()
+}
+
+/// The kernel's struct sigaction (x86-64, arm64): all zero is the default action.
+#[repr(C)]
+#[derive(Default)]
+struct KernelAction {
+    handler: usize,
+    flags: libc::c_ulong,
+    restorer: usize,
+    mask: u64,
+}
+
+/// rt_sigaction(2) without glibc's filter.
+///
+/// # Safety
+/// A handler that `new` names must be fit to run at any time.
+unsafe fn sigaction(signal: libc::c_int, new: *const KernelAction, old: *mut KernelAction) -> libc::c_long {
+    // SAFETY: both are null or point to the kernel's structure.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) }
 }
 
 /// Wait for the end of a child; a traced one may stop on its way there.
