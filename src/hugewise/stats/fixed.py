@@ -86,7 +86,7 @@ class FixedN:
     """The method `fixed-n` for one comparison.
 
     `confidence` and `margin` are the study's; `family` is the number of its comparisons, so that a verdict of
-    `decision()` (at the Bonferroni level) is never taken back by the conclusion over the family.
+    `decision()` (at the Bonferroni level) holds in the conclusion over the family too.
     """
 
     name = "fixed-n"

@@ -44,7 +44,8 @@ class Effect(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """Whether this comparison needs more blocks, and what is known so far.
 
-    A verdict given here holds in the conclusion over the whole family too, which can only add verdicts.
+    A verdict given here holds in the conclusion over the whole family too; that can only add verdicts, and call a
+    difference equivalent when its narrower interval turns out to lie within the margin.
     """
 
     status: Literal["continue", "stop"]

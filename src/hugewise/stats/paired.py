@@ -91,9 +91,9 @@ class Signs:
         """Without magnitudes nothing is equivalent."""
         return 1.0
 
-    def interval(self, level: float) -> None:
+    def interval(self, level: float) -> tuple[float, float] | None:
         """Without magnitudes there is none."""
-        return
+        return None
 
 
 Tests = Student | Constant | Signs

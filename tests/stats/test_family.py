@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from hugewise.pages import PageSizes
+from hugewise.plan import plan
+from hugewise.stats.family import conclude, holm, methods_for
+from hugewise.stats.fixed import FixedN
+from hugewise.study import read
+from tests.stats.blocks import NEUTRAL, attempt, block, fed, pair
+from tests.study_example import SIZES, FakeHost, policies, workloads
+
+probabilities = st.lists(st.floats(0, 1), max_size=12)
+
+
+def sample(generator: np.random.Generator, centre: float, sd: float = 0.02, n: int = 12, **more: Any) -> FixedN:
+    ratios = np.exp(generator.normal(math.log(centre), sd, n))
+    return fed([pair(k, float(r)) for k, r in enumerate(ratios)], planned=12, **more)
+
+
+@given(probabilities, st.sampled_from([0.01, 0.05, 0.2]))
+def test_holm_rejects_exactly_what_its_adjusted_p_values_say(p_values: list[float], alpha: float) -> None:
+    """Adjusted p by the textbook: the running maximum of (m - r + 1) p over the sorted p values."""
+    m, running, expected = len(p_values), 0.0, [False] * len(p_values)
+    for rank, index in enumerate(sorted(range(m), key=lambda i: p_values[i])):
+        running = max(running, (m - rank) * p_values[index])
+        expected[index] = running <= alpha
+    rejected, levels = holm(p_values, alpha)
+    close = any(math.isclose((m - r) * p, alpha) for p in p_values for r in range(m))
+    assert rejected == expected or close
+    assert rejected == [p <= level for p, level in zip(p_values, levels, strict=True)]
+    assert all(alpha / m <= level <= alpha for level in levels)
+
+
+def test_holm_by_hand() -> None:
+    rejected, levels = holm([0.01, 0.04, 0.03, 0.005], 0.05)
+    assert rejected == [True, False, False, True]
+    assert levels == pytest.approx([0.05 / 3, 0.025, 0.025, 0.0125])
+    assert holm([], 0.05) == ([], [])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.sampled_from([0.9, 0.97, 1.0, 1.005, 1.03, 1.2]), min_size=1, max_size=6))
+def test_intervals_verdicts_and_holm_agree(seed: int, centres: list[float]) -> None:
+    generator = np.random.default_rng(seed)
+    methods = [sample(generator, centre, float(generator.choice([0.002, 0.02, 0.1]))) for centre in centres]
+    found = conclude(methods, 0.95, 0.03)
+    rejected, _ = holm([m.p_difference() for m in methods], 0.05)
+    confirmed, _ = holm([m.p_equivalence(0.03) for m in methods], 0.05)
+    for one, difference, equivalence in zip(found, rejected, confirmed, strict=True):
+        assert one.low is not None
+        assert one.high is not None
+        assert one.p is not None
+        excludes = one.low > 1 or one.high < 1
+        inside = one.low >= 1 / 1.03 and one.high <= 1.03
+        assert (one.verdict == "equivalent") == inside
+        assert (one.verdict in ("better", "worse")) == (excludes and not inside)
+        assert excludes == (one.p <= 1 - one.confidence)
+        assert difference or not excludes
+        assert equivalence or not inside
+        assert excludes == difference or 1 - one.confidence < 0.05 / len(found)  # widened, for equivalence
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.sampled_from([0.9, 0.99, 1.0, 1.01, 1.2]), min_size=1, max_size=6))
+def test_a_verdict_of_a_method_is_never_taken_back(seed: int, centres: list[float]) -> None:
+    generator = np.random.default_rng(seed)
+    methods = [
+        sample(generator, c, float(generator.choice([0.002, 0.02])), confidence=0.95, margin=0.03, family=len(centres))
+        for c in centres
+    ]
+    for method, one in zip(methods, conclude(methods, 0.95, 0.03), strict=True):
+        decided = method.decision().verdict
+        assert decided in ("undecided", one.verdict) or (decided in ("better", "worse") and one.verdict == "equivalent")
+
+
+def test_a_single_comparison_has_the_studys_confidence() -> None:
+    (one,) = conclude([sample(np.random.default_rng(1), 0.8)], 0.99, 0.005)
+    assert one.confidence == pytest.approx(0.99)
+    assert one.verdict == "better"
+
+
+def test_more_comparisons_widen_the_intervals() -> None:
+    generator = np.random.default_rng(2)
+    methods = [sample(generator, 1.0) for _ in range(5)]
+    found = conclude(methods, 0.99, 0.005)
+    assert [one.confidence for one in found] == pytest.approx([1 - 0.01 / 5] * 5)
+
+
+def test_before_the_planned_number_nothing_is_claimed() -> None:
+    generator = np.random.default_rng(3)
+    found = conclude([sample(generator, 0.5, n=11), sample(generator, 0.5)], 0.99, 0.005)
+    assert [(one.verdict, one.final) for one in found] == [("undecided", False), ("better", True)]
+    assert found[0].reason == "11 of 12 planned pairs"
+    assert found[0].change is not None
+    assert found[1].confidence == pytest.approx(1 - 0.01 / 2)
+
+
+def test_a_neutral_metric_is_shown_and_not_counted() -> None:
+    neutral = fed([pair(k, 0.5 + k / 100) for k in range(12)], NEUTRAL)
+    found = conclude([neutral, sample(np.random.default_rng(4), 0.5)], 0.99, 0.005)
+    assert [one.verdict for one in found] == ["none", "better"]
+    assert found[1].confidence == pytest.approx(0.99)
+    assert found[0].ratio is not None
+
+
+def test_an_undelivered_arm_still_counts_in_the_family() -> None:
+    bad = fed([block(k, attempt("thp", 1.0, delivered=False), attempt("base", 2.0)) for k in range(12)])
+    found = conclude([bad, sample(np.random.default_rng(4), 1.0)], 0.99, 0.005)
+    assert found[0].verdict == "none"
+    assert found[1].confidence == pytest.approx(1 - 0.01 / 2)
+
+
+def test_no_comparison_at_all() -> None:
+    assert conclude([], 0.99, 0.005) == ()
+
+
+def student_family(generator: np.random.Generator, theta: list[float], sd: float) -> list[FixedN]:
+    """Comparisons that share a baseline, as arms of one cell do: their errors are correlated."""
+    base = generator.normal(0, sd, 6)
+    made = []
+    for centre in theta:
+        ratios = np.exp(centre + generator.normal(0, sd, 6) - base)
+        made.append(fed([pair(k, float(r)) for k, r in enumerate(ratios)], planned=6))
+    return made
+
+
+def test_familywise_error_of_differences() -> None:
+    """Four true nulls and one large effect, 600 studies at 90%: at most 10% (plus 3 standard errors) claim a null."""
+    generator = np.random.default_rng(21)
+    wrong = 0
+    for _ in range(600):
+        found = conclude(student_family(generator, [0.5, 0, 0, 0, 0], 0.02), 0.9, 1e-6)
+        wrong += any(one.verdict in ("better", "worse") for one in found[1:])
+    assert 0.02 < wrong / 600 < 0.1 + 3 * math.sqrt(0.09 / 600)
+
+
+def test_familywise_error_of_equivalence_with_every_difference_found() -> None:
+    """Six effects on the edge of the margin, all significant: plain Holm intervals would claim equivalence in some
+    24% of such studies (6 times half of 10%, less the overlap); here at most 10%."""
+    generator = np.random.default_rng(22)
+    edge = math.log1p(0.2)
+    wrong = plain = 0
+    for _ in range(400):
+        methods = [
+            fed([pair(k, float(r)) for k, r in enumerate(np.exp(generator.normal(edge, 0.01, 6)))], planned=6)
+            for _ in range(6)
+        ]
+        found = conclude(methods, 0.9, 0.2)
+        wrong += any(one.verdict == "equivalent" for one in found)
+        _, levels = holm([m.p_difference() for m in methods], 0.1)
+        plain += any(m.comparison(lv, 0.2).verdict == "equivalent" for m, lv in zip(methods, levels, strict=True))
+    assert wrong / 400 < 0.1 + 3 * math.sqrt(0.09 / 400)
+    assert wrong <= plain
+
+
+def test_methods_follow_the_plan() -> None:
+    data = {
+        "format": 1,
+        "name": "s",
+        "policies": ["base", "thp", "hugetlb-2m"],
+        "budget": {"blocks": 5},
+        "workload": [{"name": "chase"}, {"name": "mmap-perf", "delivery": {"share": 0}}],
+    }
+    study = read(data, "s.toml")
+    made = methods_for(study, plan(study, policies(), workloads(), FakeHost(), SIZES, "system").cells)
+    assert [(m.contrast.cell, m.contrast.arm, m.contrast.proof_demanded) for m in made] == [
+        ("chase", "thp", True),
+        ("chase", "hugetlb-2m", True),
+        ("mmap-perf", "thp", False),
+    ]
+    assert {(m.name, m.planned) for m in made} == {("fixed-n", 5)}
+    bare = plan(study, {"base": policies()["base"]}, workloads(), FakeHost(), PageSizes(4096, None, (), ()), "system")
+    assert methods_for(study, bare.cells) == ()
+
+
+def test_p_values_of_true_nulls_are_uniform() -> None:
+    generator = np.random.default_rng(31)
+    p_values = [sample(generator, 1.0).p_difference() for _ in range(400)]
+    assert stats.kstest(p_values, "uniform").pvalue > 0.001
