@@ -25,7 +25,7 @@ FILES = {
     "/proc/38/stat": "38 (khugepaged) S 2 0 0 0 -1 0 0 0 0 0 0 100 0 0 20 0",
     "/proc/99/stat": "99 (khugepaged) S 1 0 0 0 -1 0 0 0 0 0 0 900 0 0 20 0",
     "/proc/vmstat": "pswpin 3\npswpout 4\ncompact_stall 5\nthp_fault_alloc 9\nnr_free_pages 1",
-    "/proc/meminfo": "MemTotal: 100 kB\nAnonHugePages:    2048 kB\nShmemHugePages:       0 kB",
+    "/proc/meminfo": "MemTotal:  4194304 kB\nAnonHugePages:    2048 kB\nShmemHugePages:       0 kB",
     "/proc/pressure/cpu": "some avg10=0.64 avg60=2.41 avg300=1.07 total=8432533\nfull avg10=0.00 total=0",
     "/sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc",
     f"{FOLDER}/anon_fault_alloc": "10",
@@ -149,12 +149,19 @@ def test_a_slow_clock_source_is_flagged_even_when_it_stays() -> None:
 
 
 def test_huge_pages_that_others_took_are_flagged_and_constant_users_are_not() -> None:
-    taken = {**QUIET.huge_in_use, "hugetlb:2097152": QUIET.huge_in_use["hugetlb:2097152"] + (256 << 20)}
+    taken = {**QUIET.huge_in_use, "hugetlb:2097152": QUIET.huge_in_use["hugetlb:2097152"] + (2 << 20)}
     (said,) = judged(huge_in_use=taken)
-    assert said == "huge pages of other programs (hugetlb:2097152) changed by +256 MiB (rule: at most 64 MiB)"
+    assert said == "huge pages of other programs (hugetlb:2097152) changed by +2 MiB (rule: none)"
     held = msgspec.structs.replace(QUIET, huge_in_use=taken)
     assert noise.disturbances(held, held, Validity()) == ()
     assert judged(Validity(other_huge_page_users=False), huge_in_use=taken) == ()
+
+
+def test_transparent_pages_that_the_arm_itself_hands_out_are_not_flagged_until_they_are_many() -> None:
+    some = {**QUIET.huge_in_use, "anon:65536": QUIET.huge_in_use["anon:65536"] + (200 << 20)}  # of 4 GiB
+    assert judged(huge_in_use=some) == ()
+    (said,) = judged(huge_in_use={**some, "anon:65536": 300 << 20})
+    assert said.endswith("+299 MiB (rule: at most 5% of memory)")
 
 
 def test_coverage_from_counters_gives_huge_faults_their_size_and_the_rest_a_base_page() -> None:

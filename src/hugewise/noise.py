@@ -14,7 +14,7 @@ import functools
 import os
 import re
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar, cast
 
 import msgspec
@@ -38,7 +38,7 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")  # the unit of /proc/stat and /proc/PID/sta
 
 # Clock sources that cost a device access for each reading; every other one is read from the CPU itself.
 _SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
-_HUGE_TOLERANCE = 64 << 20  # bytes: a daemon's heap comes and goes; smaller changes compete with no attempt
+_THP_TOLERANCE = 0.05  # share of memory: see `disturbances`
 _KERNEL_THREADS = ("khugepaged", "kcompactd", "kswapd")
 _VMSTAT = re.compile(
     r"^(pswpin|pswpout|compact_(?:stall|fail|success|daemon_wake)|allocstall\w*|oom_kill"
@@ -77,6 +77,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     throttles: Mapping[str, int]
     clock_source: str | None
     frequency: Mapping[str, str]
+    memory_bytes: int | None
     huge_in_use: Mapping[str, int]
     faults: Mapping[int, tuple[int, int]]
     kernel_threads: Mapping[str, float]
@@ -155,13 +156,14 @@ def _threads(host: Host) -> tuple[tuple[str, str], ...]:
 def snapshot(host: Host) -> Snapshot:
     """The host's counters now. The first call on a host also looks for the files (some milliseconds)."""
     sources = _sources(cast(Hashable, host))
-    vmstat = _read(host, "/proc/vmstat") or ""
+    vmstat, meminfo = _read(host, "/proc/vmstat") or "", _read(host, "/proc/meminfo") or ""
+    memory = re.search(r"^MemTotal: +(\d+) kB$", meminfo, re.MULTILINE)
     source = _read(host, _CLOCK_SOURCE)
     load = _read(host, "/proc/loadavg")
     self_stat = _read(host, "/proc/self/stat")
     cpus, busy, steal = _cpu_time(host.read("/proc/stat"))
     faults: dict[int, tuple[int, int]] = {}
-    huge = {kind.lower(): int(size) << 10 for kind, size in _MEMINFO.findall(_read(host, "/proc/meminfo") or "")}
+    huge = {kind.lower(): int(size) << 10 for kind, size in _MEMINFO.findall(meminfo)}
     for size, folder in sources.fault_stats:
         allocated, fallback = _int(host, f"{folder}/anon_fault_alloc"), _int(host, f"{folder}/anon_fault_fallback")
         if allocated is not None and fallback is not None:
@@ -185,6 +187,7 @@ def snapshot(host: Host) -> Snapshot:
         throttles=_present(sources.throttles, lambda path: _int(host, path)),
         clock_source=source,
         frequency=_present(sources.frequency, lambda path: _read(host, path)),
+        memory_bytes=int(memory[1]) << 10 if memory else None,
         huge_in_use=huge,
         faults=faults,
         kernel_threads={
@@ -234,8 +237,9 @@ def disturbances(before: Snapshot, after: Snapshot, rules: Validity) -> tuple[st
     - steal is counted in clock ticks, so it must be above the rule by more than one tick;
     - the load average contains the attempt itself, and earlier ones. The load of others is the average times their
       share of the CPU time used between the snapshots, so that a program with many threads does not flag itself;
-    - huge pages of other programs flag when their amount changed by more than 64 MiB. A constant amount does not: where
-      THP is always on, every long-lived process holds some.
+    - huge pages of other programs flag when their amount changed: by any page of a hugetlb pool, or for transparent
+      ones by more than 5% of memory. Under an arm that turns THP on for the whole machine every program gets some;
+      a lower limit would flag that arm for what it does itself.
     """
     change = difference(before, after)
     found: list[str] = []
@@ -261,12 +265,18 @@ def disturbances(before: Snapshot, after: Snapshot, rules: Validity) -> tuple[st
         elif after.clock_source in _SLOW_CLOCKS:
             found.append(f"clock source {after.clock_source} is slow to read (rule: the CPU's own counter)")
     if rules.other_huge_page_users:
-        found += [
-            f"huge pages of other programs ({kind}) changed by {delta / (1 << 20):+,.0f} MiB (rule: at most 64 MiB)"
-            for kind, delta in change.huge_in_use.items()
-            if abs(delta) > _HUGE_TOLERANCE
-        ]
+        found += _huge_page_users(change, after.memory_bytes)
     return tuple(found)
+
+
+def _huge_page_users(change: Difference, memory_bytes: int | None) -> Iterator[str]:
+    for kind, delta in change.huge_in_use.items():
+        moved = f"huge pages of other programs ({kind}) changed by {delta / (1 << 20):+,.0f} MiB"
+        if kind.startswith("hugetlb:"):
+            if delta:
+                yield f"{moved} (rule: none)"
+        elif memory_bytes is not None and abs(delta) > _THP_TOLERANCE * memory_bytes:
+            yield f"{moved} (rule: at most {_THP_TOLERANCE:.0%} of memory)"
 
 
 def coverage_from_counters(
