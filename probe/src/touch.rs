@@ -27,10 +27,9 @@ pub fn main(args: TouchArgs) -> Result<()> {
 }
 
 fn touch(bytes: u64) -> Result<Event> {
-    if let Some(available) = available_memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()) {
-        if bytes > available {
-            bail!("--bytes {bytes} is more than the {available} bytes of memory that are available now");
-        }
+    let available = available_memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default());
+    if let Some(available) = available.filter(|available| bytes > *available) {
+        bail!("--bytes {bytes} is more than the {available} bytes of memory that are available now");
     }
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let start = now_ns();

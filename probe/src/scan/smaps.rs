@@ -32,15 +32,18 @@ fn parse(text: &str) -> Vec<Entry> {
     for line in text.lines() {
         if let Some(area) = Area::parse(line) {
             entries.push(Entry { area, fields: BTreeMap::new() });
-        } else if let (Some(entry), Some((name, value))) = (entries.last_mut(), line.split_once(':')) {
-            if let Some(kilobytes) =
-                value.trim().strip_suffix(" kB").and_then(|number| number.trim().parse::<u64>().ok())
-            {
-                entry.fields.insert(name.into(), kilobytes << 10);
-            }
+        } else if let (Some(entry), Some((name, bytes))) = (entries.last_mut(), field(line)) {
+            entry.fields.insert(name.into(), bytes);
         }
     }
     entries
+}
+
+/// A line `Name:   number kB`: the name and the bytes.
+fn field(line: &str) -> Option<(&str, u64)> {
+    let (name, value) = line.split_once(':')?;
+    let kilobytes: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some((name, kilobytes << 10))
 }
 
 /// What is known beside smaps.
