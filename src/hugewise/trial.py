@@ -55,7 +55,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One physical try at a trial: the content of `attempt.json`. Seconds; `started` and `ended` are UTC epoch seconds."""
+    """One physical try at a trial: the content of `attempt.json`. Seconds; `started` and `ended` are UTC epoch s."""
 
     format: int = 1
     run: str

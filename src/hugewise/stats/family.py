@@ -31,17 +31,39 @@ is provisional.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from hugewise.plan import Cell
+from hugewise.metric import Metric
+from hugewise.plan import DeliveryThreshold
 from hugewise.results import Comparison
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast, Method
 from hugewise.study import Study
 
-__all__ = ["conclude", "holm", "methods_for"]
+__all__ = ["Planned", "conclude", "holm", "methods_for"]
 
 
-def methods_for(study: Study, cells: Iterable[Cell]) -> tuple[Method, ...]:
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class Planned(Protocol):
+    """What a comparison needs of a cell: a planned one, or one read back from a run."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def metric(self) -> Metric: ...
+    @property
+    def baseline(self) -> str: ...
+    @property
+    def delivery(self) -> DeliveryThreshold: ...
+    @property
+    def arms(self) -> Sequence[_Named]: ...
+
+
+def methods_for(study: Study, cells: Iterable[Planned]) -> tuple[Method, ...]:
     """A fresh method for every arm against the baseline of its cell, in the order of the plan."""
     contrasts = [
         Contrast(cell.id, arm.name, cell.baseline, cell.metric, cell.delivery.share > 0)
