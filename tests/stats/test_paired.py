@@ -77,5 +77,4 @@ def test_small_samples() -> None:
     assert one.p_difference() == 1.0
     assert one.interval(0.01) is None
     assert Signs(3, 1).interval(0.01) is None
-    assert Signs(3, 1).interval(0.01) is None
     assert Signs(3, 1).p_equivalence(0.01) == 1.0
