@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hugewise.errors import SettingError, StorageError
+from hugewise.host import LocalHost
+from hugewise.journal import Journal, recover
+from hugewise.knob import is_knob, knobs, read
+from hugewise.ledger import Record
+from hugewise.pages import HUGETLB, THP
+from hugewise.setting import Drift, Settings
+from tests.fake_host import SIZED, FakeHost
+from tests.requirements import need_root
+
+ENABLED, DEFRAG, M16, M64, PMD, ZERO = (
+    f"{THP}/enabled",
+    f"{THP}/defrag",
+    f"{THP}/hugepages-16kB/enabled",
+    f"{THP}/hugepages-64kB/enabled",
+    f"{THP}/hugepages-2048kB/enabled",
+    f"{THP}/use_zero_page",
+)
+
+
+class Notes:
+    """A journal in memory; `full` makes it refuse."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.full = False
+
+    def append(self, record: Record, *, sync: bool = True) -> None:
+        if self.full:
+            raise StorageError("disk full")
+        self.records.append(record)
+
+
+def test_knobs_are_found_by_what_is_present() -> None:
+    found = knobs(FakeHost())
+    assert found[ENABLED] == "madvise"
+    assert found[PMD] == "inherit"
+    assert found[ZERO] == "1"
+    assert found[f"{THP}/hugepages-8kB/shmem_enabled"] == "never"
+    assert f"{THP}/hugepages-8kB/enabled" not in found
+    assert f"{THP}/khugepaged/max_ptes_none" in found
+    assert f"{THP}/khugepaged/full_scans" not in found  # it can only be read
+    assert not any("/stats/" in path for path in found)
+    assert found[f"{HUGETLB}/hugepages-2048kB/nr_overcommit_hugepages"] == "0"
+    assert "/sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages" in found
+    assert all(is_knob(path) for path in found)
+    assert not any("hugepages-2048kB/enabled" in path for path in knobs(FakeHost(thp=False)))
+
+
+def test_what_is_no_knob_is_never_written_to() -> None:
+    for path in ("/etc/passwd", f"{THP}/../../x", f"{THP}/a/b/c", f"{HUGETLB}/hugepages-2048kB/demote"):
+        assert not is_knob(path)
+
+
+def test_surplus_pages_are_not_part_of_a_pools_value() -> None:
+    host = FakeHost()
+    host.turn(f"{HUGETLB}/hugepages-2048kB/nr_hugepages", "10")
+    host.use(2048, 8)
+    host.turn(f"{HUGETLB}/hugepages-2048kB/nr_hugepages", "5")
+    assert host.read(f"{HUGETLB}/hugepages-2048kB/nr_hugepages") == "8"
+    assert read(host, f"{HUGETLB}/hugepages-2048kB/nr_hugepages") == "5"
+
+
+def test_apply_turns_only_what_differs_and_goes_back_to_the_start() -> None:
+    host, notes = FakeHost(), Notes()
+    before = knobs(host)
+    settings = Settings(host, notes)
+    assert settings.apply({ENABLED: "always", M64: "never"}) == []
+    assert host.writes == [(ENABLED, "always")]
+    assert settings.apply({M64: "always"}) == []  # the knob of the arm before goes back
+    assert host.writes[1:] == [(ENABLED, "madvise"), (M64, "always")]
+    assert settings.apply({M64: "always"}) == []
+    assert len(host.writes) == 3
+    assert settings.values()[M64] == "always"
+    assert settings.restore() == []
+    assert knobs(host) == before
+    written = len(host.writes)
+    assert settings.restore() == []
+    assert len(host.writes) == written
+
+
+def test_a_foreign_change_is_named_and_left_alone() -> None:
+    host = FakeHost()
+    settings = Settings(host, Notes())
+    settings.apply({ENABLED: "always"})
+    host.turn(ENABLED, "never")
+    host.turn(M16, "always")
+    expected = [Drift(ENABLED, "always", "never"), Drift(M16, "never", "always")]
+    assert sorted(settings.drift(), key=str) == sorted(expected, key=str)
+    assert settings.values()[ENABLED] == "never"
+    assert sorted(settings.apply({ENABLED: "always"}), key=str) == sorted(expected, key=str)
+    assert host.writes == [(ENABLED, "always")]
+    assert settings.restore() == [Drift(ENABLED, "always", "never")]
+    assert read(host, ENABLED) == "never"
+    assert str(expected[0]) == f"{ENABLED} is never, not always"
+
+
+def test_an_acknowledged_change_is_what_the_run_goes_back_to() -> None:
+    host = FakeHost()
+    settings = Settings(host, Notes())
+    settings.apply({ENABLED: "always"})
+    host.turn(ENABLED, "never")
+    settings.acknowledge(settings.drift())
+    assert settings.apply({ENABLED: "always"}) == []
+    assert read(host, ENABLED) == "always"
+    assert settings.restore() == []
+    assert read(host, ENABLED) == "never"
+
+
+def test_what_the_kernel_refuses_is_an_error_that_says_what_it_offers() -> None:
+    host = FakeHost()
+    settings = Settings(host, Notes())
+    with pytest.raises(SettingError, match=r"enabled = sometimes: Invalid argument") as caught:
+        settings.apply({DEFRAG: "never", ENABLED: "sometimes"})
+    assert caught.value.hint == "this kernel offers: always [madvise] never"
+    assert settings.drift() == []
+    assert settings.restore() == []
+    assert knobs(host) == Settings(FakeHost(), None).initial
+
+
+def test_a_value_that_depends_on_another_knob_is_tried_again() -> None:
+    host = FakeHost()
+    host.turn(f"{THP}/shmem_enabled", "force")
+    settings = Settings(host, Notes())
+    small = f"{THP}/hugepages-16kB/shmem_enabled"
+    assert settings.apply({small: "inherit", f"{THP}/shmem_enabled": "never"}) == []
+    assert read(host, small) == "inherit"
+    assert settings.restore() == []
+    assert knobs(host) == settings.initial
+
+
+def test_an_unknown_knob_names_the_near_ones() -> None:
+    with pytest.raises(SettingError) as caught:
+        Settings(FakeHost(), Notes()).apply({f"{THP}/enable": "always"})
+    assert caught.value.hint is not None
+    assert ENABLED in caught.value.hint
+
+
+def test_without_a_journal_nothing_is_turned() -> None:
+    host = FakeHost()
+    settings = Settings(host, None)
+    assert settings.apply({ENABLED: "madvise"}) == []
+    with pytest.raises(SettingError, match="only root"):
+        settings.apply({ENABLED: "always"})
+    assert host.writes == []
+
+
+def test_intent_comes_before_the_knob() -> None:
+    host, notes = FakeHost(), Notes()
+    settings = Settings(host, notes)
+    notes.full = True
+    with pytest.raises(StorageError):
+        settings.apply({ENABLED: "always"})
+    assert host.writes == []
+
+
+CHANGES = st.dictionaries(st.sampled_from([M16, M64, PMD]), st.sampled_from(SIZED), max_size=3) | st.dictionaries(
+    st.sampled_from([ENABLED]), st.sampled_from(["always", "madvise", "never"]), max_size=1
+)
+STEPS = st.lists(st.tuples(st.sampled_from(["apply", "foreign", "acknowledge"]), CHANGES), max_size=12)
+
+
+@given(steps=st.lists(CHANGES, max_size=8))
+def test_undisturbed_restore_leaves_exactly_the_initial_state(steps: list[dict[str, str]]) -> None:
+    host = FakeHost()
+    before = knobs(host)
+    settings = Settings(host, Notes())
+    for wanted in steps:
+        assert settings.apply(wanted) == []
+        assert all(read(host, path) == wanted.get(path, before[path]) for path in before)
+    assert settings.restore() == []
+    assert knobs(host) == before
+
+
+@given(steps=STEPS)
+def test_nothing_foreign_is_overwritten_in_silence(steps: list[tuple[str, dict[str, str]]]) -> None:
+    """`foreign` holds what others wrote last and hugewise has not yet named: it must survive everything else."""
+    host = FakeHost()
+    settings = Settings(host, Notes())
+    home = knobs(host)  # what each knob must go back to: the start, or what others wrote and hugewise named
+    foreign: dict[str, str] = {}
+    expected = dict(home)
+    for step, change in steps:
+        if step == "foreign":
+            for path, value in change.items():
+                host.turn(path, value)
+                foreign[path] = value
+        elif step == "acknowledge":
+            named = settings.drift()
+            settings.acknowledge(named)
+            for each in named:
+                assert each.found is not None
+                home[each.path] = expected[each.path] = each.found
+            foreign.clear()
+        else:
+            differing = {path for path, value in foreign.items() if expected[path] != value}
+            assert {each.path for each in settings.apply(change)} == differing
+            if not differing:
+                expected = home | change
+                foreign.clear()
+        assert all(read(host, path) == value for path, value in foreign.items())
+    changed = {path for path, value in foreign.items() if expected[path] != value}
+    left = {each.path for each in settings.restore()}
+    assert left <= changed
+    for path, value in knobs(host).items():
+        assert value == (foreign[path] if path in changed else home[path])
+
+
+@pytest.fixture
+def page_state() -> Iterator[dict[str, str]]:
+    """The real machine's knobs; the test fails when it does not leave them as they were."""
+    need_root()
+    before = knobs(LocalHost())
+    yield before
+    assert knobs(LocalHost()) == before
+
+
+def test_real_knobs_are_turned_and_restored(tmp_path: Path, page_state: dict[str, str]) -> None:
+    host = LocalHost()
+    journal = Journal.begin(host, tmp_path / "journal.jsonl", "test")
+    settings = Settings(host, journal)
+    sized = [path for path in page_state if path.endswith("kB/enabled")]
+    wanted = {path: "never" for path in sized} | {ENABLED: "never", sized[0]: "always"}
+    try:
+        assert settings.apply(wanted) == []
+        assert all(read(host, path) == value for path, value in wanted.items())
+        with pytest.raises(SettingError, match="Invalid argument"):
+            settings.apply({ENABLED: "sometimes"})
+    finally:
+        left = settings.restore()
+        journal.close()
+    assert left == []
+
+
+_VICTIM = """
+import os, signal, sys
+from pathlib import Path
+from hugewise.host import LocalHost
+from hugewise.journal import Journal
+from hugewise.setting import Settings
+path, *wanted = sys.argv[1:]
+host = LocalHost()
+settings = Settings(host, Journal.begin(host, Path(path), "a killed run"))
+assert settings.apply(dict(each.split("=") for each in wanted)) == []
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_next_root_call_puts_back_what_a_killed_run_left(tmp_path: Path, page_state: dict[str, str]) -> None:
+    sized = [path for path in page_state if path.endswith("kB/enabled")]
+    wanted = {ENABLED: "never", **dict.fromkeys(sized, "never"), DEFRAG: "never"}
+    path = tmp_path / "journal.jsonl"
+    arguments = [f"{name}={value}" for name, value in wanted.items()]
+    done = subprocess.run([sys.executable, "-c", _VICTIM, str(path), *arguments], check=False)
+    try:
+        assert done.returncode == -9
+        assert all(read(LocalHost(), name) == value for name, value in wanted.items())
+    finally:
+        found = recover(LocalHost(), path)
+    assert found.run == "a killed run"
+    assert found.left == ()
+    assert {line.split(" = ")[0] for line in found.put_back} == {n for n, v in wanted.items() if page_state[n] != v}
+    assert recover(LocalHost(), path).run is None
