@@ -16,6 +16,7 @@ import pytest
 import hugewise
 from hugewise import journal, runner, session
 from hugewise.errors import LockedError
+from hugewise.host import LocalHost
 from hugewise.lock import HostLock
 from hugewise.pages import THP
 from hugewise.results import Results
@@ -289,6 +290,6 @@ def test_nothing_is_left_of_the_journal_and_the_lock(tmp_path: Path) -> None:
     need_root()
     hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "results")
     assert session.restore() == ["nothing to restore"]
-    assert journal.recover(hugewise.session.LocalHost()).run is None
-    with HostLock(hugewise.session.LocalHost()):
+    assert journal.recover(LocalHost()).run is None
+    with HostLock(LocalHost()):
         pass

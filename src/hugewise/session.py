@@ -39,6 +39,9 @@ from hugewise.setting import Settings
 from hugewise.stats.family import methods_for
 from hugewise.study import Study
 
+# A GiB of freed memory needs about a second until the kernel has it back in its lists.
+_SETTLED_AFTER = 1 << 30
+
 __all__ = ["CLOSING", "OPENING", "make_plan", "restore", "resume", "run"]
 
 
@@ -234,7 +237,7 @@ class _Session:
         if largest:
             self.say(f"touching {format_size(largest)} of memory once")
             probe.ask("touch", "--bytes", str(largest))
-            time.sleep(1.0)
+            time.sleep(min(1.0, largest / _SETTLED_AFTER))
 
     def conduct(self) -> None:
         """Block after block."""
