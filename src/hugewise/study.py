@@ -12,7 +12,6 @@ are looked up in `hugewise.plan`, which sees the machine.
 from __future__ import annotations
 
 import hashlib
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,17 @@ import msgspec
 from hugewise import study_keys as keys
 from hugewise.errors import StudyError
 from hugewise.study_keys import Key, Place
+from hugewise.study_tables import (
+    POLICY,
+    Between,
+    Budget,
+    DeliveryRule,
+    ParameterInput,
+    PolicyUse,
+    Retries,
+    Validity,
+    WorkloadUse,
+)
 
 __all__ = [
     "Between",
@@ -41,286 +51,6 @@ __all__ = [
     "with_budget",
 ]
 
-Scalar = str | int | float | bool
-ParameterInput = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
-
-_KNOB = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}\$?")
-
-
-def _knob_value(value: object, place: Place) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(keys.integer().read(value, place))
-    return str(keys.text().read(value, place))
-
-
-def _scalar(value: object, place: Place) -> Scalar:
-    if isinstance(value, str):
-        return keys.plain(value, place)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(keys.integer(low=-(1 << 63)).read(value, place))
-    if isinstance(value, float):
-        return float(keys.number().read(value, place))
-    raise place.wrong("must be text, a number, true or false, or a list of these", value, hint="simplify it")
-
-
-def _parameter(value: object, place: Place) -> ParameterInput:
-    if not isinstance(value, list | tuple):
-        return _scalar(value, place)
-    items: list[Scalar | tuple[Scalar, ...]] = []
-    for index, item in enumerate(value, 1):
-        here = place.item(index)
-        if isinstance(item, list | tuple):
-            items.append(tuple(_scalar(inner, here.item(n)) for n, inner in enumerate(item, 1)))
-        else:
-            items.append(_scalar(item, here))
-    return tuple(items)
-
-
-def _policy_use(value: object, place: Place) -> PolicyUse:
-    if isinstance(value, str):
-        return PolicyUse(name=keys.name().read(value, place))
-    if not isinstance(value, Mapping):
-        raise place.wrong(
-            "must be a policy's name or a table", value, hint='write "thp" or { name = "mine", from = "thp" }'
-        )
-    use = keys.read_table(PolicyUse, value, place)
-    if use.changed and use.source in (None, use.name):
-        raise place.at("name").wrong(
-            "a changed policy needs a name of its own",
-            use.name,
-            hint=f'write for example {{ name = "{use.name}-changed", from = "{use.name}", ... }}',
-        )
-    return use
-
-
-_POLICY = keys.Kind("a policy's name, or a table", _policy_use)
-_KNOBS = keys.mapping(
-    _KNOB,
-    "a file below /sys/kernel/mm/transparent_hugepage",
-    keys.Kind("text or whole number", _knob_value),
-)
-_ENVIRONMENT = keys.mapping(_VARIABLE, "a variable's name", keys.text())
-_PARAMETERS = keys.mapping(_PARAMETER, "a parameter's name", keys.Kind("a value, or a list of values", _parameter))
-
-
-class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A policy of the study: a registered one by its name, or a table that changes one."""
-
-    name: Annotated[str, Key(keys.name(), "What the arm is called in every result.", 'name = "thp-defer"')]
-    source: Annotated[
-        str | None,
-        Key(keys.name(), "The registered policy that is changed.", 'from = "thp"', default="the name itself"),
-    ] = msgspec.field(default=None, name="from")
-    set: Annotated[
-        Mapping[str, str],
-        Key(_KNOBS, "Knobs to turn on top of the policy's own (root only).", 'set = { "defrag" = "defer" }'),
-    ] = {}
-    environment: Annotated[
-        Mapping[str, str],
-        Key(
-            _ENVIRONMENT,
-            "Variables for the workload's environment, on top of the policy's own.",
-            'environment = { GLIBC_TUNABLES = "glibc.malloc.hugetlb=1" }',
-        ),
-    ] = {}
-
-    @property
-    def registered(self) -> str:
-        """The name of the registered policy behind it."""
-        return self.source or self.name
-
-    @property
-    def changed(self) -> bool:
-        """Whether it differs from the registered policy."""
-        return bool(self.set or self.environment)
-
-
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much to measure."""
-
-    blocks: Annotated[
-        int,
-        Key(
-            keys.integer(2, 100_000), "Complete blocks planned for each cell: the n of every comparison.", "blocks = 12"
-        ),
-    ] = 12
-    time: Annotated[
-        float | None,
-        Key(
-            keys.duration(1.0),
-            "Time after which no new block is begun; what is then open stays undecided.",
-            'time = "4m"',
-            default="no limit",
-        ),
-    ] = None
-
-
-class DeliveryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When the pages that a policy promises count as delivered."""
-
-    share: Annotated[
-        float | None,
-        Key(
-            keys.share(),
-            "Least share of the named memory at the promised page size. 0 judges the setting alone (intention to"
-            " treat): coverage is then reported and not demanded.",
-            "share = 0.95",
-            default="the workload's own",
-        ),
-    ] = None
-    base_above: Annotated[
-        float,
-        Key(
-            keys.share(),
-            "Largest share above the base page size under a policy that promises base pages.",
-            'base_above = "1%"',
-        ),
-    ] = 0.01
-
-
-class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A workload with its parameters. Each combination of the listed values is a cell."""
-
-    name: Annotated[str, Key(keys.name(), "A registered workload (`hugewise list workloads`).", 'name = "chase"')]
-    label: Annotated[
-        str | None,
-        Key(
-            keys.name(),
-            "What its cells are called; needed where one workload stands twice in a study.",
-            'label = "chase-slow"',
-            default="the name",
-        ),
-    ] = None
-    policies: Annotated[
-        tuple[str, ...] | None,
-        Key(
-            keys.listing(keys.name(), least=2),
-            "The policies to compare on it, the baseline among them.",
-            'policies = ["base", "thp"]',
-            default="all of the study",
-        ),
-    ] = None
-    metric: Annotated[
-        str | None,
-        Key(
-            keys.name(),
-            "The end point: the metric that is judged. One of the workload's own or of every attempt's.",
-            'metric = "ns_per_load"',
-            default="the workload's first",
-        ),
-    ] = None
-    parameters: Annotated[
-        Mapping[str, ParameterInput],
-        Key(
-            _PARAMETERS,
-            "The workload's parameters. A list makes a factor of a parameter: one cell for each of its values, in all"
-            " combinations. A command (`argv`) is a list itself: a list of lists makes a factor of it.",
-            'parameters = { bytes = ["256k", "1g"], loads = 2000000 }',
-        ),
-    ] = {}
-    timeout: Annotated[
-        float,
-        Key(
-            keys.duration(0.001),
-            "Longest an attempt may take. One that takes longer is killed and scores as the worst.",
-            'timeout = "60s"',
-        ),
-    ] = 600.0
-    user: Annotated[
-        str | None,
-        Key(
-            keys.text(pattern=_ACCOUNT, words="an account name", cure="name an account of this machine"),
-            "The account that it runs as (root only).",
-            'user = "nobody"',
-            default="chosen by hugewise",
-        ),
-    ] = None
-    cpus: Annotated[
-        tuple[int, ...] | None,
-        Key(keys.listing(keys.integer(0, 65_535)), "CPUs that it is pinned to.", "cpus = [1]", default="not pinned"),
-    ] = None
-    delivery: Annotated[
-        DeliveryRule,
-        Key(
-            keys.table(DeliveryRule),
-            "When the promised pages count as delivered.",
-            'delivery = { share = 0.95, base_above = "1%" }',
-        ),
-    ] = DeliveryRule()
-
-    @property
-    def called(self) -> str:
-        """The label, or the name where there is none."""
-        return self.label or self.name
-
-
-class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Carry-over control: what happens between two attempts, the same for all arms."""
-
-    settle: Annotated[float, Key(keys.duration(), "Pause before each attempt.", 'settle = "20ms"')] = 0.02
-    compact: Annotated[bool, Key(keys.flag(), "Compact memory before each attempt (root only).", "compact = true")] = (
-        False
-    )
-    drop_caches: Annotated[
-        bool, Key(keys.flag(), "Drop the page cache before each attempt (root only).", "drop_caches = true")
-    ] = False
-
-
-class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rules that flag an attempt as disturbed by its host. Flagged attempts count; the report names them."""
-
-    load_per_cpu: Annotated[
-        float,
-        Key(keys.number(0), "Flag when the load average of one minute, per CPU, lies above it.", "load_per_cpu = 1.5"),
-    ] = 1.5
-    steal: Annotated[
-        float,
-        Key(
-            keys.share(),
-            "Flag when the hypervisor withheld more than this share of the machine's CPU time.",
-            'steal = "5%"',
-        ),
-    ] = 0.05
-    swap: Annotated[bool, Key(keys.flag(), "Flag when pages were swapped in or out.", "swap = true")] = True
-    throttling: Annotated[
-        bool, Key(keys.flag(), "Flag when a CPU was throttled for heat or power.", "throttling = true")
-    ] = True
-    other_huge_page_users: Annotated[
-        bool,
-        Key(keys.flag(), "Flag when programs other than the workload hold huge pages.", "other_huge_page_users = true"),
-    ] = True
-    clock_source: Annotated[
-        bool, Key(keys.flag(), "Flag when the kernel's clock source changed or is a slow one.", "clock_source = true")
-    ] = True
-
-
-class Retries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One attempt: its retries, and what is randomised in it."""
-
-    retries: Annotated[
-        int,
-        Key(
-            keys.integer(0, 100),
-            "How often a trial is tried again after a fault of hugewise or the host that was decided before the timed"
-            " region began. A failure of the workload is never retried.",
-            "retries = 2",
-        ),
-    ] = 2
-    environment_pad: Annotated[
-        int,
-        Key(
-            keys.size(high=65_536),
-            "Up to this many bytes, drawn anew for each attempt, are added to the environment: the layout of the stack"
-            " is a known confounder.",
-            'environment_pad = "4k"',
-        ),
-    ] = 4096
-
 
 class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The question, what is compared, and how the comparison is judged.
@@ -336,7 +66,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     policies: Annotated[
         tuple[PolicyUse, ...],
         Key(
-            keys.Kind("list of policy names and tables", keys.listing(_POLICY, least=2).read, PolicyUse),
+            keys.Kind("list of policy names and tables", keys.listing(POLICY, least=2).read, PolicyUse),
             "The policies to compare (`hugewise list policies`).",
             'policies = ["base", "thp", { name = "thp-defer", from = "thp", set = { "defrag" = "defer" } }]',
         ),
