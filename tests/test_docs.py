@@ -1,0 +1,41 @@
+"""The documents hold: links lead somewhere, the example study is one, and the policies named exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hugewise import policy, study
+from hugewise.pages import PageSizes
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_within_the_docs_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+\.md)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).is_file(), f"{page}: {link}"
+
+
+def test_the_tutorials_study_is_a_study(tmp_path: Path) -> None:
+    written = re.search(r"```toml\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert written is not None
+    path = tmp_path / "my-program.toml"
+    path.write_text(written[1], encoding="utf-8")
+    assert study.load(path).budget.blocks == 20
+
+
+def test_the_concepts_name_every_policy_and_no_other() -> None:
+    page = (ROOT / "docs/concepts/policies.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `([a-z-]+(?:SIZE)?)` \|", page, re.MULTILINE))
+    sizes = PageSizes(base=4096, pmd=2 << 20, mthp=(64 << 10,), hugetlb=(2 << 20,))
+    offered = {re.sub(r"^(mthp|hugetlb)-.*", r"\1-SIZE", name) for name in policy.discover(sizes)}
+    assert named == offered
+
+
+def test_every_validity_rule_is_explained() -> None:
+    page = (ROOT / "docs/concepts/noise.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(study.Validity.__struct_fields__)
