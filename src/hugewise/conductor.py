@@ -189,9 +189,10 @@ class Conductor:
         return block
 
     def _yield_to(self, drifts: Sequence[Drift]) -> None:
-        """Others have turned knobs, and it was said: go on from there. A pool that was taken away ends the session."""
+        """Others have turned knobs, and it was said: go on from there. A change of a pool of ours ends the session."""
         self.bench.settings.acknowledge(drifts)
-        pools = [drift for drift in drifts if drift.path.endswith("/nr_hugepages")]
+        ours = [f"/hugepages-{size >> 10}kB/nr_hugepages" for size in self.bench.pools]
+        pools = [drift for drift in drifts if drift.path.endswith(tuple(ours))]
         if pools:
             raise HugewiseError(
                 f"somebody else changed a pool of huge pages: {pools[0]}",

@@ -63,6 +63,7 @@ class Bench:
     boot_id: str
     source: str  # kpageflags or smaps
     base_size: int
+    pools: Mapping[int, int]  # pages that this session reserved, by page size in bytes
     cgroups: cgroup.Hierarchy | None
     on_step: Callable[[str], None] = lambda _: None
 

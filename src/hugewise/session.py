@@ -250,6 +250,7 @@ class _Session:
             boot_id=self.boot_id,
             source="kpageflags" if page_flags_readable() else "smaps",
             base_size=os.sysconf("SC_PAGE_SIZE"),
+            pools=self.pools,
             cgroups=self.cgroups,
             on_step=self.on_step,
         )
