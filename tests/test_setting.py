@@ -14,6 +14,7 @@ from hugewise.host import LocalHost
 from hugewise.journal import Journal, recover
 from hugewise.knob import is_knob, knobs, read
 from hugewise.ledger import Record
+from hugewise.lock import HostLock
 from hugewise.pages import HUGETLB, THP
 from hugewise.setting import Drift, Settings
 from tests.fake_host import SIZED, FakeHost
@@ -35,6 +36,10 @@ class Notes:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.full = False
+        self.kept_open = False
+
+    def keep_open(self) -> None:
+        self.kept_open = True
 
     def append(self, record: Record, *, sync: bool = True) -> None:
         if self.full:
@@ -165,6 +170,16 @@ def test_intent_comes_before_the_knob() -> None:
     assert host.writes == []
 
 
+def test_what_cannot_be_put_back_keeps_the_journal_open() -> None:
+    host, notes = FakeHost(), Notes()
+    settings = Settings(host, notes)
+    settings.apply({ENABLED: "always"})
+    host.choices[ENABLED] = (("always", "never"), "always")
+    with pytest.raises(SettingError, match="enabled = madvise"):
+        settings.restore()
+    assert notes.kept_open
+
+
 CHANGES = st.dictionaries(st.sampled_from([M16, M64, PMD]), st.sampled_from(SIZED), max_size=3) | st.dictionaries(
     st.sampled_from([ENABLED]), st.sampled_from(["always", "madvise", "never"]), max_size=1
 )
@@ -221,9 +236,10 @@ def test_nothing_foreign_is_overwritten_in_silence(steps: list[tuple[str, dict[s
 def page_state() -> Iterator[dict[str, str]]:
     """The real machine's knobs; the test fails when it does not leave them as they were."""
     need_root()
-    before = knobs(LocalHost())
-    yield before
-    assert knobs(LocalHost()) == before
+    with HostLock(LocalHost()):
+        before = knobs(LocalHost())
+        yield before
+        assert knobs(LocalHost()) == before
 
 
 def test_real_knobs_are_turned_and_restored(tmp_path: Path, page_state: dict[str, str]) -> None:
@@ -231,7 +247,7 @@ def test_real_knobs_are_turned_and_restored(tmp_path: Path, page_state: dict[str
     journal = Journal.begin(host, tmp_path / "journal.jsonl", "test")
     settings = Settings(host, journal)
     sized = [path for path in page_state if path.endswith("kB/enabled")]
-    wanted = {path: "never" for path in sized} | {ENABLED: "never", sized[0]: "always"}
+    wanted = dict.fromkeys(sized, "never") | {ENABLED: "never", sized[0]: "always"}
     try:
         assert settings.apply(wanted) == []
         assert all(read(host, path) == value for path, value in wanted.items())

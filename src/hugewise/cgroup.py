@@ -205,18 +205,24 @@ def _with_memory(base: Path) -> Path:
         if not control.exists():
             break
         busy = bool((group / "cgroup.procs").read_text()) and (group.parent / "cgroup.procs").exists()
-        given = "memory" in control.read_text().split()
-        could = "memory" in (group / "cgroup.controllers").read_text().split() and not busy
+        given = "memory" in _words(control)
+        could = "memory" in _words(group / "cgroup.controllers") and not busy
         if (given or could) and os.access(group, os.W_OK) and os.access(control, os.W_OK):
             return group
     return base
 
 
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except FileNotFoundError:
+        return []
+
+
 def _to_enable(group: Path, *names: str) -> tuple[tuple[str, str], ...]:
     """Controllers that `group` has and does not yet give to its children: (subtree_control file, controller)."""
     control = group / "cgroup.subtree_control"
-    offered = (group / "cgroup.controllers").read_text().split()
-    given = control.read_text().split()
+    offered, given = _words(group / "cgroup.controllers"), _words(control)
     return tuple((str(control), name) for name in names if name in offered and name not in given)
 
 

@@ -55,6 +55,7 @@ class Journal:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._kept_open = False
 
     @classmethod
     def begin(cls, host: Host, path: Path, run: str) -> Journal:
@@ -103,10 +104,15 @@ class Journal:
                 f"cannot write the journal {self.path}: {problem}", hint=f"free space on {self.path.parent}"
             )
 
+    def keep_open(self) -> None:
+        """Something could not be put back: `close` leaves the journal to the next root call."""
+        self._kept_open = True
+
     def close(self, reason: str = "put back") -> None:
-        """Everything is put back, or reported."""
+        """Everything is put back, or was changed by others and reported."""
         try:
-            self.append(Closed(reason))
+            if not self._kept_open:
+                self.append(Closed(reason))
         finally:
             self.abandon()
 

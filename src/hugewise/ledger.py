@@ -108,6 +108,10 @@ class Log(Protocol):
         """Keep the record on disk. Raises StorageError."""
         ...
 
+    def keep_open(self) -> None:
+        """Something could not be put back: the next root call shall try again."""
+        ...
+
 
 class Share(msgspec.Struct):
     """Pages of one pool on one node: `added` None while filling is under way, `returned` the last PoolReturn."""

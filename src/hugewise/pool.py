@@ -124,7 +124,8 @@ class Pools:
     def restore(self) -> list[Drift]:
         """Give back what was added. Pools that others made smaller are left as they are and returned. Idempotent."""
         settings = self._settings
-        back, left = take_back(self._host, settings.ledger, settings.note_return)
+        with settings.closing_only_when_done():
+            back, left = take_back(self._host, settings.ledger, settings.note_return)
         settings.expect({path: str(pages) for path, pages in back.items()})
         totals = {f"{pool_folder(size)}/nr_hugepages" for size in self._granted}
         settings.expect({path: knob.read(self._host, path) for path in totals if settings.expected(path)})

@@ -7,8 +7,8 @@ one does not name goes back to its original value.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from hugewise import knob
 from hugewise.errors import SettingError, StorageError
@@ -111,12 +111,23 @@ class Settings:
                 self._journal.append(record)
         self.ledger.add(record)
 
+    @contextmanager
+    def closing_only_when_done(self) -> Iterator[None]:
+        """Whatever fails inside keeps the journal open, for the next root call to try again."""
+        try:
+            yield
+        except BaseException:
+            if self._journal is not None:
+                self._journal.keep_open()
+            raise
+
     def restore(self) -> list[Drift]:
         """Put back every knob that still holds what hugewise wrote, the last turned first; the others are returned.
 
         Idempotent. Raises SettingError when the kernel refuses a value.
         """
-        back, left = knob.put_back(self.host, self.ledger.turned)
+        with self.closing_only_when_done():
+            back, left = knob.put_back(self.host, self.ledger.turned)
         self._expected |= back
         kept = {each.path for each in left}
         self.ledger.turned = {path: turned for path, turned in self.ledger.turned.items() if path in kept}

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hugewise import cgroup
+from hugewise.cgroup import Hierarchy, Leaf
+from hugewise.errors import HugewiseError
+from hugewise.host import LocalHost
+from hugewise.journal import Journal, recover
+from hugewise.ledger import Folders
+from tests.fake_host import FakeHost
+from tests.requirements import need
+
+_V1 = """\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+35 31 0:32 {root} {top}/memory rw,relatime shared:5 - cgroup cgroup rw,memory
+36 31 0:33 / {top}/cpu\\040set rw,relatime - cgroup cgroup rw,cpuset
+37 31 0:34 / {top}/freezer rw,relatime - cgroup cgroup rw,freezer
+39 31 0:36 / {top}/pids rw,relatime - cgroup cgroup rw,pids
+41 31 0:38 / {top}/unified rw,relatime - cgroup2 cgroup2 rw
+"""
+
+
+def described(tmp_path: Path, mounts: str, own: str) -> Path:
+    """A /proc/self that says so; the mounted folders lie below tmp_path."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / "mountinfo").write_text(mounts)
+    (proc / "cgroup").write_text(own)
+    return proc
+
+
+def test_v1_groups_are_found_below_their_mounts(tmp_path: Path) -> None:
+    for name in ("memory/here", "freezer", "pids", "unified"):
+        (tmp_path / name).mkdir(parents=True)
+    own = "9:pids:/\n8:freezer:/\n3:cpuset:/\n4:memory:/outer/here\n0::/\n"
+    proc = described(tmp_path, _V1.format(root="/outer", top=tmp_path), own)
+    assert cgroup.find(proc) == {
+        "memory": tmp_path / "memory/here",
+        "freezer": tmp_path / "freezer",
+        "pids": tmp_path / "pids",
+        "2": tmp_path / "unified",
+    }
+
+
+def test_a_group_outside_of_what_is_mounted_falls_back_to_the_top(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    proc = described(tmp_path, _V1.format(root="/container", top=tmp_path), "4:memory:/elsewhere\n")
+    assert cgroup.find(proc) == {"memory": tmp_path / "memory"}
+
+
+def fake_v2(top: Path, *, own: str, given: str, busy: bool) -> dict[str, Path]:
+    """Folders with the files of cgroup v2; writes change nothing, as the files are plain ones."""
+    folder = top
+    for part in ("", *own.split("/")):
+        folder = folder / part
+        folder.mkdir(exist_ok=True)
+        (folder / "cgroup.controllers").write_text("cpu memory pids\n")
+        (folder / "cgroup.subtree_control").write_text(f"{given}\n")
+        (folder / "cgroup.procs").write_text("1\n" if busy else "")
+    return {"2": folder}
+
+
+def test_v2_goes_up_to_the_group_that_can_count_memory(tmp_path: Path) -> None:
+    own = fake_v2(tmp_path / "root", own="user/session", given="", busy=True)
+    notes: list[Folders] = []
+    hierarchy = Hierarchy.open(notes.append, own)
+    root = tmp_path / "root"
+    assert hierarchy.parents == {"2": root / f"hugewise-{os.getpid()}"}
+    control = str(root / "cgroup.subtree_control")
+    assert notes == [Folders((str(hierarchy.parents["2"]),), ((control, "memory"), (control, "pids")))]
+
+
+def test_v2_stays_in_the_own_group_where_it_gives_memory(tmp_path: Path) -> None:
+    own = fake_v2(tmp_path / "root", own="user/session", given="memory pids", busy=False)
+    hierarchy = Hierarchy.open(own=own)
+    assert hierarchy.parents["2"].parent == own["2"]
+    assert hierarchy.made.enabled == ()
+    leaf = hierarchy.create("attempt")
+    assert leaf.procs_files == (leaf.folders[0] / "cgroup.procs",)
+    assert (leaf.peak_bytes(), leaf.faults()) == (None, None)  # nothing is counted in a plain folder
+
+
+def test_figures_of_v2_and_v1(tmp_path: Path) -> None:
+    leaf = Leaf((tmp_path,), tmp_path)
+    (tmp_path / "memory.peak").write_text("4096\n")
+    (tmp_path / "memory.stat").write_text("anon 5\npgfault 12\npgmajfault 3\n")
+    assert (leaf.peak_bytes(), leaf.faults()) == (4096, 12)
+    (tmp_path / "memory.peak").unlink()
+    (tmp_path / "memory.max_usage_in_bytes").write_text("8192\n")
+    (tmp_path / "memory.stat").write_text("pgfault 12\ntotal_pgfault 40\n")
+    assert (leaf.peak_bytes(), leaf.faults()) == (8192, 40)
+
+
+def test_errors_say_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(HugewiseError, match="no cgroup file system") as caught:
+        Hierarchy.open(own={})
+    assert "mount -t cgroup2" in (caught.value.hint or "")
+    hierarchy = Hierarchy.open(own={"memory": tmp_path})
+    hierarchy.create("twice")
+    with pytest.raises(HugewiseError, match="File exists") as caught:
+        hierarchy.create("twice")
+    assert "hugewise restore" in (caught.value.hint or "")
+    assert "no cgroup file system is mounted (mount" in (cgroup.unavailable({}) or "")
+
+
+def test_only_a_runs_folder_in_a_cgroup_file_system_is_our_own() -> None:
+    mounts = [point for point, _, _ in cgroup._mounts(Path("/proc/self"))]
+    need(bool(mounts), "a mounted cgroup file system")
+    assert cgroup.is_own(f"{mounts[0]}/some/group/hugewise-12")
+    for path in ("/tmp/hugewise-12", f"{mounts[0]}/hugewise-x", f"{mounts[0]}/../../hugewise-1", f"{mounts[0]}/a"):
+        assert not cgroup.is_own(path)
+
+
+@pytest.fixture
+def hierarchy() -> Iterator[Hierarchy]:
+    """Real groups of this machine, gone afterwards."""
+    reason = cgroup.unavailable()
+    need(reason is None, f"cgroups that can be made: {reason}")
+    opened = Hierarchy.open()
+    yield opened
+    opened.remove()
+    assert not any(path.exists() for path in opened.parents.values())
+
+
+def enter(leaf: Leaf, script: str) -> subprocess.Popen[bytes]:
+    """A shell inside the group that says `ready` and runs `script`."""
+    joins = "; ".join(f"echo $$ > {file}" for file in leaf.procs_files)
+    child = subprocess.Popen(["/bin/sh", "-c", f"{joins}; echo ready; {script}"], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    child.stdout.close()
+    return child
+
+
+def test_a_whole_tree_is_killed_and_the_group_removed(hierarchy: Hierarchy) -> None:
+    leaf = hierarchy.create("tree")
+    child = enter(leaf, "trap '' TERM INT HUP; (setsid sleep 60 &); sleep 61 & exec sleep 62")
+    try:
+        pids = set[int]()
+        while len(pids) < 3:
+            pids = {int(pid) for pid in leaf.procs_files[0].read_text().split()}
+        assert leaf.kill() >= 3
+        assert all(file.read_text() == "" for file in leaf.procs_files)
+    finally:
+        child.kill()
+        child.wait()
+    leaf.remove()
+    assert not any(folder.exists() for folder in leaf.folders)
+    assert leaf.kill() == 0
+    leaf.remove()
+
+
+def test_without_cgroup_kill_processes_are_killed_one_by_one(hierarchy: Hierarchy) -> None:
+    leaf = hierarchy.create("old-kernel")
+    child = enter(leaf, "sleep 60 & exec sleep 61")
+    try:
+        older = Leaf(tuple(each for each in leaf.folders if not (each / "cgroup.kill").exists()), None)
+        need(bool(older.folders), "a cgroup v1 hierarchy")
+        assert older.kill() >= 1
+        assert child.wait(timeout=5) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()
+        leaf.kill()
+        leaf.remove()
+
+
+def test_groups_that_a_workload_made_inside_go_too(hierarchy: Hierarchy) -> None:
+    leaf = hierarchy.create("nested")
+    for folder in leaf.folders:
+        (folder / "inner" / "most").mkdir(parents=True)
+    inner = Leaf(tuple(folder / "inner" / "most" for folder in leaf.folders), None)
+    child = enter(inner, "exec sleep 60")
+    try:
+        assert leaf.kill() == 1
+        assert child.wait(timeout=5) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()
+    leaf.remove()
+    assert not any(folder.exists() for folder in leaf.folders)
+
+
+def test_memory_and_faults_of_the_group_are_counted(hierarchy: Hierarchy) -> None:
+    leaf = hierarchy.create("counted")
+    need(leaf.memory is not None, "a cgroup memory controller")
+    child = enter(leaf, "head -c 33554432 /dev/zero | tail -c 33554432 > /dev/null")
+    assert child.wait(timeout=20) == 0
+    peak, faults = leaf.peak_bytes(), leaf.faults()
+    assert peak is not None
+    assert 32 << 20 <= peak < 256 << 20
+    assert faults is not None
+    assert faults > 100
+    leaf.remove()
+
+
+def test_create_and_remove_cost_little(hierarchy: Hierarchy) -> None:
+    costs = []
+    for number in range(20):
+        start = time.perf_counter()
+        leaf = hierarchy.create(f"a{number}")
+        leaf.kill()
+        leaf.remove()
+        costs.append(time.perf_counter() - start)
+    assert sorted(costs)[len(costs) // 2] < 0.02
+
+
+def test_recovery_kills_what_a_dead_run_left_in_its_groups(tmp_path: Path) -> None:
+    reason = cgroup.unavailable()
+    need(reason is None, f"cgroups that can be made: {reason}")
+    host = FakeHost()
+    host.fixed["/proc/sys/kernel/random/boot_id"] = LocalHost().read("/proc/sys/kernel/random/boot_id")
+    path = tmp_path / "journal.jsonl"
+    journal = Journal.begin(host, path, "killed")
+    hierarchy = Hierarchy.open(journal.append)
+    child = enter(hierarchy.create("b1"), "exec sleep 60")
+    journal.abandon()
+    try:
+        found = recover(host, path)
+        assert found.killed == 1
+        assert child.wait(timeout=5) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()
+        hierarchy.remove()
+    assert not any(folder.exists() for folder in hierarchy.parents.values())

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise.errors import LockedError, SettingError, StorageError, UserError
+from hugewise.host import Host, LocalHost
+from hugewise.journal import Journal, recover, start_time
+from hugewise.knob import knobs, read
+from hugewise.ledger import Closed, Folders, Intent, Opened, Turn
+from hugewise.pages import HUGETLB, THP
+from hugewise.pool import Pools
+from hugewise.setting import Settings
+from tests.fake_host import BOOT_ID, FakeHost, Killed
+
+ENABLED, M64, DEFRAG = f"{THP}/enabled", f"{THP}/hugepages-64kB/enabled", f"{THP}/defrag"
+POOL = f"{HUGETLB}/hugepages-2048kB/nr_hugepages"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "hugewise" / "journal.jsonl"
+
+
+def die(host: FakeHost, path: Path, at: int | None = None) -> None:
+    """A run that turns knobs and fills a pool twice over, and is killed at a write or at its end."""
+    journal = Journal.begin(host, path, "the dead run")
+    settings = Settings(host, journal)
+    host.dies_at = None if at is None else len(host.writes) + at
+    try:
+        Pools(settings).fill({2 << 20: 100})
+        settings.apply({ENABLED: "always", DEFRAG: "never"})
+        settings.apply({M64: "always", ENABLED: "never"})
+    except Killed:
+        pass
+    finally:
+        host.dies_at = None
+        journal.abandon()
+
+
+def test_a_run_that_is_still_alive_is_not_touched(path: Path) -> None:
+    host = FakeHost()
+    host.alive(os.getpid(), 99)
+    die(host, path)
+    written = len(host.writes)
+    with pytest.raises(LockedError) as caught:
+        recover(host, path)
+    assert caught.value.pid == os.getpid()
+    assert len(host.writes) == written
+    host.alive(os.getpid(), 99, state="Z")
+    assert recover(host, path).run == "the dead run"
+
+
+@pytest.mark.parametrize("at", [*range(6), None])
+def test_whatever_step_a_run_dies_at_it_is_put_back(path: Path, at: int | None) -> None:
+    host = FakeHost()
+    before = knobs(host)
+    die(host, path, at)
+    found = recover(host, path)
+    assert knobs(host) == before
+    assert found.run == "the dead run"
+    assert found.left == ()
+    assert bool(found.put_back) == (at != 0)
+    assert recover(host, path).note == "no run is left to be put back"
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_recovery_that_is_killed_is_finished_by_the_next(path: Path, at: int) -> None:
+    host = FakeHost()
+    before = knobs(host)
+    die(host, path)
+    host.dies_at = len(host.writes) + at
+    with pytest.raises(Killed):
+        recover(host, path)
+    host.dies_at = None
+    recover(host, path)
+    assert knobs(host) == before
+
+
+def test_what_others_turned_meanwhile_is_reported_and_left(path: Path) -> None:
+    host = FakeHost()
+    die(host, path)
+    host.turn(M64, "madvise")
+    host.turn(POOL, "30")
+    found = recover(host, path)
+    assert {(each.path.rsplit("/", 2)[1], each.found) for each in found.left} == {
+        ("hugepages-64kB", "madvise"),
+        ("hugepages-2048kB", "30"),
+    }
+    assert read(host, M64) == "madvise"
+    assert read(host, ENABLED) == "madvise"
+    assert read(host, POOL) == "30"
+
+
+def test_after_a_reboot_it_is_closed_and_not_replayed(path: Path) -> None:
+    host = FakeHost()
+    die(host, path)
+    host.fixed["/proc/sys/kernel/random/boot_id"] = "another boot"
+    written = len(host.writes)
+    assert "rebooted" in (recover(host, path).note or "")
+    assert len(host.writes) == written
+    assert recover(host, path).run is None
+
+
+def test_an_ordinary_user_is_told_that_root_must_restore(path: Path) -> None:
+    host = FakeHost()
+    die(host, path)
+    host.root = False
+    with pytest.raises(UserError, match="left this host's page settings turned") as caught:
+        recover(host, path)
+    assert caught.value.hint == "sudo hugewise restore"
+
+
+def test_no_journal_is_nothing_to_do(path: Path) -> None:
+    assert recover(FakeHost(), path).run is None
+
+
+def test_a_torn_last_line_announces_nothing(path: Path) -> None:
+    host = FakeHost()
+    before = knobs(host)
+    die(host, path)
+    with path.open("ab") as file:
+        file.write(b'{"type":"intent","turns":[{"path":"/sys')
+    recover(host, path)
+    assert knobs(host) == before
+    assert path.read_bytes().count(b"\n") == len(path.read_bytes().splitlines())
+
+
+def test_a_damaged_line_is_a_clear_error(path: Path) -> None:
+    host = FakeHost()
+    die(host, path)
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([lines[0], b"garbage", *lines[2:], b""]))
+    with pytest.raises(UserError, match="line 2"):
+        recover(host, path)
+
+
+def test_a_new_run_does_not_begin_over_an_open_journal(path: Path) -> None:
+    host = FakeHost()
+    die(host, path)
+    with pytest.raises(UserError, match="has not been put back"):
+        Journal.begin(host, path, "another")
+    recover(host, path)
+    journal = Journal.begin(host, path, "another")
+    assert path.read_bytes().count(b"\n") == 1  # the closed one is replaced: the file does not grow from run to run
+    journal.close()
+
+
+def test_it_is_written_for_all_to_read_and_for_root_to_change(path: Path) -> None:
+    Journal.begin(FakeHost(), path, "run").close()
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.parent.stat().st_mode & 0o022 == 0
+
+
+@pytest.mark.parametrize("damage", ["file", "folder", "knob", "cgroup"])
+def test_a_journal_that_others_could_have_written_is_not_followed(path: Path, damage: str) -> None:
+    host = FakeHost()
+    die(host, path)
+    written = len(host.writes)
+    if damage == "file":
+        path.chmod(0o666)
+    elif damage == "folder":
+        path.parent.chmod(0o777)
+        recover(host, path)
+        with pytest.raises(UserError, match="can be written by others"):
+            Journal.begin(host, path, "next")
+        return
+    else:
+        journal = Journal.reopen(path)
+        turn = Turn("/etc/passwd", "x", "y")
+        journal.append(Intent((turn,)) if damage == "knob" else Folders(("/etc/hugewise-1",)))
+        journal.abandon()
+    with pytest.raises(UserError, match="cannot be trusted"):
+        recover(host, path)
+    assert len(host.writes) == written
+
+
+def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.begin(FakeHost(), path, "run")
+    whole = path.read_bytes()
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:9]))
+    with pytest.raises(StorageError, match="No space left"):
+        journal.append(Closed("full"))
+    monkeypatch.undo()
+    assert path.read_bytes() == whole
+    journal.close()
+    assert path.read_bytes().startswith(whole)
+
+
+def test_a_journal_that_is_kept_open_is_recovered_later(path: Path) -> None:
+    host = FakeHost()
+    journal = Journal.begin(host, path, "run")
+    settings = Settings(host, journal)
+    settings.apply({ENABLED: "always"})
+    journal.keep_open()
+    journal.close()
+    assert recover(host, path).put_back == (f"{ENABLED} = madvise",)
+
+
+def test_a_refused_value_keeps_the_journal_for_another_try(path: Path) -> None:
+    host = FakeHost()
+    die(host, path)
+    host.choices[ENABLED] = (("always", "never"), "never")
+    with pytest.raises(SettingError, match="the dead run is not wholly put back"):
+        recover(host, path)
+    host.choices[ENABLED] = (("always", "madvise", "never"), "never")
+    assert recover(host, path).put_back == (f"{ENABLED} = madvise",)
+
+
+def test_start_time_tells_one_process_from_the_next_of_that_number() -> None:
+    host: Host = LocalHost()
+    own = start_time(host, os.getpid())
+    assert own is not None
+    assert own >= (start_time(host, os.getppid()) or 0)
+    assert start_time(host, 2**22 + 1) is None
+
+
+def test_the_first_record_names_the_owner(path: Path) -> None:
+    host = FakeHost()
+    host.alive(os.getpid(), 4711)
+    Journal.begin(host, path, "/results/demo/1").close()
+    first = msgspec.json.decode(path.read_bytes().splitlines()[0], type=Opened)
+    assert first == Opened(BOOT_ID, os.getpid(), 4711, "/results/demo/1")

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hugewise.errors import SettingError
+from hugewise.host import LocalHost
+from hugewise.journal import Journal
+from hugewise.knob import knobs, read
+from hugewise.lock import HostLock
+from hugewise.pages import HUGETLB, PageSizes
+from hugewise.pool import Pools, available, in_use, pool_folder
+from hugewise.setting import Settings
+from tests.fake_host import FakeHost
+from tests.requirements import need, need_root
+from tests.test_setting import Notes
+
+SMALL, LARGE = 2 << 20, 1 << 30
+PATH = f"{HUGETLB}/hugepages-2048kB/nr_hugepages"
+
+
+def test_pools_are_filled_restored_and_no_drift() -> None:
+    host = FakeHost()
+    before = knobs(host)
+    settings = Settings(host, Notes())
+    pools = Pools(settings)
+    assert pools.fill({SMALL: 100, LARGE: 2}) == {LARGE: 2, SMALL: 100}
+    assert host.writes[0][0].startswith(pool_folder(LARGE))
+    assert settings.drift() == []
+    assert pools.verify() == []
+    assert settings.apply({}) == []
+    assert pools.restore() == []
+    assert knobs(host) == before
+    assert settings.drift() == []
+    written = len(host.writes)
+    assert pools.restore() == []
+    assert len(host.writes) == written
+
+
+def test_a_request_is_granted_in_part_and_restored_by_what_was_granted() -> None:
+    host = FakeHost(capacity={LARGE: 3})
+    settings = Settings(host, Notes())
+    pools = Pools(settings)
+    assert pools.fill({LARGE: 5}) == {LARGE: 3}
+    assert sum(path == "/proc/sys/vm/compact_memory" for path, _ in host.writes) == 2
+    assert settings.drift() == []
+    assert pools.restore() == []
+    assert available(host, LARGE) == 0
+
+
+def test_compaction_makes_room() -> None:
+    host = FakeHost(capacity={LARGE: 1})
+    host.on_compact = lambda: host.capacity.update({LARGE: 4})
+    assert Pools(Settings(host, Notes())).fill({LARGE: 4}) == {LARGE: 4}
+
+
+def test_a_kernel_that_gives_none_at_run_time_grants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = FakeHost()
+    real = host.turn
+
+    def refuse(path: str, text: str) -> None:
+        real("/nonexistent" if path.endswith("nr_hugepages") else path, text)
+
+    monkeypatch.setattr(host, "turn", refuse)
+    pools = Pools(Settings(host, Notes()))
+    assert pools.fill({LARGE: 1}) == {LARGE: 0}
+    assert pools.restore() == []
+
+
+def test_pages_of_others_stay_theirs() -> None:
+    host = FakeHost()
+    host.turn(PATH, "50")
+    host.use(2048, 20)
+    settings = Settings(host, Notes())
+    pools = Pools(settings)
+    assert pools.fill({SMALL: 100}) == {SMALL: 100}
+    assert pools.others == {SMALL: 20}
+    assert host.read(PATH) == "150"
+    assert pools.restore() == []
+    assert host.read(PATH) == "50"
+    assert in_use(host, SMALL) == 20
+
+
+def test_free_pages_of_others_count_where_no_more_can_be_had() -> None:
+    host = FakeHost(capacity={LARGE: 2})
+    host.turn(f"{HUGETLB}/hugepages-1048576kB/nr_hugepages", "2")
+    pools = Pools(Settings(host, Notes()))
+    assert pools.fill({LARGE: 2}) == {LARGE: 2}
+    assert pools.restore() == []
+    assert available(host, LARGE) == 2
+
+
+def test_pages_still_in_use_become_surplus_and_leave_with_their_user() -> None:
+    host = FakeHost()
+    pools = Pools(Settings(host, Notes()))
+    pools.fill({SMALL: 10})
+    host.use(2048, 4)
+    assert [each.path for each in pools.verify()] == [f"{HUGETLB}/hugepages-2048kB/free_hugepages"]
+    assert pools.restore() == []
+    assert host.read(PATH) == "4"
+    assert read(host, PATH) == "0"
+    host.use(2048, -4)
+    assert host.read(PATH) == "0"
+
+
+def test_a_pool_taken_away_is_drift_and_stays_taken() -> None:
+    host = FakeHost()
+    settings = Settings(host, Notes())
+    pools = Pools(settings)
+    pools.fill({SMALL: 100})
+    host.turn(PATH, "40")
+    assert PATH in {each.path for each in settings.drift()}
+    assert [each.found for each in pools.verify()] == ["40", "40"]
+    assert [(each.expected, each.found) for each in pools.restore()] == [("100", "40")]
+    assert host.read(PATH) == "40"
+
+
+def test_what_others_add_is_kept_whether_named_or_not() -> None:
+    for name_it in (True, False):
+        host = FakeHost()
+        settings = Settings(host, Notes())
+        pools = Pools(settings)
+        pools.fill({SMALL: 100})
+        host.turn(PATH, "350")
+        if name_it:
+            settings.acknowledge(settings.drift())
+            assert settings.drift() == []
+        assert pools.restore() == []
+        assert host.read(PATH) == "250"
+        assert pools.restore() == []
+        assert host.read(PATH) == "250"
+
+
+def test_a_pool_that_others_made_smaller_is_theirs_once_it_is_named() -> None:
+    host = FakeHost()
+    settings = Settings(host, Notes())
+    pools = Pools(settings)
+    pools.fill({SMALL: 100})
+    host.turn(PATH, "40")
+    settings.acknowledge(settings.drift())
+    assert settings.drift() == []
+    assert pools.restore() == []
+    assert host.read(PATH) == "40"
+
+
+def test_an_ordinary_user_gets_what_is_free() -> None:
+    host = FakeHost()
+    host.turn(PATH, "50")
+    host.use(2048, 20)
+    host.root = False
+    pools = Pools(Settings(host, None))
+    assert pools.fill({SMALL: 100, LARGE: 1}) == {LARGE: 0, SMALL: 30}
+    assert pools.restore() == []
+
+
+def test_reserved_pages_are_not_available() -> None:
+    host = FakeHost()
+    host.turn(PATH, "50")
+    host.numbers[f"{HUGETLB}/hugepages-2048kB/resv_hugepages"] = 45
+    assert available(host, SMALL) == 5
+    assert in_use(host, SMALL) == 45
+
+
+@pytest.mark.parametrize("nodes", [True, False])
+def test_works_without_nodes_surplus_and_overcommit(nodes: bool) -> None:
+    host = FakeHost(nodes=nodes)
+    for path in [each for each in host.numbers if "surplus" in each or "overcommit" in each or "resv" in each]:
+        del host.numbers[path]
+    before = knobs(host)
+    settings = Settings(host, Notes())
+    pools = Pools(settings)
+    assert pools.fill({SMALL: 7}) == {SMALL: 7}
+    assert settings.drift() == []
+    assert pools.restore() == []
+    assert knobs(host) == before
+
+
+def test_one_node_can_be_asked() -> None:
+    host = FakeHost()
+    pools = Pools(Settings(host, Notes()))
+    assert pools.reserve(SMALL, 5, node=0) == 5
+    assert host.writes[0][0] == "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
+    assert pools.restore() == []
+    assert host.read(PATH) == "0"
+
+
+def test_errors_say_what_is_wrong() -> None:
+    host = FakeHost()
+    settings = Settings(host, Notes())
+    pools = Pools(settings)
+    with pytest.raises(SettingError, match="no pool of 64 kB pages"):
+        pools.fill({64 << 10: 1})
+    host.turn(PATH, "3")
+    with pytest.raises(SettingError, match="somebody else changed a pool"):
+        pools.fill({SMALL: 1})
+    settings.acknowledge(settings.drift())
+    pools.fill({SMALL: 1})
+    with pytest.raises(SettingError, match="filled already"):
+        pools.fill({SMALL: 1})
+
+
+@given(
+    before=st.integers(0, 30),
+    wanted=st.integers(1, 30),
+    capacity=st.integers(0, 60),
+    foreign=st.integers(0, 60) | st.none(),
+)
+def test_restore_takes_only_what_was_added(before: int, wanted: int, capacity: int, foreign: int | None) -> None:
+    host = FakeHost(capacity={SMALL: max(before, capacity)})
+    host.turn(PATH, str(before))
+    pools = Pools(Settings(host, Notes()))
+    pools.fill({SMALL: wanted})
+    filled = int(host.read(PATH))
+    if foreign is not None:
+        host.turn(PATH, str(foreign))
+    now = int(host.read(PATH))
+    left = pools.restore()
+    if now >= filled:
+        assert int(host.read(PATH)) == before + now - filled
+        assert left == []
+    else:
+        assert int(host.read(PATH)) == now
+        assert bool(left) == (now != before)
+
+
+@pytest.fixture
+def real() -> Iterator[LocalHost]:
+    need_root()
+    host = LocalHost()
+    with HostLock(host):
+        before = knobs(host)
+        yield host
+        assert knobs(host) == before
+
+
+def test_a_real_pool_is_filled_and_given_back(real: LocalHost, tmp_path: Path) -> None:
+    sizes = PageSizes.discover(real)
+    need(bool(sizes.hugetlb), "a kernel with hugetlb pools")
+    journal = Journal.begin(real, tmp_path / "journal.jsonl", "test")
+    settings = Settings(real, journal)
+    pools = Pools(settings)
+    try:
+        granted = pools.fill({sizes.hugetlb[0]: 8})
+        assert granted == {sizes.hugetlb[0]: 8}
+        assert settings.drift() == []
+        assert pools.verify() == []
+    finally:
+        left = pools.restore()
+        journal.close()
+    assert left == []
