@@ -18,6 +18,9 @@ pub const KPF_TAIL: u64 = 1 << 16;
 pub const KPF_HUGE: u64 = 1 << 17;
 pub const KPF_ZERO: u64 = 1 << 24;
 
+/// The flags that say what kind of memory a page is (KPF_HEAD besides: a single page has none).
+const KINDS: u64 = KPF_ANON | KPF_SWAPBACKED | KPF_HEAD | KPF_HUGE | KPF_ZERO;
+
 /// Folios are looked for up to this order; the largest that exist (16 GiB pages of powerpc) lie well below.
 const MAX_ORDER: u32 = 26;
 
@@ -43,7 +46,7 @@ pub struct Piece {
     pub folio: u64,
     /// Virtual and physical address agree modulo the folio's size: only then can a TLB use that size.
     pub aligned: bool,
-    /// Flags of the head: only there do all kernels set them.
+    /// Flags of the head: only there do all kernels set them. Of single pages those that say their kind.
     pub flags: u64,
 }
 
@@ -66,6 +69,8 @@ pub struct Splitter {
     head: u64,
     pages: u64,
     flags: u64,
+    /// The last page was single: then the next ones likely are, and are worth looking at together.
+    single: bool,
 }
 
 impl Splitter {
@@ -74,11 +79,13 @@ impl Splitter {
         let mut done = 0;
         while done < run.len {
             let (pfn, left) = (run.pfn + done, run.len - done);
-            let own = flags.get(pfn, left)?;
+            let own = flags.get(pfn, if self.single { left } else { 1 })?;
+            self.single = own & (KPF_HEAD | KPF_TAIL) == 0;
             let vpn = run.vpn + done;
-            if own & (KPF_HEAD | KPF_TAIL) == 0 {
-                take(Piece { vpn, pages: 1, folio: 1, aligned: true, flags: own });
-                done += 1;
+            if self.single {
+                let pages = singles(Run { vpn, pfn, len: left }, own & KINDS, flags)?;
+                take(Piece { vpn, pages, folio: 1, aligned: true, flags: own & KINDS });
+                done += pages;
                 continue;
             }
             self.find(pfn, own, flags)?;
@@ -100,6 +107,16 @@ impl Splitter {
         self.pages = size_of(self.head, guess, flags)?;
         Ok(())
     }
+}
+
+/// How many pages at the start of `run` are single and of `kind`, like its first.
+fn singles(run: Run, kind: u64, flags: &mut impl Flags) -> io::Result<u64> {
+    for index in 1..run.len {
+        if flags.get(run.pfn + index, run.len - index)? & (KINDS | KPF_TAIL) != kind {
+            return Ok(index);
+        }
+    }
+    Ok(run.len)
 }
 
 /// The head of the folio with tail page `pfn`, and its flags. Below the folio's own order every aligned-down page is a
@@ -230,7 +247,8 @@ mod tests {
         let (mut memory, _) = memory(&[4, 3, 3, 2, 2, 2, 2, 0, 4]);
         let found = pieces(Run { vpn: 0, pfn: 0, len: 64 }, &mut memory);
         let sizes: Vec<u64> = found.iter().map(|piece| piece.folio).collect();
-        assert_eq!(sizes, [vec![16, 8, 8, 4, 4, 4, 4], vec![1; 16]].concat());
+        assert_eq!(sizes, [16, 8, 8, 4, 4, 4, 4, 1]);
+        assert_eq!(found[7].pages, 16);
     }
 
     /// Property: for random layouts and random runs the pieces tile the run, and each agrees with the layout.
@@ -251,7 +269,12 @@ mod tests {
                 let (head, pages) =
                     *folios.iter().find(|(head, pages)| (*head..head + pages).contains(&first)).unwrap();
                 assert_eq!(piece.folio, pages);
-                assert!(first + piece.pages <= head + pages);
+                if pages > 1 {
+                    assert!(first + piece.pages <= head + pages);
+                } else {
+                    let singles = &memory.flags[first as usize..(first + piece.pages) as usize];
+                    assert!(singles.iter().all(|flags| *flags == KPF_ANON), "{piece:?}");
+                }
                 assert_eq!(piece.aligned, piece.vpn % pages == first % pages);
                 assert_eq!(piece.flags, memory.flags[head as usize]);
             }

@@ -1,6 +1,6 @@
 //! Exact page sizes, from a process's pagemap and the physical pages' flags. Needs CAP_SYS_ADMIN.
 //!
-//! Cost for 1 GiB (measured): base pages some 40 ms, most of it /proc/kpageflags; huge pages 1 to 2 ms.
+//! Cost for 1 GiB (measured): base pages some 50 ms, most of it /proc/kpageflags; huge pages 2 ms.
 //!
 //! Source: Documentation/admin-guide/mm/pagemap.rst of the Linux kernel.
 
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::event::Range;
 use crate::scan::area::Area;
-use crate::scan::folio::{Flags, KPF_HEAD, KPF_TAIL, PFN_MASK, PRESENT, Piece, Splitter, runs};
+use crate::scan::folio::{Flags, PFN_MASK, PRESENT, Piece, Splitter, runs};
 use crate::scan::smaps;
 use crate::scan::tally::{Kind, Mapping, Tally};
 use crate::scan::{Bytes, Task, sizes};
@@ -155,8 +155,7 @@ impl HugeMap {
     }
 }
 
-/// /proc/kpageflags with a look-ahead: after single pages the rest of the run is read at once, because one entry of a
-/// long read costs a third of a short one; after folios only one entry, because most of theirs need no look.
+/// /proc/kpageflags, as far ahead as is asked for: one entry of a long read costs a third of a short one.
 struct PageFlags {
     file: File,
     first: u64,
@@ -191,8 +190,7 @@ impl PageFlags {
 impl Flags for PageFlags {
     fn get(&mut self, pfn: u64, ahead: u64) -> io::Result<u64> {
         if !(self.first..self.first + self.window.len() as u64).contains(&pfn) {
-            let after_singles = self.window.last().is_some_and(|flags| flags & (KPF_HEAD | KPF_TAIL) == 0);
-            self.load(pfn, if after_singles { ahead.clamp(1, LONGEST_LOOK) } else { 1 })?;
+            self.load(pfn, ahead.clamp(1, LONGEST_LOOK))?;
         }
         Ok(self.window.get((pfn - self.first) as usize).copied().unwrap_or(0))
     }
