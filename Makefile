@@ -26,7 +26,8 @@ bench: .venv/ready
 	.venv/bin/python -m bench
 
 docs: .venv/ready
-	.venv/bin/python -m hugewise.reference
+	.venv/bin/python -m hugewise.reference > docs/reference/study.md
+	.venv/bin/python -m hugewise.report.json > docs/reference/report-json.md
 
 .venv/ready: tools/setup.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
 	PYTHON=$(PYTHON) tools/setup.sh

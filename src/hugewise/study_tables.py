@@ -258,7 +258,11 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     load_per_cpu: Annotated[
         float,
-        Key(keys.number(0), "Flag when the load average of one minute, per CPU, lies above it.", "load_per_cpu = 1.5"),
+        Key(
+            keys.number(0),
+            "Flag when the load of other processes (one-minute average, per CPU) lies above it.",
+            "load_per_cpu = 1.5",
+        ),
     ] = 1.5
     steal: Annotated[
         float,
@@ -274,7 +278,12 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = True
     other_huge_page_users: Annotated[
         bool,
-        Key(keys.flag(), "Flag when programs other than the workload hold huge pages.", "other_huge_page_users = true"),
+        Key(
+            keys.flag(),
+            "Flag when other programs took or gave back hugetlb pages, or transparent huge pages of more than 5% of the"
+            " machine's memory, during an attempt.",
+            "other_huge_page_users = true",
+        ),
     ] = True
     clock_source: Annotated[
         bool, Key(keys.flag(), "Flag when the kernel's clock source changed or is a slow one.", "clock_source = true")
