@@ -173,7 +173,7 @@ fn paranoia() -> String {
 fn explain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
-            format!("this machine does not have it, as most virtual machines do not ({error})")
+            "not offered by this processor or its hypervisor".into()
         }
         Some(libc::EACCES | libc::EPERM) => format!("not permitted: {}", paranoia()),
         Some(libc::EMFILE | libc::ENFILE) => format!("too many open files ({error})"),

@@ -72,8 +72,8 @@ fn attempt(spec: &Spec, signals: &Signals) -> anyhow::Result<ExitCode> {
         Err(not_found) => return no_workload(&not_found, 127),
     };
     let is_traced = !spec.micro && spec.scan != Scan::None;
-    let deadline = Instant::now() + spec.timeout();
     let start_ns = now_ns();
+    let deadline = Instant::now() + spec.timeout();
     let launched = if is_traced { launcher.launch_seized() } else { launcher.launch() };
     let root = match launched {
         Ok(root) => root,

@@ -147,6 +147,7 @@ impl Launcher {
         let pointers = |words: &[CString]| -> Vec<*const libc::c_char> {
             words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
         };
+        close_inherited_at_exec();
         // SAFETY: takes and gives integers.
         let own_thp_disable = unsafe { libc::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) };
         Ok(Launcher {
@@ -324,6 +325,13 @@ fn affinity_mask(cpus: &[usize]) -> Vec<u64> {
         mask[cpu / 64] |= 1 << (cpu % 64);
     }
     mask
+}
+
+/// Descriptors that this program was given by accident (a build tool's, a test's) are not the workload's.
+fn close_inherited_at_exec() {
+    const FIRST: libc::c_uint = 3;
+    // SAFETY: integers only. A kernel without the call (before 5.11) leaves them as they are.
+    unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
 /// Ignored signals, with glibc's internal 32 and 33: its posix_spawn leaves those ignored, and its sigaction hides them.

@@ -1,0 +1,535 @@
+//! `run`: how workloads are started, followed, timed out and cleared away. Commands of coreutils, sh and python3 stand
+//! for workloads.
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{events, need, need_root, number, one, probe, text};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const SCANS: [&str; 3] = ["none", "exit", "every-exit"];
+
+/// One attempt in a folder of its own.
+struct Attempt {
+    folder: TempDir,
+    spec: Value,
+}
+
+impl Attempt {
+    fn new(argv: &[&str]) -> Attempt {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+        let spec = json!({
+            "v": 1, "argv": argv, "micro": false, "env": {"PATH": "/usr/bin:/bin"}, "cwd": null,
+            "stdout": path("stdout"), "stderr": path("stderr"), "uid": null, "gid": null, "thp_disable": "none",
+            "cgroup_procs": [], "cpus": null, "timeout_s": 20.0, "counters": [], "scan": "none", "source": "smaps"
+        });
+        Attempt { folder, spec }
+    }
+
+    fn sh(script: &str) -> Attempt {
+        Attempt::new(&["sh", "-c", script])
+    }
+
+    fn with(mut self, key: &str, value: impl Into<Value>) -> Attempt {
+        self.spec[key] = value.into();
+        self
+    }
+
+    fn command(&self) -> std::process::Command {
+        let file = self.folder.path().join("spec.json");
+        fs::write(&file, self.spec.to_string()).unwrap();
+        let mut command = probe();
+        command.arg("run").arg("--spec").arg(file);
+        command
+    }
+
+    fn output(&self) -> Output {
+        self.command().output().unwrap()
+    }
+
+    /// The events of an attempt that ends with status 0.
+    fn run(&self) -> Vec<Value> {
+        let output = self.output();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        events(&output.stdout)
+    }
+
+    fn start(&self) -> Child {
+        self.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.path().join("stdout")).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| text(event, "ev")).collect()
+}
+
+fn coverages(events: &[Value]) -> Vec<&Value> {
+    events.iter().filter(|event| event["ev"] == "coverage").collect()
+}
+
+fn covered(event: &Value) -> u64 {
+    event["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum()
+}
+
+/// A number of seconds to sleep that no other process has on its command line.
+fn marker(name: &str) -> String {
+    let name: u32 = name.bytes().fold(7, |hash, byte| (hash * 31 + u32::from(byte)) % 99_991);
+    format!("3600.{}{name:05}", std::process::id())
+}
+
+fn living(marker: &str) -> Vec<u32> {
+    let holds = |pid: &u32| {
+        let file = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        String::from_utf8_lossy(&file("cmdline")).contains(marker)
+    };
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    numbers.filter(holds).collect()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(10), "still not so after 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn send(pid: u32, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn a_command_ends_well() {
+    let attempt = Attempt::sh("echo out; echo err >&2; exit 0").with("counters", json!(["task-clock", "no-such"]));
+    let events = attempt.run();
+    assert_eq!(kinds(&events), ["start", "usage", "counters", "exit"]);
+    let (start, exit) = (one(&events, "start"), one(&events, "exit"));
+    assert_eq!((number(start, "v"), number(exit, "code"), number(exit, "killed")), (1, 0, 0));
+    assert!(exit["signal"].is_null());
+    assert_eq!(number(exit, "t_ns") - number(start, "t_ns"), number(exit, "wall_ns"));
+    assert!(number(one(&events, "usage"), "peak_bytes") > 100_000);
+    let counters = &one(&events, "counters")["values"];
+    assert!(counters["no-such"]["value"].is_null() && text(&counters["no-such"], "reason").contains("no-such"));
+    match counters["task-clock"]["value"].as_u64() {
+        Some(ns) => assert!(ns > 10_000 && ns <= number(exit, "wall_ns") * 64),
+        None => assert!(!need(false, &format!("task-clock: {}", counters["task-clock"]))),
+    }
+    assert_eq!(attempt.said(), "out\n");
+    assert_eq!(fs::read_to_string(attempt.path("stderr")).unwrap(), "err\n");
+}
+
+#[test]
+fn failing_is_the_commands_own_affair() {
+    for scan in SCANS {
+        let events = Attempt::sh("exit 3").with("scan", scan).run();
+        assert_eq!(number(one(&events, "exit"), "code"), 3, "{scan}");
+        let events = Attempt::sh("kill -9 $$").with("scan", scan).run();
+        let exit = one(&events, "exit");
+        assert!(exit["code"].is_null(), "{scan}");
+        assert_eq!(number(exit, "signal"), 9, "{scan}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_run_is_the_workloads_fault() {
+    let script = tempfile::NamedTempFile::new().unwrap();
+    fs::write(script.path(), "#!/nowhere/interpreter\n").unwrap();
+    let file = script.path().to_str().unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    for (argv0, code, word) in
+        [("no-such-command-here", 127, "PATH"), ("/nowhere/x", 127, "No such file"), (file, 126, "")]
+    {
+        for scan in ["none", "exit"] {
+            let events = Attempt::new(&[argv0]).with("scan", scan).run();
+            assert_eq!(kinds(&events), ["error", "exit"], "{argv0}");
+            let error = one(&events, "error");
+            assert_eq!((text(error, "fault"), &error["before_timed"]), ("workload", &json!(true)));
+            assert!(text(error, "message").contains(argv0) && text(error, "message").contains(word), "{error}");
+            assert_eq!(number(one(&events, "exit"), "code"), code, "{argv0} as root: {is_root}");
+        }
+    }
+    fs::set_permissions(script.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = script.into_temp_path();
+    let events = Attempt::new(&[path.to_str().unwrap()]).run();
+    assert!(text(one(&events, "error"), "message").contains("interpreter"));
+}
+
+#[test]
+fn a_host_that_fails_says_so_and_ends_with_1() {
+    for (key, value, word) in [
+        ("cgroup_procs", json!(["/nowhere/cgroup.procs"]), "/nowhere/cgroup.procs"),
+        ("stdout", json!("/nowhere/stdout"), "/nowhere/stdout"),
+        ("cwd", json!("/nowhere"), "cwd"),
+        ("cpus", json!([8000]), "cpus"),
+    ] {
+        let output = Attempt::new(&["/bin/true"]).with(key, value).output();
+        assert_eq!(output.status.code(), Some(1), "{key}");
+        let events = events(&output.stdout);
+        let error = one(&events, "error");
+        assert_eq!((text(error, "fault"), &error["before_timed"]), ("host", &json!(true)));
+        assert!(text(error, "message").contains(word), "{error}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(word));
+    }
+}
+
+#[test]
+fn mistakes_in_the_specification_end_with_2() {
+    let output = Attempt::sh("true").with("colour", "red").output();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("spec.json") && said.contains("unknown field `colour`"), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn the_time_limit_takes_the_daemons_too() {
+    for scan in SCANS {
+        let marker = marker(&format!("limit{scan}"));
+        let script = format!("setsid sh -c 'sleep {marker} & sleep {marker} & exit' & sleep {marker}");
+        let attempt = Attempt::sh(&script).with("timeout_s", 0.5).with("scan", scan);
+        let events = attempt.run();
+        let exit = one(&events, "exit");
+        assert_eq!(
+            (&exit["timed_out"], &exit["code"], number(exit, "signal")),
+            (&json!(true), &Value::Null, 9),
+            "{scan}"
+        );
+        assert!(number(exit, "killed") >= 4, "{exit}");
+        let took = number(exit, "t_ns") - number(one(&events, "start"), "t_ns");
+        assert!((500_000_000..5_000_000_000).contains(&took), "{exit}");
+        assert_eq!(living(&marker), [0u32; 0], "{scan}");
+    }
+}
+
+#[test]
+fn what_outlives_the_root_is_killed() {
+    for scan in SCANS {
+        let marker = marker(&format!("outlive{scan}"));
+        let script = format!("setsid sh -c 'setsid sleep {marker} & exit' ; exit 6");
+        let events = Attempt::sh(&script).with("scan", scan).run();
+        let exit = one(&events, "exit");
+        assert_eq!((number(exit, "code"), number(exit, "killed"), &exit["timed_out"]), (6, 1, &json!(false)), "{scan}");
+        assert_eq!(living(&marker), [0u32; 0], "{scan}");
+        // The root and the sleeper, and for every exit the shell between them.
+        let seen = ["none", "exit", "every-exit"].map(|name| usize::from(name == scan));
+        assert_eq!(coverages(&events).len(), 2 * seen[1] + 3 * seen[2], "{scan}");
+    }
+}
+
+#[test]
+fn processes_that_leave_early_are_counted_or_scanned() {
+    let script = "/bin/true; /bin/true; sh -c '/bin/true; exit 0'; exit 0";
+    let events = Attempt::sh(script).with("scan", "exit").run();
+    assert_eq!((number(one(&events, "exit"), "early_exits"), coverages(&events).len()), (4, 1));
+    let events = Attempt::sh(script).with("scan", "every-exit").run();
+    assert_eq!((number(one(&events, "exit"), "early_exits"), coverages(&events).len()), (0, 5));
+    assert_eq!(kinds(&events)[0], "start");
+    assert!(coverages(&events).iter().all(|event| covered(event) > 0 && event["named"] == json!(false)));
+}
+
+fn python(script: &str, scan: &str) -> Vec<Value> {
+    Attempt::new(&["python3", "-I", "-S", "-c", script]).with("scan", scan).run()
+}
+
+/// The scripts leave by os._exit: an ordinary end of Python gives its objects back before the process leaves.
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn each_process_is_seen_with_its_memory() {
+    let script = "
+import os
+own = b'x' * (24 << 20)
+if os.fork() == 0:
+    more = b'y' * (48 << 20)
+    os._exit(0)
+os.wait()
+os._exit(0)";
+    let events = python(script, "every-exit");
+    let sizes: Vec<u64> = coverages(&events).iter().map(|event| covered(event) / MIB).collect();
+    assert_eq!(sizes.len(), 2, "{sizes:?}");
+    assert!((72..110).contains(&sizes[0]) && (24..60).contains(&sizes[1]), "{sizes:?}");
+}
+
+#[test]
+fn a_process_with_threads_is_seen_once_at_the_end_of_its_last_thread() {
+    let by_all = "
+import os, threading, time
+own = b'x' * (24 << 20)
+for _ in range(4): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+os._exit(5)";
+    // Its first thread leaves alone: /proc/PID/smaps is empty from then on, and the last thread has to be asked.
+    let leader_first = "
+import ctypes, os, platform, threading, time
+own = b'x' * (24 << 20)
+threading.Thread(target=lambda: (time.sleep(0.2), os._exit(5))).start()
+ctypes.CDLL(None).syscall(60 if platform.machine() == 'x86_64' else 93, 0)";
+    for script in [by_all, leader_first] {
+        for scan in ["exit", "every-exit"] {
+            let events = python(script, scan);
+            let seen = coverages(&events);
+            assert_eq!((seen.len(), number(one(&events, "exit"), "code")), (1, 5), "{scan} {script}");
+            assert!(covered(seen[0]) > 24 * MIB, "{scan} {script}: {}", seen[0]);
+            assert_eq!(number(one(&events, "exit"), "early_exits"), 0);
+        }
+    }
+}
+
+#[test]
+fn a_child_that_borrows_its_parents_memory_is_not_counted_twice() {
+    let script = "
+import os
+own = b'x' * (24 << 20)
+os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)
+try: os.posix_spawn('/nowhere', ['x'], {})
+except FileNotFoundError: os._exit(4)";
+    let events = python(script, "every-exit");
+    assert_eq!((coverages(&events).len(), number(one(&events, "exit"), "code")), (2, 4));
+    let large = coverages(&events).into_iter().filter(|event| covered(event) > 24 * MIB).count();
+    assert_eq!(large, 1);
+}
+
+#[test]
+fn the_root_may_execute_another_program_from_a_thread() {
+    let script = "
+import os, threading
+threading.Thread(target=os.execv, args=('/bin/sh', ['sh', '-c', 'exit 8'])).start()
+threading.Event().wait()";
+    let events = python(script, "exit");
+    assert_eq!((coverages(&events).len(), number(one(&events, "exit"), "code")), (1, 8));
+}
+
+#[test]
+fn signals_and_stops_pass_through_the_tracer() {
+    let trap = Attempt::sh("trap 'exit 9' USR1; kill -USR1 $$; sleep 20").with("scan", "exit").run();
+    assert_eq!(number(one(&trap, "exit"), "code"), 9);
+    let stopped = "(while ! grep -q '^State:.*[Tt] (' /proc/$$/status; do :; done; sleep 0.1; kill -CONT $$) & \
+                   kill -STOP $$; wait; exit 4";
+    let events = Attempt::sh(stopped).with("scan", "exit").run();
+    assert_eq!(number(one(&events, "exit"), "code"), 4);
+}
+
+#[test]
+fn a_scan_is_not_in_the_wall_time() {
+    let events = python("import os; own = b'x' * (256 << 20); os._exit(0)", "exit");
+    let (start, exit, seen) = (one(&events, "start"), one(&events, "exit"), coverages(&events)[0]);
+    let all = number(exit, "t_ns") - number(start, "t_ns");
+    assert!(number(exit, "wall_ns") + number(seen, "scan_ns") <= all, "{events:?}");
+}
+
+#[test]
+fn a_request_to_stop_kills_the_tree_and_still_tells() {
+    for scan in SCANS {
+        let marker = marker(&format!("stop{scan}"));
+        let attempt = Attempt::sh(&format!("setsid sleep {marker} & sleep {marker}")).with("scan", scan);
+        let child = attempt.start();
+        wait_until("two sleepers", || living(&marker).len() >= 3);
+        send(child.id(), rustix::process::Signal::TERM);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{scan}");
+        let events = events(&output.stdout);
+        let exit = one(&events, "exit");
+        assert!(number(exit, "killed") >= 3 && exit["timed_out"] == json!(false), "{exit}");
+        assert_eq!(living(&marker), [0u32; 0], "{scan}");
+    }
+}
+
+#[test]
+fn the_death_of_the_probe_leaves_nothing() {
+    for scan in ["none", "exit"] {
+        for is_launcher in [false, true] {
+            let marker = marker(&format!("death{scan}{is_launcher}"));
+            let script = format!("setsid sh -c 'sleep {marker} & exit' & sleep {marker}; true");
+            let attempt = Attempt::sh(&script).with("scan", scan);
+            let child = attempt.start();
+            wait_until("two sleepers", || living(&marker).len() >= 3);
+            let children = format!("/proc/{0}/task/{0}/children", child.id());
+            let launcher = fs::read_to_string(children).unwrap().trim().parse().unwrap();
+            send(if is_launcher { launcher } else { child.id() }, rustix::process::Signal::KILL);
+            let output = child.wait_with_output().unwrap();
+            wait_until(&format!("an empty tree ({scan}, {is_launcher})"), || living(&marker).is_empty());
+            if is_launcher {
+                assert_eq!(output.status.code(), Some(1));
+                assert_eq!(text(one(&events(&output.stdout), "error"), "fault"), "host");
+            } else {
+                assert_eq!(output.status.signal(), Some(9));
+            }
+        }
+    }
+}
+
+fn micro(argv: &[&str]) -> Attempt {
+    Attempt::new(argv).with("micro", true).with("scan", "exit")
+}
+
+const CHASE: [&str; 7] = ["chase", "--bytes", "4m", "--loads", "20000", "--counters", "task-clock"];
+
+#[test]
+fn a_micro_workload_is_scanned_while_it_holds() {
+    let events = micro(&CHASE).run();
+    let said = kinds(&events);
+    assert_eq!(said[..4], ["start", "phase", "phase", "phase"]);
+    assert_eq!(said[4..], ["result", "counters", "hold", "coverage", "usage", "exit"], "{said:?}");
+    let coverage = one(&events, "coverage");
+    assert_eq!((&coverage["named"], covered(coverage)), (&json!(true), 4 * MIB));
+    assert_eq!(coverage["pid"], one(&events, "start")["pid"]);
+    assert_eq!(text(one(&events, "counters"), "scope"), "timed");
+    assert_eq!(number(one(&events, "exit"), "code"), 0);
+    let events = micro(&CHASE).with("scan", "none").run();
+    assert!(coverages(&events).is_empty());
+}
+
+#[test]
+fn a_micro_workload_that_fails_or_hangs_is_told() {
+    let output = micro(&["chase", "--bytes", "nonsense"]).output();
+    assert!(output.status.success());
+    assert_eq!(number(one(&events(&output.stdout), "exit"), "code"), 2);
+    let loads = ["chase", "--bytes", "1m", "--loads", "1000000000000"];
+    let events = micro(&loads).with("timeout_s", 0.5).run();
+    let exit = one(&events, "exit");
+    assert_eq!((&exit["timed_out"], number(exit, "killed"), number(exit, "signal")), (&json!(true), 1, 9));
+}
+
+#[test]
+fn privileges_are_dropped() {
+    if !need_root() {
+        return;
+    }
+    let script = "id -u; id -g; id -G; grep -c CapEff:.0000000000000000 /proc/self/status";
+    for scan in SCANS {
+        let attempt = Attempt::sh(script).with("uid", 65534).with("gid", 65534).with("scan", scan);
+        let events = attempt.with("source", "kpageflags");
+        let said = events.run();
+        assert_eq!(number(one(&said, "exit"), "code"), 0);
+        assert_eq!(events.said(), "65534\n65534\n65534\n1\n", "{scan}");
+    }
+    let attempt = micro(&CHASE).with("uid", 65534).with("gid", 65534).with("source", "kpageflags");
+    let events = attempt.run();
+    assert_eq!((covered(one(&events, "coverage")), number(one(&events, "exit"), "code")), (4 * MIB, 0));
+}
+
+#[test]
+fn an_ordinary_user_gets_coverage_from_smaps() {
+    if !need_root() {
+        return;
+    }
+    // As a micro-workload's parent is the launcher, the launcher itself is started as nobody here.
+    let attempt = micro(&CHASE);
+    for name in ["", "stdout", "stderr"] {
+        let path = if name.is_empty() { attempt.folder.path().to_path_buf() } else { attempt.path(name) };
+        if !name.is_empty() {
+            fs::write(&path, "").unwrap();
+        }
+        std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
+    }
+    let copy = attempt.path("probe");
+    fs::copy(env!("CARGO_BIN_EXE_hugewise-probe"), &copy).unwrap();
+    let prepared = attempt.command();
+    let mut command = std::process::Command::new(copy);
+    command.args(prepared.get_args());
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    std::os::unix::process::CommandExt::gid(&mut command, 65534);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let events = events(&output.stdout);
+    assert_eq!((text(one(&events, "coverage"), "source"), covered(one(&events, "coverage"))), ("smaps", 4 * MIB));
+}
+
+#[test]
+fn the_childs_surroundings_are_those_asked_for() {
+    let script = "pwd; grep Cpus_allowed_list /proc/self/status; env | sort; cat; ls /proc/self/fd | wc -l";
+    let attempt = Attempt::sh(script).with("cwd", "/usr").with("cpus", json!([0])).with("scan", "exit");
+    let attempt = attempt.with("env", json!({"PATH": "/usr/bin:/bin", "A": "b c"}));
+    assert_eq!(number(one(&attempt.run(), "exit"), "code"), 0);
+    // ls has 0, 1, 2 and the folder that it reads.
+    assert_eq!(attempt.said(), "/usr\nCpus_allowed_list:\t0\nA=b c\nPATH=/usr/bin:/bin\nPWD=/usr\n4\n");
+}
+
+#[test]
+fn thp_is_disabled_where_asked() {
+    let thp = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+    if !need(thp, "transparent huge pages") {
+        return;
+    }
+    let attempt = Attempt::sh("grep THP_enabled /proc/self/status").with("thp_disable", "all").with("scan", "exit");
+    let events = attempt.run();
+    assert_eq!(attempt.said(), "THP_enabled:\t0\n");
+    assert_eq!(one(&events, "coverage")["thp_disabled"], json!(true));
+}
+
+/// A cgroup v2 folder for a test, removed at its end.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn new() -> Option<Cgroup> {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let v2 = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?;
+        let folder = Path::new(v2.split(' ').nth(1)?).join(format!("hugewise-probe-test-{}", std::process::id()));
+        fs::create_dir(&folder).ok()?;
+        Some(Cgroup(folder))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // The kernel takes a moment to let go of a group whose last process was killed.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn the_child_enters_its_cgroup_and_is_killed_with_it() {
+    if !need_root() {
+        return;
+    }
+    let cgroup = Cgroup::new();
+    if !need(cgroup.is_some(), "a writable cgroup v2 hierarchy") {
+        return;
+    }
+    let cgroup = cgroup.unwrap();
+    let marker = marker("cgroup");
+    let attempt = Attempt::sh(&format!("cat /proc/self/cgroup; setsid sleep {marker} & exit 0"));
+    let attempt = attempt.with("cgroup_procs", json!([cgroup.0.join("cgroup.procs")]));
+    let events = attempt.run();
+    assert!(attempt.said().contains("hugewise-probe-test-"), "{}", attempt.said());
+    assert!(number(one(&events, "exit"), "killed") >= 1);
+    assert_eq!(living(&marker), [0u32; 0]);
+}
+
+#[test]
+fn the_launcher_times_itself() {
+    let run = |arguments: &[&str]| {
+        let output =
+            probe().args(["bench-launch", "--count", "5"]).args(arguments).args(["--", "true"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        one(&events(&output.stdout), "launches").clone()
+    };
+    let launches = run(&[]);
+    assert_eq!(launches["wall_ns"].as_array().unwrap().len(), 5);
+    assert!(launches["wall_ns"].as_array().unwrap().iter().all(|ns| ns.as_u64().unwrap() > 10_000));
+    assert_eq!((&launches["counters"], &launches["cgroup"]), (&json!(false), &json!(false)));
+    assert_eq!(run(&["--counters"])["counters"], json!(true));
+    for (argv0, status) in [("no-such-command-here", 2), ("false", 1)] {
+        let output = probe().args(["bench-launch", "--count", "1", "--", argv0]).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{argv0}");
+    }
+}
