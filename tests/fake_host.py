@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from hugewise.knob import NODES
 from hugewise.pages import HUGETLB, THP
 
-__all__ = ["BOOT_ID", "SIZED", "FakeHost", "Killed"]
+__all__ = ["BOOT_ID", "MIN_FREE", "SIZED", "FakeHost", "Killed"]
 
 BOOT_ID = "00000000-1111-2222-3333-444444444444"
+MIN_FREE = "/proc/sys/vm/min_free_kbytes"
 _TOP = ("always", "madvise", "never")
 SIZED = ("always", "inherit", "madvise", "never")
 _SHMEM = ("always", "within_size", "advise", "never", "deny", "force")
@@ -48,6 +49,7 @@ class FakeHost:
         self.on_compact: Callable[[], None] = lambda: None
         self.choices: dict[str, tuple[tuple[str, ...], str]] = {}
         self.numbers: dict[str, int] = {}
+        self.numbers[MIN_FREE] = 30000  # as an administrator chose it
         self.fixed = {
             "/proc/sys/kernel/random/boot_id": BOOT_ID,
             "/proc/meminfo": "MemTotal: 1000 kB\nHugepagesize:       2048 kB\n",
@@ -110,6 +112,8 @@ class FakeHost:
             if text not in words or self._clashes(path, text):
                 raise OSError(errno.EINVAL, "Invalid argument", path)
             self.choices[path] = (words, text)
+            if path == f"{THP}/enabled":
+                self.numbers[MIN_FREE] = 19832 if text == "never" else 67584
         elif path in self.numbers and text.isdigit():
             if pool := _POOL.fullmatch(path):
                 self._resize(int(pool[2]), int(text))

@@ -14,7 +14,7 @@ from hugewise.ledger import Closed, Folders, Intent, Opened, Turn
 from hugewise.pages import HUGETLB, THP
 from hugewise.pool import Pools
 from hugewise.setting import Settings
-from tests.fake_host import BOOT_ID, FakeHost, Killed
+from tests.fake_host import BOOT_ID, MIN_FREE, FakeHost, Killed
 
 ENABLED, M64, DEFRAG = f"{THP}/enabled", f"{THP}/hugepages-64kB/enabled", f"{THP}/defrag"
 POOL = f"{HUGETLB}/hugepages-2048kB/nr_hugepages"
@@ -61,13 +61,14 @@ def test_whatever_step_a_run_dies_at_it_is_put_back(path: Path, at: int | None) 
     die(host, path, at)
     found = recover(host, path)
     assert knobs(host) == before
+    assert host.read(MIN_FREE) == "30000"
     assert found.run == "the dead run"
     assert found.left == ()
     assert bool(found.put_back) == (at != 0)
     assert recover(host, path).note == "no run is left to be put back"
 
 
-@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("at", range(4))
 def test_a_recovery_that_is_killed_is_finished_by_the_next(path: Path, at: int) -> None:
     host = FakeHost()
     before = knobs(host)
@@ -78,6 +79,7 @@ def test_a_recovery_that_is_killed_is_finished_by_the_next(path: Path, at: int) 
     host.dies_at = None
     recover(host, path)
     assert knobs(host) == before
+    assert host.read(MIN_FREE) == "30000"
 
 
 def test_what_others_turned_meanwhile_is_reported_and_left(path: Path) -> None:
@@ -198,7 +200,7 @@ def test_a_journal_that_is_kept_open_is_recovered_later(path: Path) -> None:
     settings.apply({ENABLED: "always"})
     journal.keep_open()
     journal.close()
-    assert recover(host, path).put_back == (f"{ENABLED} = madvise",)
+    assert recover(host, path).put_back == (f"{ENABLED} = madvise", f"{MIN_FREE} = 30000")
 
 
 def test_a_refused_value_keeps_the_journal_for_another_try(path: Path) -> None:
@@ -208,7 +210,7 @@ def test_a_refused_value_keeps_the_journal_for_another_try(path: Path) -> None:
     with pytest.raises(SettingError, match="the dead run is not wholly put back"):
         recover(host, path)
     host.choices[ENABLED] = (("always", "madvise", "never"), "never")
-    assert recover(host, path).put_back == (f"{ENABLED} = madvise",)
+    assert recover(host, path).put_back == (f"{ENABLED} = madvise", f"{MIN_FREE} = 30000")
 
 
 def test_start_time_tells_one_process_from_the_next_of_that_number() -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hugewise.errors import SettingError, StorageError
 from hugewise.host import LocalHost
 from hugewise.journal import Journal, recover
-from hugewise.knob import is_knob, knobs, read
+from hugewise.knob import beside, is_knob, knobs, read
 from hugewise.ledger import Record
 from hugewise.lock import HostLock
 from hugewise.pages import HUGETLB, THP
 from hugewise.setting import Drift, Settings
-from tests.fake_host import SIZED, FakeHost
+from tests.fake_host import MIN_FREE, SIZED, FakeHost
 from tests.requirements import need_root
 
 ENABLED, DEFRAG, M16, M64, PMD, ZERO = (
@@ -93,6 +93,19 @@ def test_apply_turns_only_what_differs_and_goes_back_to_the_start() -> None:
     written = len(host.writes)
     assert settings.restore() == []
     assert len(host.writes) == written
+
+
+def test_what_the_kernel_changes_beside_is_put_back_too() -> None:
+    host, notes = FakeHost(), Notes()
+    settings = Settings(host, notes)
+    settings.apply({ENABLED: "never"})
+    assert host.read(MIN_FREE) == "19832"
+    assert settings.drift() == []
+    assert settings.restore() == []
+    assert host.read(MIN_FREE) == "30000"
+    host.turn(MIN_FREE, "50000")
+    assert settings.restore() == []
+    assert host.read(MIN_FREE) == "50000"
 
 
 def test_a_foreign_change_is_named_and_left_alone() -> None:
@@ -237,9 +250,9 @@ def page_state() -> Iterator[dict[str, str]]:
     """The real machine's knobs; the test fails when it does not leave them as they were."""
     need_root()
     with HostLock(LocalHost()):
-        before = knobs(LocalHost())
+        before, aside = knobs(LocalHost()), beside(LocalHost())
         yield before
-        assert knobs(LocalHost()) == before
+        assert (knobs(LocalHost()), beside(LocalHost())) == (before, aside)
 
 
 def test_real_knobs_are_turned_and_restored(tmp_path: Path, page_state: dict[str, str]) -> None:

@@ -190,7 +190,7 @@ def _needs_root(path: Path) -> UserError:
 
 def _check_trust(path: Path, ledger: Ledger) -> None:
     status = path.stat()
-    foreign = [name for name in (*ledger.turned, *ledger.pools) if not knob.is_knob(name)]
+    foreign = [name for name in (*ledger.turned, *ledger.beside, *ledger.pools) if not knob.is_knob(name)]
     foreign += [name for made in ledger.folders for name in made.paths if not cgroup.is_own(name)]
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or foreign:
         what = f"it names {foreign[0]}" if foreign else "others can write it"
@@ -210,7 +210,7 @@ def _replay(host: Host, path: Path, ledger: Ledger, owner: Opened) -> Recovery:
         if killed:
             time.sleep(0.05)  # their memory goes back to the pools a moment after their death
         returned, left = pool.take_back(host, ledger, functools.partial(_note, journal, ledger))
-        back, drifted = knob.put_back(host, ledger.turned)
+        back, drifted = knob.put_back(host, ledger.turned, ledger.beside)
     except SettingError as error:
         journal.abandon()
         raise SettingError(f"{error.message}; run {owner.run} is not wholly put back", hint=error.hint) from error

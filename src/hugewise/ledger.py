@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 __all__ = [
+    "Beside",
     "Closed",
     "Folders",
     "Intent",
@@ -51,6 +52,12 @@ class Intent(msgspec.Struct, frozen=True, tag="intent"):
     """Written before any knob of the batch is turned."""
 
     turns: tuple[Turn, ...]
+
+
+class Beside(msgspec.Struct, frozen=True, tag="beside"):
+    """Before the first intent: values that the kernel itself changes when knobs are turned; see `knob.beside`."""
+
+    values: Mapping[str, str]
 
 
 class Turned(msgspec.Struct, frozen=True, tag="turned"):
@@ -98,7 +105,7 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
     reason: str
 
 
-Record = Opened | Intent | Turned | Yielded | PoolIntent | PoolGranted | PoolReturn | Folders | Closed
+Record = Opened | Beside | Intent | Turned | Yielded | PoolIntent | PoolGranted | PoolReturn | Folders | Closed
 
 
 class Log(Protocol):
@@ -133,6 +140,7 @@ class Ledger:
         self.owner: Opened | None = None
         self.closed = False
         self.turned: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.beside: dict[str, str] = {}
         self.pools: dict[str, Share] = {}
         self.folders: list[Folders] = []
         self._under_way: tuple[Turn, ...] = ()
@@ -147,6 +155,8 @@ class Ledger:
                 for each in turns:
                     original = self.turned[each.path][0] if each.path in self.turned else each.before
                     self.turned[each.path] = (original, (each.wrote, each.before))
+            case Beside(values):
+                self.beside = dict(values)
             case Turned():
                 for each in self._under_way:
                     self.turned[each.path] = (self.turned[each.path][0], (each.wrote,))

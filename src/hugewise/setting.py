@@ -14,7 +14,7 @@ from hugewise import knob
 from hugewise.errors import SettingError, StorageError
 from hugewise.host import Host
 from hugewise.knob import Drift
-from hugewise.ledger import Intent, Ledger, Log, Record, Turn, Turned, Yielded
+from hugewise.ledger import Beside, Intent, Ledger, Log, Record, Turn, Turned, Yielded
 
 __all__ = ["Drift", "Settings", "knobs", "snapshot"]
 
@@ -59,6 +59,8 @@ class Settings:
             return []
         if self._journal is None:
             raise SettingError(f"cannot set {next(iter(changes))}: only root turns knobs", hint="run it with sudo")
+        if not self.ledger.beside:
+            self.note(Beside(knob.beside(self.host)), sync=False)
         self.note(Intent(tuple(Turn(path, self._expected[path], value) for path, value in changes.items())))
         try:
             knob.turn(self.host, changes)
@@ -127,8 +129,9 @@ class Settings:
         Idempotent. Raises SettingError when the kernel refuses a value.
         """
         with self.closing_only_when_done():
-            back, left = knob.put_back(self.host, self.ledger.turned)
-        self._expected |= back
+            back, left = knob.put_back(self.host, self.ledger.turned, self.ledger.beside)
+        self.ledger.beside = {}
+        self._expected |= {path: value for path, value in back.items() if path in self._expected}
         kept = {each.path for each in left}
         self.ledger.turned = {path: turned for path, turned in self.ledger.turned.items() if path in kept}
         self._seen = knob.knobs(self.host)
