@@ -25,7 +25,7 @@ class MmapPerf(Micro):
     parameters = (
         Parameter("calls", "integer", 1_000_000, "calls in the timed region"),
         Parameter("max_bytes", "size", "256k", "largest map"),
-        Parameter("touch_chance", "share", 0.25, "share of new maps that are touched"),
+        Parameter("touch_chance", "share", 0.25, "chance that a map is touched after it was made or resized"),
         Parameter("seed", "integer", 1, "seed of the sequence; its hash is in the result"),
     )
     metrics = (Metric("ns_per_call", "ns", "lower", "time of one call, touching included"),)

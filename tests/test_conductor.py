@@ -1,0 +1,287 @@
+"""What the conductor asks for, with attempts that take no time and methods that decide when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise import design, progress, runlog, runner
+from hugewise.conductor import Conductor
+from hugewise.errors import HugewiseError
+from hugewise.knob import Drift
+from hugewise.metric import Metric
+from hugewise.pages import PageTarget
+from hugewise.plan import Arm, Cell, DeliveryThreshold
+from hugewise.policy import Treatment
+from hugewise.runlog import BlockOpened, RunFolder
+from hugewise.runner import Bench, Disturbed
+from hugewise.stats.method import Contrast, Decision
+from hugewise.study import Study, parse
+from hugewise.trial import Attempt, Block, Trial
+from tests.examples import attempt as example
+
+SEED = bytes(range(16))
+METRIC = Metric("ns_per_load", "ns", "lower", "")
+STUDY = """
+format = 1
+name = "s"
+policies = ["base", "thp", "mthp-64k"]
+window = "5m"
+[budget]
+blocks = 3
+[[workload]]
+name = "chase"
+"""
+
+
+@dataclass
+class Decides:
+    """A method that decides after so many complete blocks."""
+
+    contrast: Contrast
+    after: int
+    planned: int = 3
+    name: str = "test"
+    seen: list[int] = field(default_factory=list)
+
+    def observe(self, block: Block) -> Decision:
+        arms = {attempt.arm for attempt in block.attempts}
+        if block.state == "complete" and block.cell == self.contrast.cell and self.contrast.arm in arms:
+            self.seen.append(block.number)
+        return self.decision()
+
+    def decision(self) -> Decision:
+        return Decision("stop" if len(self.seen) >= self.after else "continue", None, "undecided", "")
+
+
+@dataclass
+class FakeSettings:
+    yielded: list[Drift] = field(default_factory=list)
+
+    def acknowledge(self, drifts: list[Drift]) -> None:
+        self.yielded += drifts
+
+
+def cell(name: str, *arms: str) -> Cell:
+    def arm(each: str) -> Arm:
+        treatment = Treatment(policy=each, mechanism="system", target=PageTarget("any", 4096))
+        return Arm(each, None, treatment)  # type: ignore[arg-type]
+
+    return Cell(
+        id=name,
+        workload=None,  # type: ignore[arg-type]
+        values={},
+        metric=METRIC,
+        baseline="base",
+        arms=tuple(arm(each) for each in ("base", *arms)),
+        timeout=1.0,
+        delivery=DeliveryThreshold(0.95, 0.01),
+        user=None,
+        cpus=None,
+    )
+
+
+class Stage:
+    """A run folder, a clock that a test moves, and a runner that the test scripts."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, study: str = STUDY) -> None:
+        self.study: Study = parse(study, "test.toml")
+        self.folder = RunFolder.create(path, "s", study_json=b"{}", study_toml=None, seed=SEED)
+        self.folder.append(
+            runlog.Opened(
+                t=1000.0,
+                run=self.folder.run,
+                study="s",
+                digest="",
+                seed_hash="",
+                mechanism="system",
+                boot_id="b",
+                host={},
+                versions={},
+                settings={},
+                cells=(),
+                left_out=(),
+            )
+        )
+        self.now = 1000.0
+        self.ran: list[tuple[int, str, str, int]] = []
+        self.script: Callable[[Trial, int], str] = lambda trial, number: "accepted"
+        self.events: list[progress.Event] = []
+        self.settings = FakeSettings()
+        monkeypatch.setattr(runner, "attempt", self.attempt)
+
+    def attempt(self, bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
+        self.ran.append((trial.block, cell.id, arm.name, number))
+        state: Any = self.script(trial, number)
+        self.now += 1.0
+        made = example(
+            arm.name, 1.0, number=trial.block, cell=cell.id, state=state, order=trial.order, ended=self.now,
+            started=self.now - 1, reason="no room" if state == "rejected" else None,
+        )  # fmt: skip
+        bench.folder.accept(bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"), made)
+        return made
+
+    def conduct(self, cells: list[Cell], after: dict[tuple[str, str], int], *, boot: str = "b") -> list[Decides]:
+        methods = [
+            Decides(Contrast(each.id, arm.name, "base", METRIC), after.get((each.id, arm.name), 3))
+            for each in cells
+            for arm in each.arms
+            if arm.name != "base"
+        ]
+        bench = Bench(
+            host=None,  # type: ignore[arg-type]
+            study=self.study,
+            settings=self.settings,  # type: ignore[arg-type]
+            folder=self.folder,
+            session=1,
+            boot_id=boot,
+            source="smaps",
+            base_size=4096,
+            pools={2 << 20: 4},
+            cgroups=None,
+        )
+        self.state = (
+            Conductor(bench, cells, methods, SEED, self.events.append, 0.0, clock=lambda: self.now)  # type: ignore[arg-type]
+            .conduct()
+            .state
+        )
+        return methods
+
+    def opened(self) -> list[tuple[int, str, tuple[str, ...]]]:
+        records = [record for record in self.folder.records() if isinstance(record, BlockOpened)]
+        return [(record.block, record.cell, tuple(sorted(record.arms))) for record in records]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(tmp_path, monkeypatch)
+
+
+def test_cells_are_interleaved_block_by_block(stage: Stage) -> None:
+    stage.conduct([cell("one", "thp"), cell("two", "thp")], {})
+    assert [name for _, name, _ in stage.opened()] == ["one", "two"] * 3
+    assert stage.state == "finished"
+
+
+def test_the_order_within_a_block_is_the_coin_of_seed_and_number(stage: Stage) -> None:
+    stage.conduct([cell("one", "thp", "mthp-64k")], {})
+    for block in (1, 2, 3):
+        ran = [arm for number, _, arm, _ in stage.ran if number == block]
+        assert ran == [trial.arm for trial in design.order(SEED, block, ["base", "thp", "mthp-64k"])]
+
+
+def test_a_decided_arm_leaves_and_the_baseline_stays_until_the_last(stage: Stage) -> None:
+    stage.conduct([cell("one", "thp", "mthp-64k")], {("one", "thp"): 1, ("one", "mthp-64k"): 3})
+    assert [arms for _, _, arms in stage.opened()] == [
+        ("base", "mthp-64k", "thp"),
+        ("base", "mthp-64k"),
+        ("base", "mthp-64k"),
+    ]
+
+
+def test_a_cell_that_is_decided_gives_its_time_to_the_others(stage: Stage) -> None:
+    stage.conduct([cell("one", "thp"), cell("two", "thp")], {("one", "thp"): 1})
+    assert [name for _, name, _ in stage.opened()] == ["one", "two", "two", "two"]
+
+
+def test_the_time_budget_ends_a_run_between_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path, monkeypatch, STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
+    stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
+    assert stage.state == "time is up"
+    assert len(stage.opened()) == 3  # 2 s each: a fourth would end after 8 s
+    assert all(block.state == "complete" for block in stage.folder.blocks())
+
+
+def test_a_trial_is_tried_again_only_when_the_host_failed_it(stage: Stage) -> None:
+    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm, number) == (1, "thp", 1) else "accepted"
+    stage.conduct([cell("one", "thp")], {})
+    assert [(arm, number) for block, _, arm, number in stage.ran if block == 1 and arm == "thp"] == [
+        ("thp", 1),
+        ("thp", 2),
+    ]
+    stage.ran.clear()
+
+
+def test_a_failure_of_the_workload_counts_and_is_not_repeated(stage: Stage) -> None:
+    stage.script = lambda trial, number: "failed" if trial.arm == "thp" else "accepted"
+    (method,) = stage.conduct([cell("one", "thp")], {})
+    assert {number for *_, number in stage.ran} == {1}
+    assert method.seen == [1, 2, 3]
+
+
+def test_a_trial_that_cannot_be_had_leaves_its_block_incomplete_and_gives_up_in_the_end(stage: Stage) -> None:
+    stage.script = lambda trial, number: "rejected" if trial.arm == "thp" else "accepted"
+    with pytest.raises(HugewiseError, match="5 blocks in a row do not count.*no room") as caught:
+        stage.conduct([cell("one", "thp")], {})
+    assert "hugewise resume" in (caught.value.hint or "")
+    blocks = stage.folder.blocks()
+    assert [block.state for block in blocks] == ["incomplete"] * 5
+    assert {attempt.state for block in blocks for attempt in block.attempts} == {"abandoned"}
+
+
+def test_a_disturbed_block_is_named_counts_nowhere_and_is_replaced(stage: Stage) -> None:
+    drift = Drift("/sys/kernel/mm/transparent_hugepage/enabled", "never", "always")
+
+    def script(trial: Trial, number: int) -> str:
+        if trial.block == 2 and trial.order == 1:
+            raise Disturbed([drift])
+        return "accepted"
+
+    stage.script = script
+    (method,) = stage.conduct([cell("one", "thp")], {})
+    assert method.seen == [1, 3, 4]
+    assert stage.settings.yielded == [drift]
+    disturbed = stage.folder.blocks()[1]
+    assert disturbed.state == "disturbed"
+    assert "enabled is always, not never" in (disturbed.reason or "")
+
+
+def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: Stage) -> None:
+    def script(trial: Trial, number: int) -> str:
+        raise Disturbed([Drift("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "4", "0")])
+
+    stage.script = script
+    with pytest.raises(HugewiseError, match="pool"):
+        stage.conduct([cell("one", "thp")], {})
+    assert [block.state for block in stage.folder.blocks()] == ["disturbed"]
+
+
+@pytest.mark.parametrize(
+    ("pause", "boot", "continues"), [(10.0, "b", True), (301.0, "b", False), (10.0, "other", False)]
+)
+def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, continues: bool) -> None:
+    first = design.order(SEED, 1, ["base", "thp"])[0].arm
+
+    def script(trial: Trial, number: int) -> str:
+        if trial.block == 1 and trial.order == 1 and len(stage.ran) == 2:
+            raise KeyboardInterrupt
+        return "accepted"
+
+    stage.script = script
+    with pytest.raises(KeyboardInterrupt):
+        stage.conduct([cell("one", "thp")], {})
+    stage.now += pause
+    (method,) = stage.conduct([cell("one", "thp")], {}, boot=boot)
+    assert method.seen == ([1, 2, 3] if continues else [2, 3, 4])
+    in_first = [arm for block, _, arm, _ in stage.ran if block == 1]
+    assert in_first.count(first) == 1  # accepted once, never repeated
+    assert stage.folder.blocks()[0].state == ("complete" if continues else "incomplete")
+
+
+def test_resuming_a_run_with_all_its_blocks_only_closes_it(stage: Stage) -> None:
+    stage.conduct([cell("one", "thp")], {("one", "thp"): 2})
+    ran = len(stage.ran)
+    stage.conduct([cell("one", "thp")], {("one", "thp"): 2})
+    assert len(stage.ran) == ran
+
+
+def test_progress_says_what_runs_and_what_is_left(stage: Stage) -> None:
+    stage.conduct([cell("one", "thp")], {})
+    ended = [event for event in stage.events if isinstance(event, progress.BlockEnded)]
+    assert [(event.closed, event.blocks) for event in ended] == [(1, 3), (2, 3), (3, 3)]
+    assert [event.left_s for event in ended] == pytest.approx([4.0, 2.0, 0.0])
+    assert sum(isinstance(event, progress.AttemptStarted) for event in stage.events) == 6
