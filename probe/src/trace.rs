@@ -80,6 +80,8 @@ struct Group {
 pub struct Tracer {
     root: Pid,
     groups: BTreeMap<Pid, Group>,
+    /// Threads and processes that showed themselves before their parent's report of them. They may be gone by then.
+    unreported: BTreeSet<Pid>,
     unseen: u32,
     root_status: Option<libc::c_int>,
 }
@@ -94,10 +96,9 @@ pub struct Held {
 impl Tracer {
     /// `root` is stopped at its exec, as `spawn::Launcher::launch_seized` leaves it. It starts to run here.
     pub fn start(root: Pid) -> Tracer {
-        let mut tracer = Tracer { root, groups: BTreeMap::new(), unseen: 0, root_status: None };
-        tracer.groups.insert(root, Group { threads: BTreeSet::from([root]), is_borrower: false });
+        let groups = BTreeMap::from([(root, Group { threads: BTreeSet::from([root]), is_borrower: false })]);
         resume(root, 0);
-        tracer
+        Tracer { root, groups, unreported: BTreeSet::new(), unseen: 0, root_status: None }
     }
 
     /// Processes that ended without having been given to the caller as `Leaving`.
@@ -130,7 +131,7 @@ impl Tracer {
                 return Move::Nothing;
             }
             // The first stop of a new thread or process, which may come before its parent's report of it.
-            libc::PTRACE_EVENT_STOP => self.known(tid),
+            libc::PTRACE_EVENT_STOP => self.showed(tid),
             0 => {
                 resume(tid, signal);
                 return Move::Nothing;
@@ -152,9 +153,7 @@ impl Tracer {
     pub fn hold(&mut self, signals: &Signals) -> io::Result<Vec<Held>> {
         let started = Instant::now();
         let mut running: BTreeSet<Pid> = self.others().flat_map(|(_, group)| group.threads.iter().copied()).collect();
-        for tid in &running {
-            let _ = request(libc::PTRACE_INTERRUPT, *tid, 0);
-        }
+        running.retain(|tid| request(libc::PTRACE_INTERRUPT, *tid, 0).is_ok());
         while !running.is_empty() && started.elapsed() < HOLD_LIMIT {
             match tree::next_change() {
                 Ok(Some(change)) if change.is_end() => {
@@ -168,7 +167,7 @@ impl Tracer {
                         libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
                             running.extend(self.born(tid));
                         }
-                        _ => self.known(tid),
+                        _ => self.showed(tid),
                     }
                 }
                 Ok(None) => {
@@ -204,7 +203,6 @@ impl Tracer {
     }
 
     fn leaving(&mut self, tid: Pid) -> Move {
-        self.known(tid);
         if let Some((pid, group)) = self.groups.iter_mut().find(|(_, group)| group.threads.contains(&tid)) {
             let pid = *pid;
             if group.threads.len() == 1 && !group.is_borrower {
@@ -224,40 +222,53 @@ impl Tracer {
         self.groups.insert(pid, Group { threads: BTreeSet::from([pid]), is_borrower: false });
     }
 
-    /// The stopped `parent` reports a new process or thread.
+    /// The stopped `parent` reports a new process or thread; it is given back while it lives.
     fn born(&mut self, parent: Pid) -> Option<Pid> {
         let tid = event_message(parent).ok()? as Pid;
-        self.known(tid);
-        let is_process = self.groups.get(&tid).is_some_and(|group| group.threads.contains(&tid));
-        if is_process
-            && shares_memory(parent, tid)
-            && let Some(group) = self.groups.get_mut(&tid)
-        {
-            group.is_borrower = true;
+        if !self.unreported.remove(&tid) {
+            self.enter(tid);
         }
-        Some(tid)
+        self.is_known(tid).then_some(tid)
     }
 
-    /// Enter a thread into its group. It is entered once, and an exit stop takes it out for good, as the number
-    /// cannot be used again before it has been reaped.
-    fn known(&mut self, tid: Pid) {
-        if self.groups.values().any(|group| group.threads.contains(&tid)) {
-            return;
+    /// A process or thread is there: its first stop may come before its parent's report.
+    fn showed(&mut self, tid: Pid) {
+        if !self.is_known(tid) {
+            self.unreported.insert(tid);
+            self.enter(tid);
         }
-        if let Some(pid) = group_of(tid) {
-            self.groups.entry(pid).or_default().threads.insert(tid);
+    }
+
+    fn is_known(&self, tid: Pid) -> bool {
+        self.groups.values().any(|group| group.threads.contains(&tid))
+    }
+
+    fn enter(&mut self, tid: Pid) {
+        let Some(born) = Born::read(tid) else { return };
+        let group = self.groups.entry(born.group).or_default();
+        group.threads.insert(tid);
+        if born.group == tid {
+            group.is_borrower = shares_memory(born.parent, tid);
         }
+    }
+}
+
+/// Where a thread belongs, from /proc/TID/status; None when it has left.
+struct Born {
+    group: Pid,
+    parent: Pid,
+}
+
+impl Born {
+    fn read(tid: Pid) -> Option<Born> {
+        let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok();
+        Some(Born { group: field("Tgid:")?, parent: field("PPid:")? })
     }
 }
 
 fn is_stopping(signal: libc::c_int) -> bool {
     [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
-}
-
-/// The thread group of a thread, from its status; None when it has left.
-fn group_of(tid: Pid) -> Option<Pid> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 /// kcmp(2): do the two use the same memory? Where the kernel lacks it, no.
