@@ -179,7 +179,10 @@ def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
     for tlb in cpu.tlbs:
         reach = ", ".join(f"{_binary(tlb.entries * size)} in {format_size(size)}" for size in tlb.page_sizes)
         ways = "fully associative" if tlb.ways == 0 else f"{tlb.ways}-way"
-        yield Check("TLB", f"L{tlb.level} {tlb.kind}", "ok", f"{tlb.entries} entries, {ways}; reaches {reach} pages")
+        finding = f"{tlb.entries} entries, {ways}; reaches {reach} pages"
+        yield Check("TLB", f"L{tlb.level} {tlb.kind}", "limited" if cpu.reason else "ok", finding)
+    if cpu.reason:
+        yield Check("TLB", "caveat", "limited", f"{cpu.reason}; a chase over growing footprints shows what is there")
     stated = {size for tlb in cpu.tlbs if tlb.kind != "instruction" for size in tlb.page_sizes}
     silent = sorted({sizes.base, sizes.pmd or sizes.base, *sizes.hugetlb} - stated)
     if silent:
