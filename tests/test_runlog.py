@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hugewise.design import commitment
 from hugewise.errors import RunError, StorageError
 from hugewise.runlog import BlockClosed, BlockOpened, Closed, Opened, Resumed, RunFolder
 from hugewise.store import tables
@@ -22,7 +23,7 @@ def folder(tmp_path: Path) -> RunFolder:
             run=made.run,
             study="my study",
             digest="d",
-            seed_hash="h",
+            seed_hash=commitment(SEED),
             mechanism="system",
             boot_id="b",
             host={},
@@ -81,6 +82,8 @@ def test_blocks_and_the_one_left_open(folder: RunFolder) -> None:
     for number, state in ((1, "complete"), (2, "incomplete")):
         folder.append(BlockOpened(t=101.0, block=number, cell="chase", session=1, arms=["base", "thp"]))
         put(folder, number, "base")
+        if state == "complete":
+            put(folder, number, "thp")
         folder.append(BlockClosed(t=102.0, block=number, state=state))  # type: ignore[arg-type]
     assert folder.open_block() is None
     folder.append(BlockOpened(t=103.0, block=3, cell="chase", session=1, arms=["thp", "base"]))
@@ -90,7 +93,7 @@ def test_blocks_and_the_one_left_open(folder: RunFolder) -> None:
     assert left[0].block == 3
     assert [each.arm for each in left[1]] == ["thp"]
     complete, incomplete = folder.blocks()
-    assert [each.state for each in complete.attempts] == ["accepted"]
+    assert [each.state for each in complete.attempts] == ["accepted", "accepted"]
     assert [each.state for each in incomplete.attempts] == ["abandoned"]
 
 

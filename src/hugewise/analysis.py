@@ -31,7 +31,7 @@ def analyze(path: Path) -> Results:
     folder = RunFolder(path)
     records = folder.records()
     opened = folder.opened()
-    study = msgspec.json.decode((path / "study.json").read_bytes(), type=Study)
+    study = folder.study()
     blocks = folder.blocks()
     methods = methods_for(study, opened.cells)
     for block in blocks:

@@ -23,11 +23,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from hugewise.design import commitment
 from hugewise.errors import RunError, StorageError
 from hugewise.metric import Metric
 from hugewise.plan import DeliveryThreshold
 from hugewise.policy import Deployment, Treatment
 from hugewise.results import LeftOut
+from hugewise.study import Study
 from hugewise.trial import Attempt, Block, BlockState
 from hugewise.workload import ParameterValue
 
@@ -180,12 +182,33 @@ class RunFolder:
 
     def seed(self) -> bytes:
         """The run seed of a run that has not ended. Raises RunError."""
+        path = self.path / "seed"
         try:
-            return bytes.fromhex((self.path / "seed").read_text())
+            seed = bytes.fromhex(path.read_text(encoding="ascii"))
         except FileNotFoundError:
             raise RunError(
                 f"{self.path} has ended: its seed is revealed", hint="start a new run of its study"
             ) from None
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}", hint="resume it as the user who began it") from None
+        except ValueError:
+            seed = b""
+        if commitment(seed) != self.opened().seed_hash:
+            raise RunError(f"{path} is not the seed that the run began with", hint="start a new run of its study")
+        return seed
+
+    def study(self) -> Study:
+        """The study as the run began with it. Raises RunError when it is missing, or is not that study any more."""
+        path = self.path / "study.json"
+        try:
+            study = msgspec.json.decode(path.read_bytes(), type=Study)
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}", hint="start a new run of its study") from None
+        except msgspec.DecodeError as error:
+            raise RunError(f"{path} cannot be read: {error}", hint="start a new run of its study") from None
+        if study.digest != self.opened().digest:
+            raise RunError(f"{path} was changed since the run began", hint="start a new run of its study")
+        return study
 
     def append(self, record: Record) -> None:
         """Add a record; on disk when this returns. Raises StorageError. A torn line of a killed run is ended first."""
@@ -209,8 +232,10 @@ class RunFolder:
         """All records; lines torn by a kill or a full disk are passed over. Raises RunError where none is readable."""
         try:
             lines = (self.path / "run.jsonl").read_bytes().splitlines()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path} is not a run's folder (no run.jsonl)", hint="see: ls results/*") from None
+        except OSError as error:
+            raise RunError(f"{self.path}/run.jsonl: {error.strerror}", hint="check its permissions") from None
         found: list[Record] = []
         for line in lines:
             with contextlib.suppress(msgspec.DecodeError):
@@ -246,10 +271,17 @@ class RunFolder:
         return final
 
     def attempts(self) -> list[Attempt]:
-        """All attempts that are there, in the order in which they started."""
+        """All attempts that are there, in the order in which they started. Raises RunError where one is unreadable."""
         decoder = msgspec.json.Decoder(Attempt)
-        paths = (self.path / "attempts").glob("[!.]*/attempt.json")
-        return sorted((decoder.decode(path.read_bytes()) for path in paths), key=lambda attempt: attempt.started)
+        found = []
+        for path in (self.path / "attempts").glob("[!.]*/attempt.json"):
+            try:
+                found.append(decoder.decode(path.read_bytes()))
+            except OSError as error:
+                raise RunError(f"{path}: {error.strerror}", hint="check its permissions") from None
+            except msgspec.DecodeError as error:
+                raise RunError(f"{path} cannot be read: {error}", hint="start a new run of its study") from None
+        return sorted(found, key=lambda attempt: attempt.started)
 
     def discard_drafts(self) -> None:
         """Remove what a killed run left half written."""
@@ -257,7 +289,10 @@ class RunFolder:
             shutil.rmtree(draft, ignore_errors=True)
 
     def blocks(self) -> list[Block]:
-        """All closed blocks in order. Attempts of a block that was not completed are `abandoned`."""
+        """All closed blocks in order. Attempts of a block that was not completed are `abandoned`.
+
+        Raises RunError where an attempt of a complete block is gone: what was measured cannot be left out unseen.
+        """
         records = self.records()
         opened = {record.block: record for record in records if isinstance(record, BlockOpened)}
         by_block: dict[int, list[Attempt]] = {}
@@ -270,6 +305,11 @@ class RunFolder:
             attempts = by_block.get(record.block, [])
             if record.state != "complete":
                 attempts = [msgspec.structs.replace(attempt, state="abandoned") for attempt in attempts]
+            elif gone := sorted(set(opened[record.block].arms) - {attempt.arm for attempt in attempts}):
+                raise RunError(
+                    f"{self.path}/attempts: block {record.block} is complete, but its attempt of {gone[0]} is gone",
+                    hint="put it back, or start a new run of its study",
+                )
             cell = opened[record.block].cell
             closed.append(
                 Block(

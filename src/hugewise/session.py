@@ -90,9 +90,7 @@ def resume(
     folder = RunFolder(path)
     opened = folder.opened()
     seed = folder.seed()
-    study = msgspec.json.decode((path / "study.json").read_bytes(), type=Study)
-    if study.digest != opened.digest:
-        raise RunError(f"{path}/study.json was changed since the run began", hint="start a new run of its study")
+    study = folder.study()
     if opened.mechanism != mechanism(LocalHost()):
         who = "root" if opened.mechanism == "system" else "an ordinary user"
         raise RunError(f"{path} was begun by {who}: its policies work by another mechanism", hint=f"resume as {who}")
