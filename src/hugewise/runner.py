@@ -197,7 +197,9 @@ def _spec(work: _Work, stdout: Path, stderr: Path, *, twin: bool) -> probe.Spec:
     treatment, cell, start = work.arm.treatment, work.cell, work.launch
     inherited = {k: v for k, v in os.environ.items() if not start.micro or k in _MINIMAL}
     environment = inherited | dict(start.environment) | {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
-    uid, gid = _account(cell.user, micro=start.micro, privileged=work.bench.host.privileged(), root=start.root)
+    account = _account(cell.user, micro=start.micro, privileged=work.bench.host.privileged(), root=start.root)
+    if account is not None:
+        environment |= {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}
     counters = () if twin else COUNTERS
     return probe.Spec(
         # A micro-workload counts its timed region itself; the launcher counts the whole command.
@@ -207,8 +209,8 @@ def _spec(work: _Work, stdout: Path, stderr: Path, *, twin: bool) -> probe.Spec:
         cwd=None if start.micro else str(Path.cwd()),
         stdout=str(stdout),
         stderr=str(stderr),
-        uid=uid,
-        gid=gid,
+        uid=None if account is None else account.pw_uid,
+        gid=None if account is None else account.pw_gid,
         thp_disable=treatment.thp_disable,
         cgroup_procs=tuple(str(path) for path in work.leaf.procs_files) if work.leaf is not None else (),
         cpus=cell.cpus,
@@ -220,7 +222,7 @@ def _spec(work: _Work, stdout: Path, stderr: Path, *, twin: bool) -> probe.Spec:
 
 
 @functools.cache
-def _account(user: str | None, *, micro: bool, privileged: bool, root: bool) -> tuple[int | None, int | None]:
+def _account(user: str | None, *, micro: bool, privileged: bool, root: bool) -> pwd.struct_passwd | None:
     """Whom the workload runs as: the study's user; else, under root, nobody for our own workloads, sudo's caller for
     a command. None: as the caller.
     """
@@ -231,14 +233,16 @@ def _account(user: str | None, *, micro: bool, privileged: bool, root: bool) -> 
             raise UserError(f"user = {user!r}: no such account on this machine", hint="see: getent passwd") from None
         if not privileged and entry.pw_uid != os.geteuid():
             raise UserError(f"user = {user!r}: only root can run a workload as somebody else", hint="use sudo")
-        return (entry.pw_uid, entry.pw_gid) if privileged else (None, None)
+        return entry if privileged else None
     if not privileged or root:
-        return None, None
+        return None
     if micro:
-        nobody = pwd.getpwnam("nobody")
-        return nobody.pw_uid, nobody.pw_gid
-    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    return (int(uid), int(gid)) if uid.isdigit() and gid.isdigit() and uid != "0" else (None, None)
+        return pwd.getpwnam("nobody")
+    caller = os.environ.get("SUDO_UID", "")
+    try:
+        return pwd.getpwuid(int(caller)) if caller.isdigit() and caller != "0" else None
+    except KeyError:
+        return None
 
 
 def _attempt(work: _Work) -> Attempt:
