@@ -1,18 +1,20 @@
 """The launcher against its floor and its peer: vfork, exec and wait in C, and `hyperfine -N`.
 
 All launch the same static program that only exits, with the same environment, in rounds that interleave them in turning
-order. They are compared at p10: on a shared machine the median moves with the neighbours, and only ratios within one
-run mean anything.
+order, all on one CPU: a child that is placed on another, idle one costs half as much again to wake in a virtual machine,
+and how often that happens depends on the neighbours. They are compared at p10; only ratios within one run mean anything.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,6 +119,17 @@ def measure(launchers: dict[str, Launch], rounds: int, runs: int) -> dict[str, l
     return took
 
 
+@contextmanager
+def on_one_cpu() -> Iterator[int]:
+    """Keep this process, and what it starts, on the last CPU that it may use."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield max(allowed)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 def show(lines: Sequence[Line]) -> str:
     """The table and the two targets, at 80 columns."""
     text = [f"{'launcher':<22}{'p10 us':>9}{'p50 us':>9}{'p10 / floor':>13}{'added us':>10}"]
@@ -157,7 +170,10 @@ def main(rounds: int = ROUNDS, runs: int = RUNS) -> int:
     except HugewiseError as error:
         absent.append(f"requires: a cgroup of its own ({error})")
     try:
-        print(show(compare(measure(launchers, rounds, runs))))
+        with on_one_cpu() as cpu:
+            took = measure(launchers, rounds, runs)
+        print(f"{rounds} rounds of {runs} launches each, on CPU {cpu}")
+        print(show(compare(took)))
     finally:
         if groups is not None:
             groups.remove()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from bench import launch
 
@@ -38,6 +40,13 @@ def test_each_round_starts_with_another_launcher() -> None:
     took = launch.measure({name: one(name) for name in "abc"}, rounds=3, runs=2)
     assert "".join(order) == "abcbcacab"
     assert {name: len(ns) for name, ns in took.items()} == {"a": 6, "b": 6, "c": 6}
+
+
+def test_the_cpus_are_given_back() -> None:
+    before = os.sched_getaffinity(0)
+    with launch.on_one_cpu() as cpu:
+        assert os.sched_getaffinity(0) == {cpu}
+    assert os.sched_getaffinity(0) == before
 
 
 def test_it_runs_here(capsys: pytest.CaptureFixture[str]) -> None:
