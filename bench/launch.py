@@ -1,8 +1,9 @@
 """The launcher against its floor and its peer: vfork, exec and wait in C, and `hyperfine -N`.
 
-All launch the same static program that only exits, with the same environment, in rounds that interleave them in turning
-order, all on one CPU: a child that is placed on another, idle one costs half as much again to wake in a virtual machine,
-and how often that happens depends on the neighbours. They are compared at p10; only ratios within one run mean anything.
+All launch the same static program that only exits, with the same environment, in rounds that interleave them in
+turning order, all on one CPU: a child that is placed on another, idle one costs half as much again to wake in a virtual
+machine, and how often that happens depends on the neighbours. They are compared at p10; only ratios within one run mean
+anything.
 """
 
 from __future__ import annotations

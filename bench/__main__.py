@@ -1,0 +1,7 @@
+"""`python -m bench`: every benchmark, one after the other. The status is that of the worst."""
+
+import sys
+
+from bench import launch
+
+sys.exit(max(main() for main in (launch.main,)))
