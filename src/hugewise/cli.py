@@ -5,6 +5,7 @@ Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be d
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ def cli() -> None:
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})
-@click.argument("study", required=False, type=click.Path(path_type=Path))
+@click.argument("study", required=False, type=click.UNPROCESSED)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--policy", help="Policies to compare on a command, the baseline first: base,thp (with -- COMMAND).")
 @click.option("--metric", help="With --policy: the metric that is judged (wall_s, cpu_s, ...).")
@@ -47,7 +48,7 @@ def cli() -> None:
 @click.option("--seed", help="Run seed, 32 hexadecimal digits (default: a fresh one).")
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
 @_RESULTS
-def run(study: Path | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
+def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
     """Run STUDY, or compare policies on a command: run --policy base,thp -- COMMAND.
 
     Always starts a new run; `resume` continues one that was interrupted.
@@ -111,7 +112,7 @@ def restore() -> None:
         click.echo(line)
 
 
-def _study(study: Path | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
+def _study(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
     from hugewise import study as studies  # noqa: PLC0415
 
     if policy is None:
@@ -123,9 +124,9 @@ def _study(study: Path | None, command: Sequence[str], policy: str | None, optio
                 "name one study, or policies and a command",
                 hint="hugewise run studies/demo.toml   or   hugewise run --policy base,thp -- COMMAND",
             )
-        loaded = studies.load(study)
+        loaded = studies.load(Path(study))
         return studies.with_budget(loaded, options["blocks"], options["time_"])
-    argv = ([str(study)] if study is not None else []) + list(command)
+    argv = ([study] if study is not None else []) + list(command)
     if not argv:
         raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
     given = {name: options[name] for name in ("metric", "proof", "pool", "share", "timeout", "blocks")}
@@ -160,7 +161,7 @@ def _report(start: Callable[[Any], Any]) -> None:
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM ends a run as Ctrl-C does: settings are restored, what was accepted stays."""
+    """SIGTERM, or a closed terminal, ends a run as Ctrl-C does: settings are restored, what was accepted stays."""
     del signum, frame
     raise KeyboardInterrupt
 
@@ -168,6 +169,8 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 def main() -> None:
     """Entry point of the `hugewise` command."""
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        signal.signal(signal.SIGHUP, _terminate)
     try:
         cli(standalone_mode=False)
     except HugewiseError as error:
@@ -175,6 +178,12 @@ def main() -> None:
         if error.hint:
             click.echo(f"  cure: {error.hint}", err=True)
         sys.exit(error.exit_code)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"hugewise: {error}", err=True)
+        sys.exit(1)
     except click.ClickException as error:
         error.show()
         sys.exit(2)

@@ -24,17 +24,17 @@ __all__ = ["show_list", "show_plan"]
 
 def show_plan(plan: Plan, seed: bytes | None) -> None:
     """Cells, arms, what is left out, and one example order under a seed that no run uses."""
-    console = Console(highlight=False)
+    console = _console()
     table = _table("cell", "metric", "arms (baseline first)")
     for cell in plan.cells:
         arms = [cell.baseline, *(arm.name for arm in cell.arms if arm.name != cell.baseline)]
         table.add_row(cell.id, f"{cell.metric.name} ({cell.metric.unit})", ", ".join(arms))
     console.print(table)
     for left in plan.left_out:
-        what = " ".join(part for part in (left.cell, left.policy) if part != "*") or "everything"
-        console.print(f"left out: {what}: {left.reason}", soft_wrap=True)
+        console.print(f"left out: {left.what}: {left.reason}", soft_wrap=True)
     example = seed or design.new_seed()
-    console.print(f"\nexample orders under the seed {example.hex()} (shown only; no run uses it):", soft_wrap=True)
+    note = "shown only; no run uses it" if seed is None else "shown only; a run uses it if --seed gives it again"
+    console.print(f"\nexample orders under the seed {example.hex()} ({note}):", soft_wrap=True)
     for number, cell in enumerate(plan.cells, 1):
         order = design.order(example, number, [arm.name for arm in cell.arms], cell=cell.id)
         console.print(f"  block {number} ({cell.id}): {', '.join(trial.arm for trial in order)}", soft_wrap=True)
@@ -52,7 +52,12 @@ def show_list(what: str) -> None:
     table = _table(*heads[what])
     for row in makers[what]():
         table.add_row(*row)
-    Console(highlight=False).print(table)
+    _console().print(table)
+
+
+def _console() -> Console:
+    # What a study calls things is text, never markup.
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _table(*heads: str) -> Table:

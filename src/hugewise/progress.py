@@ -61,13 +61,14 @@ _EVERY_S = 10.0
 @contextmanager
 def shown(stream: TextIO) -> Iterator[Listener]:
     """Show a run on `stream`: a live bar on a terminal, a line now and then elsewhere."""
-    console = Console(file=stream, highlight=False)
+    # Names of folders and cells are text, never markup.
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         bar = Progress(
-            TextColumn("{task.fields[what]:<36.36}"),
+            TextColumn("{task.fields[what]:<36.36}", markup=False),
             BarColumn(bar_width=None),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} blocks"),
-            TextColumn("{task.fields[left]:>14.14}"),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} blocks", markup=False),
+            TextColumn("{task.fields[left]:>14.14}", markup=False),
             console=console,
             transient=True,
             # Redrawing competes with the measurement for a processor: twice a second is enough.

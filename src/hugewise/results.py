@@ -92,11 +92,19 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A cell, an arm or a policy that the plan left out before anything ran, and why."""
+    """A cell, an arm or a policy that the plan left out before anything ran, and why.
+
+    `cell` is `*` for a policy that no cell has, `policy` is `*` for a cell that is left out whole.
+    """
 
     cell: str
     policy: str
     reason: str
+
+    @property
+    def what(self) -> str:
+        """What was left out, in words: `thp on chase`, `thp`, `chase`, or `everything`."""
+        return " on ".join(part for part in (self.policy, self.cell) if part != "*") or "everything"
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,7 +72,7 @@ def run(
     seed = seed or design.new_seed()
     plan = make_plan(study)
     if not plan.cells:
-        reasons = "; ".join(sorted({f"{left.policy} {left.reason}" for left in plan.left_out}))
+        reasons = "; ".join(dict.fromkeys(f"{left.what}: {left.reason}" for left in plan.left_out))
         raise UserError(f"nothing of {study.name} can run here: {reasons}", hint="see: hugewise doctor")
     written = Path(study.file).read_text(encoding="utf-8") if study.file and Path(study.file).is_file() else None
     folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed)
@@ -358,7 +358,7 @@ def _versions() -> dict[str, str]:
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """A second Ctrl-C must not break off the restoring."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:

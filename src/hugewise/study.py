@@ -12,6 +12,7 @@ are looked up in `hugewise.plan`, which sees the machine.
 from __future__ import annotations
 
 import hashlib
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -197,7 +198,7 @@ def command_study(
     data = {
         "format": 1,
         "name": name,
-        "question": f"Which pages for: {' '.join(argv)}"[:200].translate(dict.fromkeys((*range(32), 127), " ")),
+        "question": f"Which pages for: {shlex.join(argv)}"[:200].translate(dict.fromkeys((*range(32), 127), " ")),
         "policies": list(policies),
         "baseline": baseline,
         "margin": margin,

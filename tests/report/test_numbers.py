@@ -90,3 +90,12 @@ def test_size(count: int | None, expected: str) -> None:
 def test_percent_and_time() -> None:
     assert [numbers.percent(part) for part in (0.95, 0.005, 0.9875, None)] == ["95%", "0.5%", "98.75%", "–"]
     assert numbers.when(1_795_000_000.0) == "2026-11-18 11:06:40 UTC"
+
+
+def test_an_interval_that_says_nothing_is_cut_off() -> None:
+    assert numbers.effect(0.67, 0.0, 1e36) == "−33% (−100% to >+1,000,000%)"
+    assert numbers.effect(0.67, 0.0, math.inf).endswith("to >+1,000,000%)")
+    assert numbers.ratio(0.67, 0.0, math.inf) == "0.67 (0.00 to >10,000)"
+    assert numbers.largest(1e36) == numbers.largest(math.inf) == "above 1,000,000%"
+    assert numbers.largest(0.0234) == "2.34%"
+    assert numbers.largest(None) == numbers.NOTHING

@@ -18,6 +18,7 @@ __all__ = [
     "change",
     "decimals",
     "effect",
+    "largest",
     "percent",
     "ratio",
     "scale",
@@ -32,6 +33,8 @@ NOTHING = "–"  # a value that is not there (never 0)
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+# An interval from two blocks can reach beyond any number that means something: it is then cut off here.
+_FAR = 10_000.0
 _THOUSANDS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
@@ -89,9 +92,11 @@ def _number(value: float, half_width: float | None) -> str:
 
 
 def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
-    """A ratio as a change in percent: 1.123 -> `+12.3%`."""
-    if ratio is None or not math.isfinite(ratio):
+    """A ratio as a change in percent: 1.123 -> `+12.3%`; above 10,000 only that it is."""
+    if ratio is None or math.isnan(ratio):
         return NOTHING
+    if ratio > _FAR:
+        return f">{'+' if sign else ''}{_FAR * 100:,.0f}%"
     text = f"{(ratio - 1) * 100:{'+' if sign else ''},.{places}f}%"
     return text.lstrip("+-") if float(text.rstrip("%").replace(",", "")) == 0 else text.replace("-", MINUS)
 
@@ -120,7 +125,15 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
     if low is None or high is None:
         return f"{value:.3f}"
     places = max(decimals((high - low) / 2, most=6), 2)
-    return f"{value:.{places}f} ({low:.{places}f} to {high:.{places}f})"
+    upper = f"{high:.{places}f}" if high <= _FAR else f">{_FAR:,.0f}"
+    return f"{value:.{places}f} ({low:.{places}f} to {upper})"
+
+
+def largest(change: float | None) -> str:
+    """The largest change still possible, as |ratio-1|: `2.3%`; above 10,000 only that it is."""
+    if change is None or math.isnan(change):
+        return NOTHING
+    return percent(round(change, 4)) if change <= _FAR else f"above {_FAR * 100:,.0f}%"
 
 
 def percent(part: float | None) -> str:

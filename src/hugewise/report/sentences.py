@@ -100,7 +100,7 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
         reason = printable(comparison.reason)
         yield f"{reason[0].upper()}{reason[1:].rstrip('.')}."
     if comparison.verdict in {"undecided", "none"} and comparison.change is not None:
-        yield f"The largest effect still possible is {numbers.percent(round(comparison.change, 4))}."
+        yield f"The largest effect still possible is {numbers.largest(comparison.change)}."
     if comparison.failures_arm or comparison.failures_baseline:
         yield (
             f"Failures: {comparison.failures_arm} of {printable(comparison.arm)}, "

@@ -110,7 +110,7 @@ def effects_table(cell: CellResult) -> Table:
             numbers.percent(one.confidence),
             NOTHING if one.p is None else "<0.0001" if one.p < 0.0001 else f"{one.p:.2g}",
             str(one.n) if one.final else f"{one.n} of {one.planned}, provisional",
-            NOTHING if one.change is None else f"±{numbers.percent(round(one.change, 4))}",
+            numbers.largest(one.change),
         ]
 
     caption = f"{cell.metric.name}: ratios are policy/{cell.baseline} ({better_direction(cell.metric)})"
@@ -217,8 +217,8 @@ def _trouble(attempt: Attempt) -> Iterable[tuple[str, str]]:
 
 def left_out_table(results: Results) -> Table:
     """What the plan left out before anything ran."""
-    rows = [(one.cell, one.policy, one.reason) for one in results.left_out]
-    return _table("left out before anything ran", ("cell", "policy", "why"), rows, 3)
+    rows = [(one.what, one.reason) for one in results.left_out]
+    return _table("left out before anything ran", ("what", "why"), rows, 2)
 
 
 def run_table(results: Results) -> Table:

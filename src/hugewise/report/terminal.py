@@ -6,6 +6,7 @@ through rich's markup, and control characters are removed from them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -76,6 +77,7 @@ def _parts(results: Results, report: Path | None) -> Iterator[RenderableType]:
         yield _table(cell)
         for text in verdict_lines(results, cell):
             yield Padding(text, (0, 0, 0, 2))
+    yield from _failed(results)
     yield from _left_out(results)
     yield from _disturbances(results)
     yield from _settings(results)
@@ -117,12 +119,25 @@ def _badge(one: Comparison | None) -> Text:
     return Text(f"{SYMBOLS[one.verdict]} {one.verdict}", style=_STYLES[one.verdict]) if one else Text()
 
 
+def _failed(results: Results) -> Iterator[RenderableType]:
+    """Attempts of a workload that failed, counted by the reason: what fails always is a mistake more than a finding."""
+    counts = Counter((a.arm, a.cell, printable(a.reason)) for a in results.attempts if a.state == "failed")
+    if counts:
+        yield Text()
+        yield Text("Failed", style="bold")
+        for (arm, cell, reason), count in counts.most_common(_MOST):
+            times = f"{count} attempt{'' if count == 1 else 's'}"
+            yield Padding(Text(_ascii(f"{arm} on {cell}: {times}: {reason}"), overflow="fold"), (0, 0, 0, 2))
+        if len(counts) > _MOST:
+            yield Padding(Text("and others, in the report"), (0, 0, 0, 2))
+
+
 def _left_out(results: Results) -> Iterator[RenderableType]:
     if results.left_out:
         yield Text()
         yield Text("Left out", style="bold")
         for one in results.left_out:
-            yield Padding(Text(_ascii(f"{one.policy} on {one.cell}: {one.reason}"), overflow="fold"), (0, 0, 0, 2))
+            yield Padding(Text(_ascii(f"{one.what}: {one.reason}"), overflow="fold"), (0, 0, 0, 2))
 
 
 def _disturbances(results: Results) -> Iterator[RenderableType]:
