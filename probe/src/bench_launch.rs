@@ -15,8 +15,8 @@ use crate::signals::Signals;
 use crate::spawn::{Launcher, Plan, Program, c_string, find_program};
 use crate::spec::{ThpDisable, Usage};
 
-/// What a trial usually counts: the software events that every kernel has.
-const COUNTERS: [&str; 4] = ["task-clock", "page-faults", "context-switches", "cpu-migrations"];
+/// Software events that every kernel has, and that an ordinary user may count.
+const COUNTERS: [&str; 4] = ["task-clock", "page-faults", "minor-faults", "major-faults"];
 
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
