@@ -14,6 +14,7 @@ mod scan;
 mod signals;
 mod spawn;
 mod spec;
+mod stack;
 mod touch;
 mod trace;
 mod tree;

@@ -69,3 +69,40 @@ impl Signals {
         }
     }
 }
+
+/// Ignored signals, with glibc's internal 32 and 33: its posix_spawn leaves those ignored, and its sigaction hides them.
+pub fn ignored_signals() -> Vec<libc::c_int> {
+    let is_ignored = |signal: &libc::c_int| {
+        let mut action = KernelAction::default();
+        // SAFETY: asks only; the place for the answer is the kernel's structure.
+        let asked = unsafe { sigaction(*signal, std::ptr::null(), &mut action) };
+        asked == 0 && action.handler == libc::SIG_IGN
+    };
+    (1..=64).filter(is_ignored).collect()
+}
+
+/// Put a signal back to its default action: one system call, fit for a child before its exec.
+pub fn set_default(signal: libc::c_int) {
+    let default = KernelAction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+    // SAFETY: the default names no handler.
+    unsafe { sigaction(signal, &default, std::ptr::null_mut()) };
+}
+
+/// The kernel's struct sigaction (x86-64, arm64): all zero is the default action.
+#[repr(C)]
+#[derive(Default)]
+struct KernelAction {
+    handler: usize,
+    flags: libc::c_ulong,
+    restorer: usize,
+    mask: u64,
+}
+
+/// rt_sigaction(2) without glibc's filter.
+///
+/// # Safety
+/// A handler that `new` names must be fit to run at any time.
+unsafe fn sigaction(signal: libc::c_int, new: *const KernelAction, old: *mut KernelAction) -> libc::c_long {
+    // SAFETY: both are null or point to the kernel's structure.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) }
+}

@@ -16,7 +16,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
+use crate::signals::{ignored_signals, set_default};
 use crate::spec::ThpDisable;
+use crate::stack::Stack;
 use crate::trace;
 
 pub type Pid = libc::pid_t;
@@ -24,7 +26,6 @@ pub type Pid = libc::pid_t;
 /// Highest number of CPUs in an affinity mask: the kernel's largest NR_CPUS.
 pub const MAX_CPUS: usize = 8192;
 
-const STACK_BYTES: usize = 64 * 1024;
 const PR_SET_THP_DISABLE: libc::c_int = 41;
 const PR_GET_THP_DISABLE: libc::c_int = 42;
 const PR_THP_DISABLE_EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
@@ -273,9 +274,8 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
         for (target, source) in plan.stdio.iter().enumerate() {
             job.must(Step::Stdio, libc::dup2(source.as_raw_fd(), target as RawFd));
         }
-        let default = KernelAction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
         for signal in &job.launcher.ignored {
-            sigaction(*signal, &default, std::ptr::null_mut());
+            set_default(*signal);
         }
         let none: libc::sigset_t = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
@@ -334,36 +334,6 @@ fn close_inherited_at_exec() {
     unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Ignored signals, with glibc's internal 32 and 33: its posix_spawn leaves those ignored, and its sigaction hides them.
-fn ignored_signals() -> Vec<libc::c_int> {
-    let is_ignored = |signal: &libc::c_int| {
-        let mut action = KernelAction::default();
-        // SAFETY: asks only; the place for the answer is the kernel's structure.
-        let asked = unsafe { sigaction(*signal, std::ptr::null(), &mut action) };
-        asked == 0 && action.handler == libc::SIG_IGN
-    };
-    (1..=64).filter(is_ignored).collect()
-}
-
-/// The kernel's struct sigaction (x86-64, arm64): all zero is the default action.
-#[repr(C)]
-#[derive(Default)]
-struct KernelAction {
-    handler: usize,
-    flags: libc::c_ulong,
-    restorer: usize,
-    mask: u64,
-}
-
-/// rt_sigaction(2) without glibc's filter.
-///
-/// # Safety
-/// A handler that `new` names must be fit to run at any time.
-unsafe fn sigaction(signal: libc::c_int, new: *const KernelAction, old: *mut KernelAction) -> libc::c_long {
-    // SAFETY: both are null or point to the kernel's structure.
-    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) }
-}
-
 /// Wait for the end of a child; a traced one may stop on its way there.
 fn reap(pid: Pid) {
     loop {
@@ -381,33 +351,6 @@ fn kill_and_reap(pid: Pid) {
     // SAFETY: the child has not been reaped, so the number is still its own.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     reap(pid);
-}
-
-/// The child's stack, with a page below it that faults.
-struct Stack(*mut libc::c_void);
-
-impl Stack {
-    fn new() -> io::Result<Stack> {
-        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
-        // SAFETY: a fresh mapping, whose lowest page is then closed.
-        unsafe {
-            let flags = MapFlags::PRIVATE | MapFlags::STACK;
-            let base = mmap_anonymous(std::ptr::null_mut(), STACK_BYTES, ProtFlags::READ | ProtFlags::WRITE, flags)?;
-            mprotect(base, rustix::param::page_size(), MprotectFlags::empty())?;
-            Ok(Stack(base))
-        }
-    }
-
-    fn top(&self) -> *mut libc::c_void {
-        self.0.wrapping_byte_add(STACK_BYTES)
-    }
-}
-
-impl Drop for Stack {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`, and no child uses it once `clone` has returned.
-        let _ = unsafe { rustix::mm::munmap(self.0, STACK_BYTES) };
-    }
 }
 
 /// Where execvp(3) would find `name`: as it is when it holds a slash, else by the workload's own PATH.
