@@ -18,22 +18,25 @@ pub struct TouchArgs {
     /// Memory to touch, e.g. 1g
     #[arg(long, value_parser = size::parse)]
     bytes: u64,
+    /// Where it comes from: anon, or hugetlb:SIZE for the pages of a pool
+    #[arg(long, default_value = "anon")]
+    map: Backing,
 }
 
 /// `hugewise-probe touch`.
 pub fn main(args: TouchArgs) -> Result<()> {
-    emit(&touch(args.bytes)?)?;
+    emit(&touch(args.bytes, args.map)?)?;
     Ok(())
 }
 
-fn touch(bytes: u64) -> Result<Event> {
+fn touch(bytes: u64, map: Backing) -> Result<Event> {
     let available = available_memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    if let Some(available) = available.filter(|available| bytes > *available) {
+    if let Some(available) = available.filter(|available| map == Backing::Anon && bytes > *available) {
         bail!("--bytes {bytes} is more than the {available} bytes of memory that are available now");
     }
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let start = now_ns();
-    let region = Region::map(bytes, Backing::Anon, Advice::None)?;
+    let region = Region::map(bytes, map, Advice::None)?;
     let parts = parts(region.bytes(), threads, sizes::pmd() as usize);
     thread::scope(|scope| {
         for (offset, length) in parts {
@@ -87,10 +90,10 @@ mod tests {
 
     #[test]
     fn memory_is_touched_and_released() {
-        let Event::Touched { bytes, wall_ns } = touch(3 << 20).unwrap() else { panic!("another event") };
+        let Event::Touched { bytes, wall_ns } = touch(3 << 20, Backing::Anon).unwrap() else { panic!("another event") };
         assert_eq!(bytes, 3 << 20);
         assert!(wall_ns > 0);
-        assert!(touch(1 << 50).unwrap_err().to_string().contains("available"));
-        assert!(touch(0).is_err());
+        assert!(touch(1 << 50, Backing::Anon).unwrap_err().to_string().contains("available"));
+        assert!(touch(0, Backing::Anon).is_err());
     }
 }

@@ -230,12 +230,18 @@ class _Session:
         self.folder.append(runlog.Resumed(t=time.time(), session=self.number, boot_id=self.boot_id))
 
     def touch(self) -> None:
-        """Touch as much memory as the largest arm will use: a guest's fresh memory is slow to touch the first time."""
+        """Touch as much memory as the largest arm will use, and the pages of the pools: a guest's fresh memory is slow
+        to touch the first time.
+        """
         largest = max(cell.workload.memory(arm.treatment, cell.values) for cell in self.plan.cells for arm in cell.arms)
-        if largest:
-            self.say(f"touching {format_size(largest)} of memory once")
-            probe.ask("touch", "--bytes", str(largest))
-            time.sleep(min(1.0, largest / _SETTLED_AFTER))
+        wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in self.pools.items()}
+        total = sum(wanted.values())
+        if total:
+            self.say(f"touching {round(total / (1 << 20)):,} MiB of memory once")
+        for where, amount in wanted.items():
+            if amount:
+                probe.ask("touch", "--bytes", str(amount), "--map", where)
+        time.sleep(min(1.0, largest / _SETTLED_AFTER))
 
     def conduct(self) -> None:
         """Block after block."""
