@@ -44,7 +44,7 @@ def judge(
     whole = sum(coverage.values())
     stated = sum(coverage.get(f"{kind}:{target.size}", 0) for kind in _KINDS.get(target.kind, ()))
     unknown = coverage.get("unproven", 0)
-    part = stated / whole if whole else None
+    part = stated / whole if whole and target.kind != "any" else None
 
     def verdict(delivered: bool | None, reason: str | None = None) -> Delivery:
         return Delivery(
@@ -78,4 +78,4 @@ def _why(target: PageTarget, coverage: Mapping[str, int], part: float, thp_disab
         return f"the program disabled THP for itself ({found})"
     if target.kind == "hugetlb":
         return f"the pool was too short, or the program did not map from it ({found})"
-    return f"memory too small, unaligned or fragmented for the page size ({found})"
+    return f"memory too small, unaligned or fragmented for the page size, or freed before the end ({found})"

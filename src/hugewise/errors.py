@@ -68,7 +68,7 @@ class LockedError(UserError):
     def __init__(self, pid: int) -> None:
         super().__init__(
             f"another hugewise run holds this host (pid {pid})",
-            hint=f"wait for it, or end it with: kill -INT {pid}",
+            hint=f"wait for it, or end it with: kill {pid}",
         )
         self.pid = pid
 

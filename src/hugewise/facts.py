@@ -110,5 +110,5 @@ def leftover(host: Host, path: Path) -> tuple[str, str] | None:
     if owner is None or any(isinstance(record, Closed) for record in records):
         return None
     if start_time(host, owner.pid) == owner.pid_start:
-        return f"a run is under way (pid {owner.pid}): {owner.run}", f"wait for it, or: kill -INT {owner.pid}"
+        return f"a run is under way (pid {owner.pid}): {owner.run}", f"wait for it, or: kill {owner.pid}"
     return f"a run was killed and left settings turned: {owner.run}", "sudo hugewise restore"

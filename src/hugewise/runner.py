@@ -183,6 +183,7 @@ def _probe(work: _Work, spec_name: str, events_name: str, *, twin: bool) -> list
     suffix = ".twin" if twin else ""
     spec = _spec(work, work.draft / f"stdout{suffix}", work.draft / f"stderr{suffix}", twin=twin)
     with storing(str(work.draft)):
+        spec_path.touch(mode=0o600)  # the environment of a command can hold secrets
         spec_path.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=1))
         with events_path.open("xb") as events, (work.draft / f"probe-stderr{suffix}").open("xb") as stderr:
             status = probe.run(spec_path, events, stderr)
