@@ -4,16 +4,10 @@ The estimand is the ratio of geometric means, arm/baseline, over the planned pai
 baseline in the same complete block make a pair; each pair gives one log-ratio, and Student's t is taken over these (a
 randomised complete block design with its blocks eliminated; Montgomery, Design and Analysis of Experiments, ch. 4).
 
-What is no plain number:
-- Workload failures (and time-outs) score worst: the pair gets the largest |log-ratio| among the pairs without
-  failure, with the sign that is bad for the side that failed; where both failed, 0. It is recomputed with each
-  block. Where no magnitude is known, the exact sign test stands in. A comparison with failures can be better or
-  worse, but is never called equivalent: its scores are no measurements.
-- Pages not delivered, or not proven, in the arm or the baseline take the pair out: by the proof alone, never by the
-  time. `ratio_all` keeps those pairs in. Above 1% of the attempts of either side there is no verdict but the reason.
-  A failed attempt that left no proof stays in, as a failure.
-- A metric that is absent makes no pair. One that is 0, negative or not finite has no log-ratio; since leaving it out
-  would select by the outcome, the comparison gets no verdict.
+Workload failures (and time-outs) score worst: the pair gets the largest |log-ratio| among the pairs without failure,
+with the sign that is bad for the side that failed; where both failed, 0. It is recomputed with each block. Where no
+magnitude is known, the exact sign test stands in. A comparison with failures can be better or worse, but is never
+called equivalent: its scores are no measurements. What else makes or takes out a pair: see `hugewise.stats.pairs`.
 
 More than the planned number of blocks are asked for only to replace pairs that were taken out, and twice the planned
 at most.
@@ -22,64 +16,15 @@ at most.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from hugewise.results import Comparison, Verdict
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.paired import Signs, Tests, paired
-from hugewise.trial import Attempt, Block
+from hugewise.stats.pairs import Pair, Pairs
+from hugewise.trial import Block
 
 __all__ = ["FixedN"]
-
-_TOLERATED = 0.01  # share of a side's attempts that may be undelivered or unproven
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """`log_ratio` is None when a side failed."""
-
-    log_ratio: float | None
-    arm_failed: bool
-    baseline_failed: bool
-
-
-@dataclass
-class _Side:
-    """One side's attempts in the complete blocks: how many had not the promised pages, and why."""
-
-    name: str
-    seen: int = 0
-    undelivered: int = 0
-    unproven: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def bad(self) -> int:
-        return self.undelivered + self.unproven
-
-    def take(self, attempt: Attempt) -> bool:
-        """Count an attempt; whether its pages let it stay in its pair."""
-        self.seen += 1
-        delivery = attempt.delivery
-        if delivery.target.kind == "any" or delivery.delivered is True:
-            return True
-        if delivery.delivered is None and attempt.state == "failed":
-            return True
-        if delivery.delivered is None:
-            self.unproven += 1
-        else:
-            self.undelivered += 1
-        self.reasons[delivery.reason or "no reason is known"] += 1
-        return False
-
-    def refusal(self, future: int) -> str | None:
-        """Why there is no verdict, even if `future` more attempts all have their pages."""
-        if self.bad <= _TOLERATED * (self.seen + future):
-            return None
-        what = "unproven" if self.unproven > self.undelivered else "not delivered"
-        reason = self.reasons.most_common(1)[0][0]
-        return f"pages of {self.name} {what} in {self.bad} of {self.seen} attempts: {reason}"
 
 
 class FixedN:
@@ -98,19 +43,12 @@ class FixedN:
         self.planned = planned
         self._level = (1 - confidence) / family
         self._margin = margin
-        self._pairs: list[_Pair] = []
-        self._all: list[_Pair] = []
-        self._arm = _Side(contrast.arm)
-        self._baseline = _Side(contrast.baseline)
-        self._absent: Counter[str] = Counter()
-        self._not_positive: str | None = None
+        self._pairs = Pairs(contrast)
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block; after the stop nothing is taken in any more."""
-        if block.state == "complete" and block.cell == self.contrast.cell and not self._stopped():
-            arm, baseline = _last(block, self.contrast.arm), _last(block, self.contrast.baseline)
-            if arm is not None and baseline is not None:
-                self._take(arm, baseline)
+        if not self._pairs.exhausted(self.planned):
+            self._pairs.take(block)
         return self.decision()
 
     def decision(self) -> Decision:
@@ -119,23 +57,25 @@ class FixedN:
         effect = None
         if known.ratio is not None and known.p is not None:
             effect = Effect(known.ratio, known.low, known.high, known.confidence, known.p, known.n)
-        return Decision("stop" if self._stopped() else "continue", effect, known.verdict, known.reason)
+        return Decision(
+            "stop" if self._pairs.exhausted(self.planned) else "continue", effect, known.verdict, known.reason
+        )
 
     def p_difference(self) -> float:
         """Two-sided p; 1 before the planned number of pairs, and where there is no verdict."""
-        tests = self._tests(self._pairs)
-        return 1.0 if tests is None or not self._final() or self._refusal() else tests.p_difference()
+        tests = self._tests(self._pairs.usable)
+        return 1.0 if tests is None or not self._final() or self._pairs.refusal(self.planned) else tests.p_difference()
 
     def p_equivalence(self, margin: float) -> float:
         """p of the two one-sided tests; 1 also where an attempt failed."""
-        tests = self._tests(self._pairs)
-        if tests is None or not self._final() or self._refusal() or self._failures() > 0:
+        tests = self._tests(self._pairs.usable)
+        if tests is None or not self._final() or self._pairs.refusal(self.planned) or self._pairs.failures() > 0:
             return 1.0
         return tests.p_equivalence(math.log1p(margin))
 
     def comparison(self, level: float, margin: float) -> Comparison:
         """The result with its interval at confidence 1 - `level`."""
-        tests, everything = self._tests(self._pairs), self._tests(self._all)
+        tests, everything = self._tests(self._pairs.usable), self._tests(self._pairs.everything)
         interval = None if tests is None else tests.interval(level)
         low, high = (None, None) if interval is None else (_exp(interval[0]), _exp(interval[1]))
         verdict, reason = self._verdict(tests, low, high, level, margin)
@@ -145,7 +85,7 @@ class FixedN:
             baseline=self.contrast.baseline,
             metric=self.contrast.metric.name,
             method=self.name,
-            n=len(self._pairs),
+            n=len(self._pairs.usable),
             planned=self.planned,
             ratio=_ratio(tests),
             low=low,
@@ -156,39 +96,13 @@ class FixedN:
             reason=reason,
             final=self._final(),
             change=max(abs(low - 1), abs(high - 1)) if bounded and low is not None and high is not None else None,
-            n_all=len(self._all),
+            n_all=len(self._pairs.everything),
             ratio_all=_ratio(everything),
-            failures_arm=sum(pair.arm_failed for pair in self._pairs),
-            failures_baseline=sum(pair.baseline_failed for pair in self._pairs),
+            failures_arm=sum(pair.arm_failed for pair in self._pairs.usable),
+            failures_baseline=sum(pair.baseline_failed for pair in self._pairs.usable),
         )
 
-    def _take(self, arm: Attempt, baseline: Attempt) -> None:
-        stays = [self._arm.take(arm), self._baseline.take(baseline)]
-        failed = arm.state == "failed", baseline.state == "failed"
-        log_ratio = None
-        if not any(failed):
-            over, under = self._value(arm), self._value(baseline)
-            if over is None or under is None:
-                return
-            log_ratio = math.log(over) - math.log(under)
-        pair = _Pair(log_ratio, *failed)
-        self._all.append(pair)
-        if all(stays) or not self.contrast.proof_demanded:
-            self._pairs.append(pair)
-
-    def _value(self, attempt: Attempt) -> float | None:
-        """The metric, if a logarithm can be taken of it."""
-        name = self.contrast.metric.name
-        value = attempt.metrics.get(name)
-        if value is None:
-            self._absent[attempt.absent.get(name, "it was not reported")] += 1
-            return None
-        if not (value > 0 and math.isfinite(value)):
-            self._not_positive = f"{name} was {value:g} under {attempt.arm}: such a value has no ratio"
-            return None
-        return value
-
-    def _tests(self, pairs: list[_Pair]) -> Tests | None:
+    def _tests(self, pairs: Sequence[Pair]) -> Tests | None:
         """The tests for these pairs, failures scored."""
         known = [pair.log_ratio for pair in pairs if pair.log_ratio is not None]
         worst = max((abs(value) for value in known), default=0.0)
@@ -198,47 +112,22 @@ class FixedN:
             return Signs(signs.count(1), signs.count(-1))
         return paired([*known, *(worst * sign for sign in signs)])
 
-    def _failures(self) -> int:
-        return sum(pair.arm_failed or pair.baseline_failed for pair in self._pairs)
-
     def _final(self) -> bool:
-        return len(self._pairs) >= self.planned
-
-    def _stopped(self) -> bool:
-        if self._final() or self._arm.seen >= 2 * self.planned:
-            return True
-        return self._arm.seen >= self.planned and self._refusal() is not None
-
-    def _refusal(self) -> str | None:
-        """Why there is no verdict and will be none, whatever the blocks to come."""
-        if self.contrast.metric.better == "neutral":
-            return f"{self.contrast.metric.name} is neither better high nor low: it is shown, never judged"
-        if self._not_positive is not None:
-            return self._not_positive
-        if self.contrast.proof_demanded:
-            future = max(0, self.planned - len(self._pairs))
-            for side in (self._arm, self._baseline):
-                refusal = side.refusal(future)
-                if refusal is not None:
-                    return refusal
-        if not self._all and self._arm.seen >= self.planned:
-            reason = self._absent.most_common(1)[0][0]
-            return f"{self.contrast.metric.name} was absent from every pair: {reason}"
-        return None
+        return len(self._pairs.usable) >= self.planned
 
     def _verdict(
         self, tests: Tests | None, low: float | None, high: float | None, level: float, margin: float
     ) -> tuple[Verdict, str]:
-        refusal = self._refusal()
+        refusal = self._pairs.refusal(self.planned)
         if refusal is not None:
             return "none", refusal
         if not self._final():
-            return "undecided", self._shortfall()
+            return "undecided", self._pairs.shortfall(self.planned)
         if isinstance(tests, Signs):
             return self._by_signs(tests, level)
         if low is None or high is None:
-            return "undecided", f"{len(self._pairs)} pairs are too few for an interval at this confidence"
-        failures = self._failures()
+            return "undecided", f"{len(self._pairs.usable)} pairs are too few for an interval at this confidence"
+        failures = self._pairs.failures()
         inside = 1 / (1 + margin) <= low and high <= 1 + margin
         if inside and not failures:
             return "equivalent", f"the whole interval lies within the margin of {margin:.3g}"
@@ -256,18 +145,6 @@ class FixedN:
 
     def _direction(self, *, above: bool) -> Verdict:
         return "better" if above == (self.contrast.metric.better == "higher") else "worse"
-
-    def _shortfall(self) -> str:
-        reason = f"{len(self._pairs)} of {self.planned} planned pairs"
-        if self._absent:
-            reason += f"; no value in {self._absent.total()} attempts: {self._absent.most_common(1)[0][0]}"
-        return reason
-
-
-def _last(block: Block, arm: str) -> Attempt | None:
-    """The attempt of `arm` that counts in this block."""
-    counted = [a for a in block.attempts if a.arm == arm and a.state in ("accepted", "failed")]
-    return max(counted, key=lambda attempt: attempt.number, default=None)
 
 
 def _ratio(tests: Tests | None) -> float | None:
