@@ -11,7 +11,7 @@ from hugewise.metric import Metric
 from hugewise.policy import Deployment, Mechanism
 from hugewise.trial import Attempt
 
-__all__ = ["ArmSummary", "CellResult", "Comparison", "LeftOut", "Results", "Verdict"]
+__all__ = ["ArmSummary", "CellResult", "Comparison", "LeftOut", "Reach", "Results", "Tier", "Verdict"]
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "none"]
 
@@ -49,6 +49,27 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
     deployment: Deployment | None
 
 
+Reach = Literal["this campaign", "campaign average", "beyond these sessions"]
+
+
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a claim reaches, and what the data say at that reach.
+
+    this campaign          the policy matters on this host in this campaign: exact, by the coin alone
+    campaign average       the mean effect over the runs that were made, however it drifted
+    beyond these sessions  the mean over sessions like these (restarts, allocations, boots)
+
+    `supported` False: the data cannot carry this tier, and `reason` says why. Ratios are arm/baseline.
+    """
+
+    name: Reach
+    supported: bool
+    ratio: float | None
+    low: float | None
+    high: float | None
+    reason: str
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One arm against the baseline of its own blocks. All ratios are arm/baseline.
 
@@ -56,6 +77,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     change               the worst ratio still inside the interval for an undecided comparison, as |ratio-1|
     ratio_all, n_all     the same estimate with the blocks of undelivered treatment kept in
     final                False while the planned number of blocks is not reached: intervals are provisional
+    estimand             what is estimated: declared before the first run
+    alpha, alpha_spent   the share of the study's error rate that this comparison has, and what it has spent so far
+    reach, tiers         how far the verdict reaches (sequential methods), and each tier with its interval
+    warnings             what the reader should know beside the verdict; never changes it
     """
 
     arm: str
@@ -77,6 +102,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ratio_all: float | None
     failures_arm: int
     failures_baseline: int
+    estimand: str = "ratio of geometric means"
+    alpha: float | None = None
+    alpha_spent: float | None = None
+    reach: Reach | None = None
+    tiers: tuple[Tier, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
