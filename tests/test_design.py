@@ -103,3 +103,30 @@ def test_cells_take_turns() -> None:
     assert design.next_cell(["c"], closed) == "c"
     assert design.next_cell([], closed) is None
     assert design.next_cell(["a", "new"], {"a": 2}) == "new"
+
+
+@given(seeds, blocks, st.integers(2, 6), st.integers(0, 3))
+def test_where_there_are_slots_enough_no_two_arms_share_one(seed: bytes, block: int, arms: int, more: int) -> None:
+    trials = design.order(seed, block, ARMS[:arms] if arms <= 4 else tuple("abcdef"[:arms]), arms + more)
+    assert len({trial.slot for trial in trials}) == len(trials)
+
+
+def test_no_arm_belongs_to_a_slot_and_no_position_either() -> None:
+    """All four pairings of (order of the arms, order of the slots) come equally often; chi-squared with 3 degrees."""
+    n = 4000
+    seen = Counter(
+        (trials[0].arm, trials[0].slot) for trials in (design.order(b"x" * 16, k, ["a", "b"], 2) for k in range(n))
+    )
+    assert len(seen) == 4
+    assert sum((count - n / 4) ** 2 / (n / 4) for count in seen.values()) < 16.3
+
+
+def test_the_turns_of_a_crossover_are_rounds_of_permutations() -> None:
+    turns = design.turns(b"y" * 16, 3, 2, 1000)
+    rounds = [turns[i : i + 2] for i in range(0, 2000, 2)]
+    assert set(rounds) == {"01", "10"}
+    assert 430 < rounds.count("01") < 570
+    assert design.turns(b"y" * 16, 4, 2, 1000) != turns
+    assert sorted(design.turns(b"y" * 16, 3, 3, 1)) == list("012")
+    with pytest.raises(ValueError, match="layouts"):
+        design.turns(b"", 0, 11, 1)

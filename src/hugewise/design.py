@@ -9,21 +9,32 @@ The coin of block k: 64-bit words from SHA-256("hugewise/order/1" || seed || k |
 k and the counter as 8 bytes big-endian, each digest read as four big-endian words. A number below n is a word modulo n;
 words in the last, incomplete multiple of n are thrown away, so that there is no modulo bias. Drawn in this order: the
 permutation of the sorted arms (Durstenfeld 1964, CACM algorithm 235: for i from n-1 down to 1, swap item i with item
-number "below i+1"), then for each trial its slot and its pad.
+number "below i+1"), then the slots, then the pads.
+
+A slot is a place to run in (a CPU). Where there are at least as many slots as arms, all arms get different ones: the
+slots are permuted in the same way, and the trial at position i gets the i-th. Else each trial's slot is "below the
+number of slots", drawn together with its pad. Both are drawn after the arms' order and without a look at it, so that
+exchanging two arms leaves everything else as probable as it was: no arm belongs to a slot.
+
+The coins of a crossover (`turns`) come from the same construction with the domain "hugewise/turns/1".
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from hugewise.trial import Trial
 
-__all__ = ["commitment", "new_seed", "next_cell", "order"]
+__all__ = ["commitment", "new_seed", "next_cell", "order", "turns"]
 
 _DOMAIN = b"hugewise/order/1"
+_TURNS = b"hugewise/turns/1"
 _WORDS = 1 << 64
+
+_Item = TypeVar("_Item")
 
 
 def new_seed() -> bytes:
@@ -42,29 +53,39 @@ def order(
     """The trials of block `block` in the order in which they run.
 
     It depends on the seed, the block's number, the set of arms (not their order), and nothing else: no other block,
-    no measurement. `slots` is the number of places to run in, drawn for each trial; `pad_max` the largest number of
-    bytes added to a trial's environment. Raises ValueError for repeated arms or limits out of range.
+    no measurement. `slots` is the number of places to run in; `pad_max` the largest number of bytes added to a trial's
+    environment. Raises ValueError for repeated arms or limits out of range.
     """
     if len(set(arms)) != len(arms):
         raise ValueError(f"an arm stands twice in a block: {arms}")
     if slots < 1 or pad_max < 0:
         raise ValueError("a block needs at least one slot and a pad of at least 0 bytes")
-    words = _words(seed, block)
-    shuffled = sorted(arms)
-    for last in range(len(shuffled) - 1, 0, -1):
-        other = _below(words, last + 1)
-        shuffled[last], shuffled[other] = shuffled[other], shuffled[last]
+    words = _words(_DOMAIN, seed, block)
+    shuffled = _permuted(words, sorted(arms))
+    places = _permuted(words, range(slots)) if slots >= len(shuffled) and slots > 1 else None
     return tuple(
         Trial(
             block=block,
             cell=cell,
             arm=arm,
             order=position,
-            slot=_below(words, slots),
+            slot=_below(words, slots) if places is None else places[position],
             environment_pad=_below(words, pad_max + 1),
         )
         for position, arm in enumerate(shuffled)
     )
+
+
+def turns(seed: bytes, block: int, layouts: int, rounds: int) -> str:
+    """The order in which `layouts` (at most 10) take turns in the crossover of block `block`: a digit a turn.
+
+    Each of the `rounds` rounds is a permutation of all layouts, drawn anew, so that every layout gets as many turns as
+    the others and neighbours in time are compared.
+    """
+    if not 1 <= layouts <= 10 or rounds < 1:
+        raise ValueError("a crossover has 1 to 10 layouts and at least one round")
+    words = _words(_TURNS, seed, block)
+    return "".join(str(layout) for _ in range(rounds) for layout in _permuted(words, range(layouts)))
 
 
 def next_cell(cells: Sequence[str], closed: Mapping[str, int]) -> str | None:
@@ -75,10 +96,18 @@ def next_cell(cells: Sequence[str], closed: Mapping[str, int]) -> str | None:
     return min(cells, key=lambda cell: closed.get(cell, 0), default=None)
 
 
-def _words(seed: bytes, block: int) -> Iterator[int]:
+def _permuted(words: Iterator[int], items: Iterable[_Item]) -> list[_Item]:
+    shuffled = list(items)
+    for last in range(len(shuffled) - 1, 0, -1):
+        other = _below(words, last + 1)
+        shuffled[last], shuffled[other] = shuffled[other], shuffled[last]
+    return shuffled
+
+
+def _words(domain: bytes, seed: bytes, block: int) -> Iterator[int]:
     counter = 0
     while True:
-        digest = hashlib.sha256(_DOMAIN + seed + block.to_bytes(8) + counter.to_bytes(8)).digest()
+        digest = hashlib.sha256(domain + seed + block.to_bytes(8) + counter.to_bytes(8)).digest()
         for start in range(0, len(digest), 8):
             yield int.from_bytes(digest[start : start + 8])
         counter += 1
