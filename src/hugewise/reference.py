@@ -16,7 +16,9 @@ from hugewise.quantity import format_size
 from hugewise.study import (
     Between,
     Budget,
+    CalibrationRule,
     DeliveryRule,
+    Layout,
     PolicyUse,
     Retries,
     Study,
@@ -65,6 +67,8 @@ _TABLES: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("`[budget]`", Budget),
     ("`[[workload]]`", WorkloadUse),
     ("`delivery` of a workload", DeliveryRule),
+    ("`[design]`", Layout),
+    ("`[calibration]`", CalibrationRule),
     ("`[between]`", Between),
     ("`[validity]`", Validity),
     ("`[attempt]`", Retries),

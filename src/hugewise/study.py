@@ -27,7 +27,9 @@ from hugewise.study_tables import (
     POLICY,
     Between,
     Budget,
+    CalibrationRule,
     DeliveryRule,
+    Layout,
     ParameterInput,
     PolicyUse,
     Retries,
@@ -38,7 +40,9 @@ from hugewise.study_tables import (
 __all__ = [
     "Between",
     "Budget",
+    "CalibrationRule",
     "DeliveryRule",
+    "Layout",
     "ParameterInput",
     "PolicyUse",
     "Retries",
@@ -103,6 +107,13 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = 300.0
     budget: Annotated[Budget, Key(keys.table(Budget), "How much to measure.", "[budget]")] = Budget()
+    design: Annotated[
+        Layout, Key(keys.table(Layout), "How the arms of a block are laid out in time and over CPUs.", "[design]")
+    ] = Layout()
+    calibration: Annotated[
+        CalibrationRule,
+        Key(keys.table(CalibrationRule), "What must be calibrated before a verdict is given.", "[calibration]"),
+    ] = CalibrationRule()
     workload: Annotated[
         tuple[WorkloadUse, ...],
         Key(keys.listing(keys.table(WorkloadUse)), "What is run; one table for each workload.", "[[workload]]"),
@@ -161,6 +172,7 @@ def read(data: Mapping[str, Any], file: str) -> Study:
     study = keys.read_table(Study, data, place, file=file)
     _check_policies(study, place)
     _check_workloads(study, place)
+    _check_design(study, place)
     return study
 
 
@@ -256,3 +268,14 @@ def _check_workloads(study: Study, place: Place) -> None:
             raise here.at("policies").wrong(
                 "lacks the baseline", list(use.policies), hint=f'add "{study.compared_with}"'
             )
+
+
+def _check_design(study: Study, place: Place) -> None:
+    layout, here = study.design, place.at("design")
+    for index, slot in enumerate(layout.slots, 1):
+        if slot in layout.slots[: index - 1]:
+            raise here.at("slots").item(index).wrong("stands twice", slot, hint="remove one of them")
+    if layout.kind == "duet" and len(layout.slots) < 2:
+        raise here.at("slots").wrong(
+            "a duet needs a CPU for each arm", list(layout.slots), hint="write for example slots = [0, 1]"
+        )

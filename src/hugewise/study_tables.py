@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,7 +15,9 @@ __all__ = [
     "POLICY",
     "Between",
     "Budget",
+    "CalibrationRule",
     "DeliveryRule",
+    "Layout",
     "ParameterInput",
     "PolicyUse",
     "Retries",
@@ -111,6 +113,25 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = {}
 
+    parameters: Annotated[
+        Mapping[str, ParameterInput],
+        Key(
+            keys.Kind("table: a parameter's name = a value", _PARAMETERS.read),
+            "Parameters of the workload that only this arm has, instead of the workload's (a server that must be told"
+            " to use huge pages; a planted effect).",
+            "parameters = { iterations = 20400000 }",
+        ),
+    ] = {}
+    thp_disable: Annotated[
+        bool,
+        Key(
+            keys.flag(),
+            "Base pages for this arm alone by prctl(PR_SET_THP_DISABLE), whatever the knobs say: so that it can run"
+            " beside an arm of the same knobs that has huge pages.",
+            "thp_disable = true",
+        ),
+    ] = False
+
     @property
     def registered(self) -> str:
         """The name of the registered policy behind it."""
@@ -119,7 +140,7 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def changed(self) -> bool:
         """Whether it differs from the registered policy."""
-        return bool(self.set or self.environment)
+        return bool(self.set or self.environment or self.parameters or self.thp_disable)
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,6 +161,51 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             default="no limit",
         ),
     ] = None
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the arms of a block are laid out in time and over CPUs. See docs/concepts/designs.md."""
+
+    kind: Annotated[
+        Literal["sequential", "duet", "crossover"],
+        Key(
+            keys.choice("sequential", "duet", "crossover"),
+            "One after the other; all at once, each on a CPU of its own; or in turns of milliseconds within one process"
+            " that has all layouts resident. Each answers another question.",
+            'kind = "duet"',
+        ),
+    ] = "sequential"
+    slots: Annotated[
+        tuple[int, ...],
+        Key(
+            keys.listing(keys.integer(0, 65_535)),
+            "The CPUs that attempts are pinned to. Which one an attempt gets is drawn by the coin; no arm has one of"
+            " its own. A duet needs one for each arm.",
+            "slots = [0, 1]",
+            default="not pinned",
+        ),
+    ] = ()
+    turns: Annotated[
+        int,
+        Key(keys.integer(2, 10_000), "Turns of each layout in an attempt of a crossover.", "turns = 100"),
+    ] = 100
+
+
+class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `hugewise calibrate` must have shown on this host before a verdict is given."""
+
+    required: Annotated[
+        bool,
+        Key(
+            keys.flag(),
+            "Withhold every verdict unless a calibration of the same workloads passed on this host under this kernel. A"
+            " duet always needs one.",
+            "required = true",
+        ),
+    ] = False
+    age: Annotated[
+        float, Key(keys.duration(1.0), "Oldest calibration that counts.", 'age = "168h"', default='"168h"')
+    ] = 7 * 86_400.0
 
 
 class DeliveryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
