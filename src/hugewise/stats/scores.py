@@ -1,0 +1,108 @@
+"""Signed normal scores of paired differences, one pair at a time.
+
+The t-th pair has the difference D_t (a log-ratio; +inf where the arm failed, -inf where the baseline failed, 0 where
+both did). Let r be the rank of |D_t| among |D_1|, ..., |D_t|, its mid-rank where there are ties. With u = (r - 1/2)/t
+its score is
+
+    a_t = round(10 * Phi^-1((1 + u)/2)), 31 at most, and 0 where D_t = 0;    s_t = sign(D_t) * a_t
+
+These are the normal scores of Fraser 1957 (Ann. Math. Statist. 28:1040) for the one-sample problem, from sequential
+ranks (Parent 1965; Reynolds 1975, Ann. Statist. 3:382), in steps of a tenth so that their sums are whole numbers. They
+never lose to Student's t asymptotically (Chernoff and Savage 1958) and an outlier counts 31 at most.
+
+What makes the tests on them exact: a_t depends on |D_1|, ..., |D_t| alone. The labels' coin sets sign(D_t) and nothing
+else, so that given the magnitudes every non-zero score is +a_t or -a_t with chance 1/2 each. In particular:
+
+- Ties take the mid-rank, never an order that the sign or the time would break.
+- A zero has no sign that a coin could have set: its score is 0, which the walk of sums adds with certainty. It still is
+  a pair: it counts in t and takes its place in the ranks of the later ones. Leaving zeros out would also be exact, but
+  the clock of the alpha spent would then run on another count than the budget's.
+- A failure is the largest magnitude there is (infinite, tied with other failures), with its own sign.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["CAP", "UNIT", "Scores", "magnitudes", "signed"]
+
+UNIT = 10
+"""Scores per unit of the normal distribution."""
+CAP = 31
+"""The largest score."""
+
+# Phi^-1((1 + u)/2) >= z exactly where u >= 2 Phi(z) - 1 = erf(z / sqrt 2): the score is the count of these at or
+# below u. A table compares alike for one value and for many, on any machine with the same erf.
+_STEPS = [math.erf((k - 0.5) / UNIT / math.sqrt(2)) for k in range(1, CAP + 1)]
+_BLOCK = 256
+
+
+class Scores:
+    """Scores of pairs as they come. About 10 us a pair at 24,000 pairs, all of which are kept, sorted."""
+
+    def __init__(self) -> None:
+        self._seen: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def add(self, difference: float) -> int:
+        """The signed score of a new pair. Raises ValueError on a NaN."""
+        if math.isnan(difference):
+            raise ValueError("a difference must be a number or infinite")
+        magnitude = abs(difference)
+        below, upto = bisect_left(self._seen, magnitude), bisect_right(self._seen, magnitude)
+        insort(self._seen, magnitude)
+        if magnitude == 0:
+            return 0
+        # Mid-rank r = below + (ties + 1)/2 with itself among the ties, so r - 1/2 = (below + upto + 1)/2.
+        score = bisect_right(_STEPS, (below + upto + 1) / (2 * len(self._seen)))
+        return score if difference > 0 else -score
+
+    @staticmethod
+    def magnitudes(differences: Iterable[float]) -> npt.NDArray[np.int64]:
+        """See `magnitudes`."""
+        return magnitudes(differences)
+
+
+def magnitudes(differences: Iterable[float]) -> npt.NDArray[np.int64]:
+    """The scores without their signs, shape (pairs,): those that `Scores` gives, all at once. 15 ms for 24,000.
+
+    Raises ValueError on a NaN.
+    """
+    values = np.abs(_array(differences))
+    count = len(values)
+    twice = np.empty(count, dtype=np.int64)  # numbers below and up to a value among those before it, added
+    before = np.empty(0)
+    earlier = np.tri(_BLOCK, k=-1, dtype=np.bool_)
+    for start in range(0, count, _BLOCK):
+        block = values[start : start + _BLOCK]
+        size = len(block)
+        own = earlier[:size, :size]
+        less, most = block[None, :] < block[:, None], block[None, :] <= block[:, None]
+        twice[start : start + size] = np.count_nonzero(less & own, axis=1) + np.count_nonzero(most & own, axis=1)
+        twice[start : start + size] += np.searchsorted(before, block, "left") + np.searchsorted(before, block, "right")
+        before = np.sort(np.concatenate((before, block)), kind="stable")
+    shares = (twice + 1) / (2 * np.arange(1, count + 1))
+    scores = np.searchsorted(np.array(_STEPS), shares, "right")
+    scores[values == 0] = 0
+    return scores
+
+
+def signed(differences: Iterable[float]) -> npt.NDArray[np.int64]:
+    """The signed scores of all pairs, shape (pairs,). Raises ValueError on a NaN."""
+    values = _array(differences)
+    return magnitudes(values) * np.sign(values).astype(np.int64)
+
+
+def _array(differences: Iterable[float]) -> npt.NDArray[np.float64]:
+    given = differences if isinstance(differences, np.ndarray) else list(differences)
+    values = np.asarray(given, dtype=np.float64)
+    if values.ndim != 1 or np.isnan(values).any():
+        raise ValueError("differences must be one row of numbers, infinite ones allowed")
+    return values

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hugewise.stats.boundary import Boundary, first_crossing, log_spending, open_ended
+from hugewise.stats.scores import magnitudes
+
+MAGNITUDES = st.lists(st.integers(0, 31), min_size=1, max_size=45)
+ALPHAS = st.sampled_from([0.5, 0.2, 0.05, 0.01, 1e-4])
+
+
+def exact(scores: list[int], alpha: float, budget: int) -> tuple[list[int | None], list[Fraction]]:
+    """Boundaries and the chance spent in whole numbers, over both signs of the walk, the definition word by word."""
+    law = Counter({0: 1})
+    spent, spends, boundaries = Fraction(0), [], []
+    share = log_spending(alpha, budget)
+    for t, a in enumerate(scores, 1):
+        after: Counter[int] = Counter()
+        for s, ways in law.items():
+            after[s + a] += ways
+            after[s - a] += ways
+        law = after
+        boundary = None
+        for size in sorted({abs(s) for s in law} - {0}, reverse=True):
+            chance = Fraction(sum(ways for s, ways in law.items() if abs(s) >= size), 2**t)
+            if spent + chance > Fraction(alpha * share(t)):
+                break
+            boundary = size
+        if boundary is not None:
+            spent += Fraction(sum(ways for s, ways in law.items() if abs(s) >= boundary), 2**t)
+            law = Counter({s: ways for s, ways in law.items() if abs(s) < boundary})
+        boundaries.append(boundary)
+        spends.append(spent)
+    return boundaries, spends
+
+
+@settings(deadline=None)
+@given(MAGNITUDES, ALPHAS, st.integers(1, 60))
+def test_the_boundary_is_the_smallest_that_alpha_allows(scores: list[int], alpha: float, budget: int) -> None:
+    ours = Boundary(alpha, budget)
+    found = [ours.step(a) for a in scores]
+    boundaries, spent = exact(scores, alpha, budget)
+    # The same states cross: the numbers may differ by states that no walk can be in.
+    assert [b is None for b in found] == [b is None for b in boundaries]
+    assert all(mine <= theirs for mine, theirs in zip(found, boundaries, strict=True) if mine and theirs)
+    assert [Fraction(x) for x in ours.ledger] == pytest.approx(spent, rel=1e-12)
+    assert ours.ledger[-1] <= alpha
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.05, 0.01])
+@pytest.mark.parametrize("kind", ["normal", "ties", "zeros", "outliers", "trend", "failures"])
+def test_every_sign_vector_enumerated(alpha: float, kind: str) -> None:
+    """At most alpha * 2^n of the 2^n sign vectors cross, and as many as the ledger says."""
+    n = 12
+    sizes = np.abs(np.random.default_rng(7).normal(size=n))
+    if kind == "ties":
+        sizes = np.ceil(sizes)
+    elif kind == "zeros":
+        sizes[[0, 3, 4]] = 0
+    elif kind == "outliers":
+        sizes[[2, 9]] = 1e6
+    elif kind == "trend":
+        sizes = np.arange(1.0, n + 1)
+    elif kind == "failures":
+        sizes[[1, 5, 6]] = math.inf
+    scores = magnitudes(sizes)
+    law = Boundary(alpha, n)
+    levels = np.array([b if (b := law.step(int(a))) is not None else 10**6 for a in scores])
+    signs = np.array(list(product((-1, 1), repeat=n)))
+    crossed = (np.abs((signs * scores).cumsum(axis=1)) >= levels).any(axis=1).sum()
+    assert crossed <= alpha * 2**n
+    assert crossed == round(law.spent * 2**n)
+    assert crossed > 0
+
+
+def test_long_walks_stay_within_the_share() -> None:
+    """Against the same recursion in whole numbers, past the pairs where doubles are exact and past a rescaling."""
+    scores = magnitudes(np.random.default_rng(2).normal(size=700)) // 8  # small steps keep the exact law small
+    alpha, budget = 0.05, 700
+    ours = Boundary(alpha, budget)
+    for a in scores.tolist():
+        ours.step(a)
+    law, spent = Counter({0: 1}), Fraction(0)
+    share = log_spending(alpha, budget)
+    again = Boundary(alpha, budget)
+    for t, a in enumerate(scores.tolist(), 1):
+        boundary = again.step(a)
+        after: Counter[int] = Counter()
+        for s, ways in law.items():
+            after[s + a] += ways
+            after[s - a] += ways
+        law = after
+        if boundary is not None:
+            spent += Fraction(sum(ways for s, ways in law.items() if abs(s) >= boundary), 2**t)
+            law = Counter({s: ways for s, ways in law.items() if abs(s) < boundary})
+        assert spent <= Fraction(alpha) * Fraction(share(t))
+    assert float(spent) == pytest.approx(ours.spent, rel=1e-10)
+    assert float(spent) > 0.99 * alpha
+
+
+@pytest.mark.parametrize(("alpha", "first"), [(1e-4, 15), (1e-2, 8), (0.05, 6), (0.2, 4), (0.5, 2)])
+def test_the_first_pair_that_could_decide(alpha: float, first: int) -> None:
+    assert first_crossing(alpha) == first
+    assert 2 * 2.0**-first <= alpha < 2 * 2.0 ** (1 - first)
+    share = log_spending(alpha, 2000)
+    assert share(first - 1) == 0 < share(first) < share(1999) < share(2000) == share(5000) == 1
+    assert log_spending(alpha, first)(first) == 1
+    assert log_spending(alpha, first - 1)(10**6) == 0
+
+
+def test_shares_are_the_formulas() -> None:
+    assert log_spending(1e-4, 24000)(1000) == pytest.approx(math.log(1001 / 15) / math.log(24001 / 15))
+    share = open_ended(1e-4)
+    assert share(10) == 0
+    assert share(15 * 16 - 1) == pytest.approx(0.5)
+    assert share(15 * 1024 - 1) == pytest.approx(10 / 14)
+    walk = Boundary(0.05, None)
+    for _ in range(300):
+        walk.step(5)
+    assert walk.spent <= 0.05 * open_ended(0.05)(300)
+    assert walk.spent > 0.8 * 0.05 * open_ended(0.05)(300)
+
+
+def test_zeros_move_the_clock_alone() -> None:
+    law = Boundary(0.05, 100)
+    assert [law.step(0) for _ in range(40)] == [None] * 40
+    assert law.spent == 0
+    assert law.pairs == 40
+
+
+def test_bad_arguments_are_refused() -> None:
+    for alpha, budget in ((0.0, 10), (1.0, 10), (math.nan, 10), (0.05, 0)):
+        with pytest.raises(ValueError, match=r"alpha|budget"):
+            Boundary(alpha, budget)
+    for magnitude in (-1, 40):
+        with pytest.raises(ValueError, match="magnitude"):
+            Boundary(0.05, 10).step(magnitude)

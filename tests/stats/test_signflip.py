@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hugewise.stats import signflip
+from hugewise.stats.signflip import SignFlip
+
+LEVELS = st.sampled_from([0.0, 1.0, -1.0, 2.0, -2.0, 1e6, math.inf, -math.inf])
+ROWS = st.lists(LEVELS | st.floats(-1e6, 1e6), max_size=40)
+LEANING = st.lists(st.floats(-1, 5), min_size=10, max_size=40)
+
+
+def trace(differences: list[float], alpha: float = 0.2, budget: int = 40) -> list[tuple[int, int, int | None, float]]:
+    test = SignFlip(alpha, budget)
+    seen = []
+    for difference in differences:
+        test.add(difference)
+        seen.append((test.sign, test.walk, test.boundary, test.spent))
+    return seen
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.05])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [0.3, 1.2, 0.7, 2.5, 0.1, 0.9, 1.7, 0.2, 3.0, 1.1, 0.6],
+        [1.0, 1.0, 2.0, 2.0, 1.0, 3.0, 3.0, 1.0, 2.0, 1.0, 1.0],
+        [0.0, 1.0, 0.0, 2.0, 5.0, 4.0, 0.0, 3.0, 6.0, 7.0, 0.5],
+        [1.0, math.inf, 2.0, 1e6, math.inf, 0.5, 0.2, 3.0, 0.0, 9.0, 1.0],
+    ],
+)
+def test_the_size_is_exact_on_raw_data(sizes: list[float], alpha: float) -> None:
+    """Every outcome of the coins, each judged by the public function: at most alpha * 2^n verdicts."""
+    n = len(sizes)
+    up = down = 0
+    for signs in product((1, -1), repeat=n):
+        said = signflip.verdict([s * size for s, size in zip(signs, sizes, strict=True)], alpha, n)
+        up, down = up + (said == 1), down + (said == -1)
+    assert up == down > 0
+    assert up + down <= alpha * 2**n
+    assert up + down == round(signflip.run(sizes, alpha, n).spent * 2**n)
+
+
+@settings(deadline=None)
+@given(ROWS | LEANING)
+def test_swapped_labels_swap_the_verdict(differences: list[float]) -> None:
+    swapped = [(-sign, -walk, b, spent) for sign, walk, b, spent in trace(differences)]
+    assert trace([-d for d in differences]) == swapped
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-3, 6).map(float) | st.just(math.inf), max_size=40), st.integers(-30, 30))
+def test_units_do_not_matter(differences: list[float], power: int) -> None:
+    assert trace([math.ldexp(d, power) for d in differences]) == trace(differences)
+
+
+@settings(deadline=None)
+@given(LEANING)
+def test_incremental_batch_and_one_shot_agree(differences: list[float]) -> None:
+    live = SignFlip(0.05, 40)
+    for difference in differences:
+        live.add(difference)
+    whole = signflip.run(differences, 0.05, 40)
+    assert (live.sign, live.crossed_at, live.walk, live.boundary) == (
+        whole.sign,
+        whole.crossed_at,
+        whole.walk,
+        whole.boundary,
+    )
+    assert signflip.verdict(differences, 0.05, 40) == whole.sign
+    assert live.pairs == len(differences) == len(live.ledger)
+
+
+def test_the_first_crossing_decides_for_good() -> None:
+    test = signflip.run([1.0] * 20, 0.01, 100)
+    assert (test.sign, test.crossed_at) == (1, 11)
+    for _ in range(80):
+        test.add(-1.0)
+    assert (test.sign, test.crossed_at) == (1, 11)
+    assert test.walk < 0
+    assert test.spent <= test.alpha
+
+
+@pytest.mark.parametrize(("alpha", "budget", "pairs"), [(1e-4, 2000, 19), (1e-4, 200, 18), (0.01, 200, 11)])
+def test_the_fewest_pairs_that_decide(alpha: float, budget: int, pairs: int) -> None:
+    rising = [1.0 + 0.01 * i for i in range(40)]
+    assert signflip.run(rising, alpha, budget).crossed_at == pairs
+    assert signflip.run([-x for x in rising], alpha, budget).sign == -1
+
+
+def test_failures_of_one_side_decide() -> None:
+    assert signflip.verdict([math.inf] * 15, 0.01, 60) == 1
+    assert signflip.verdict([-math.inf] * 15, 0.01, 60) == -1
+    assert signflip.verdict([0.0] * 60, 0.2, 60) == 0
+
+
+def test_false_verdicts_while_looking_at_every_pair() -> None:
+    """Drifting, correlated magnitudes, coins of our own: at most alpha of the streams, to three standard errors."""
+    generator = np.random.default_rng(11)
+    alpha, streams, pairs = 0.05, 400, 120
+    wrong = 0
+    for _ in range(streams):
+        sizes = np.exp(np.cumsum(generator.normal(0, 0.1, pairs))) * np.abs(generator.standard_t(3, pairs))
+        wrong += signflip.verdict((sizes * generator.choice((-1, 1), pairs)).tolist(), alpha, pairs) != 0
+    assert wrong <= streams * alpha + 3 * math.sqrt(streams * alpha)
+    assert wrong > 0
