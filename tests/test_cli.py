@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -379,9 +380,7 @@ def test_a_damaged_run_is_refused_by_name(
 ) -> None:
     file, harm, message = damage
     if verb == "resume":  # as it was before its last record
-        lines = (copy / "run.jsonl").read_bytes().splitlines(keepends=True)
-        (copy / "run.jsonl").write_bytes(b"".join(lines[:-1]))
-        (copy / "seed").write_text(SEED)
+        unfinished(copy)
     (harmed,) = copy.glob(file)
     harm(harmed)
     status, out, err = call(verb, copy)
@@ -390,12 +389,81 @@ def test_a_damaged_run_is_refused_by_name(
     assert "cure: " in err
 
 
+def unfinished(run: Path) -> list[dict[str, Any]]:
+    """Make a finished run what it was before its last record; returns its records."""
+    lines = (run / "run.jsonl").read_bytes().splitlines()[:-1]
+    (run / "run.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    (run / "seed").write_text(SEED)
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mechanism": "process" if os.geteuid() == 0 else "system"}, "its policies work by another mechanism"),
+        ({"host": {"name": "elsewhere", "machine": "0123"}}, "was begun on another machine (elsewhere)"),
+        ({"cells": []}, "no longer offers the same policies to the same workloads"),
+        ({"format": "x"}, "has no first record"),
+    ],
+    ids=["user", "machine", "offer", "format"],
+)
+@pytest.mark.usefixtures("unchanged")
+def test_a_run_of_another_user_or_machine_is_not_resumed(
+    call: Call, copy: Path, change: dict[str, Any], message: str
+) -> None:
+    first, *others = unfinished(copy)
+    lines = [json.dumps(record) for record in (first | change, *others)]
+    (copy / "run.jsonl").write_text("\n".join(lines) + "\n")
+    status, out, err = call("resume", copy)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_run_under_another_kernel_is_not_resumed(call: Call, copy: Path) -> None:
+    first, *others = unfinished(copy)
+    first["host"]["kernel"]["release"] = "1.2.3"
+    (copy / "run.jsonl").write_text("\n".join(json.dumps(record) for record in (first, *others)) + "\n")
+    status, _, err = call("resume", copy)
+    assert status == 2
+    assert "was begun under the kernel 1.2.3" in err
+
+
 @pytest.mark.parametrize("text", ["", "zz", "ff" * 16, SEED + "\n0"])
 def test_a_seed_that_is_not_the_runs_is_refused(call: Call, copy: Path, text: str) -> None:
     (copy / "seed").write_text(text)
     status, _, err = call("resume", copy)
     assert status == 2
     assert "is not the seed that the run began with" in err
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_only_what_is_missing_is_made_again(call: Call, copy: Path) -> None:
+    unfinished(copy)
+    before = {path.name: path.read_bytes() for path in copy.glob("attempts/*/attempt.json")}
+    status, out, err = call("resume", copy)
+    assert status == 0, err
+    assert "Finished: 2 blocks complete" in out
+    assert {path.name: path.read_bytes() for path in copy.glob("attempts/*/attempt.json")} == before
+
+
+def test_verdicts_are_shown_where_the_report_cannot_be_written(call: Call, copy: Path) -> None:
+    shutil.rmtree(copy / "figures")
+    (copy / "figures").write_text("in the way")
+    status, out, err = call("report", copy)
+    assert status == 1
+    assert "2 blocks complete" in out
+    assert "Report: " not in out
+    assert "the report cannot be written" in err
+
+
+def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    code = f"import os; os.chdir({str(tmp_path / 'gone')!r}); os.rmdir({str(tmp_path / 'gone')!r}); import sys; "
+    code += "sys.argv = ['hugewise', 'list', 'studies']; sys.path.pop(0); from hugewise.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "the working directory was removed" in done.stderr
 
 
 def test_a_torn_last_line_is_passed_over(call: Call, copy: Path) -> None:

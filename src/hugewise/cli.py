@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from hugewise.errors import HugewiseError, UserError
+from hugewise.errors import HugewiseError, StorageError, UserError
 
 __all__ = ["main"]
 
@@ -32,6 +32,10 @@ _RESULTS = click.option(
 @click.version_option(package_name="hugewise")
 def cli() -> None:
     """Which page size should this workload run with, on this machine, and how sure are we?"""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the working directory was removed", hint="change to one that is there") from None
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})
@@ -81,7 +85,12 @@ def report(run_: Path) -> None:
     from hugewise.report.terminal import show  # noqa: PLC0415
 
     results = hugewise.open_results(run_)
-    show(results, hugewise.write_reports(results))
+    try:
+        paths = hugewise.write_reports(results)
+    except StorageError:
+        show(results)  # a run that belongs to somebody else can be read all the same
+        raise
+    show(results, paths)
 
 
 @cli.command()
@@ -154,7 +163,11 @@ def _report(start: Callable[[Any], Any]) -> None:
     with progress.shown(sys.stderr) as listener:
         results = start(listener)
         listener(progress.Message("writing the report"))
-        paths = hugewise.write_reports(results)
+        try:
+            paths = hugewise.write_reports(results)
+        except StorageError:
+            show(results)  # what was found is not lost with the report
+            raise
     show(results, paths)
     if results.state == "interrupted":
         sys.exit(130)

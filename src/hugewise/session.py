@@ -94,8 +94,22 @@ def resume(
     if opened.mechanism != mechanism(LocalHost()):
         who = "root" if opened.mechanism == "system" else "an ordinary user"
         raise RunError(f"{path} was begun by {who}: its policies work by another mechanism", hint=f"resume as {who}")
+    _check_host(path, opened)
     _Session(study, folder, seed, make_plan(study), opened, listener, on_step).hold()
     return folder
+
+
+def _check_host(path: Path, opened: runlog.Opened) -> None:
+    """One run measures one machine under one kernel. Raises RunError on another."""
+    here = fingerprint.fingerprint(LocalHost())
+    if opened.host.get("machine") != here["machine"]:
+        raise RunError(f"{path} was begun on another machine ({opened.host.get('name')})", hint="resume it there")
+    before = opened.host.get("kernel", {}).get("release")
+    if before != here["kernel"]["release"]:
+        raise RunError(
+            f"{path} was begun under the kernel {before}; {here['kernel']['release']} runs now",
+            hint="boot that kernel again, or start a new run of its study",
+        )
 
 
 @dataclass
