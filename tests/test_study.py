@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from hugewise.errors import StudyError
 from hugewise.plan import Plan, plan
-from hugewise.study import Budget, PolicyUse, Study, command_study, load, parse, read
+from hugewise.study import Budget, PolicyUse, Study, command_study, load, parse, read, stored_digest
 from tests.study_example import SIZES, FakeHost, as_toml, policies, workloads
 
 DEMO = Path(__file__).parent.parent / "studies" / "demo.toml"
@@ -133,6 +134,14 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
     one = parse(as_toml(minimal(margin="0.5%")), "a.toml")
     assert one.digest == parse("# a comment\n" + as_toml(minimal(margin=0.005)), "b.toml").digest
     assert one.digest != read(minimal(margin="0.6%"), "a.toml").digest
+    stored = msgspec.json.encode(one)
+    assert stored_digest(stored) == one.digest
+    older = json.loads(stored)
+    del older["window"]  # as if the key had come with a later version
+    assert (
+        stored_digest(json.dumps(older).encode()) == stored_digest(json.dumps(older, indent=1).encode()) != one.digest
+    )
+    assert msgspec.json.decode(json.dumps(older), type=Study) == one
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from hugewise.metric import Metric
 from hugewise.plan import DeliveryThreshold
 from hugewise.policy import Deployment, Treatment
 from hugewise.results import LeftOut
-from hugewise.study import Study
+from hugewise.study import Study, stored_digest
 from hugewise.trial import Attempt, Block, BlockState
 from hugewise.workload import ParameterValue
 
@@ -201,12 +201,13 @@ class RunFolder:
         """The study as the run began with it. Raises RunError when it is missing, or is not that study any more."""
         path = self.path / "study.json"
         try:
-            study = msgspec.json.decode(path.read_bytes(), type=Study)
+            text = path.read_bytes()
+            study = msgspec.json.decode(text, type=Study)
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}", hint="start a new run of its study") from None
         except msgspec.DecodeError as error:
             raise RunError(f"{path} cannot be read: {error}", hint="start a new run of its study") from None
-        if study.digest != self.opened().digest:
+        if stored_digest(text) != self.opened().digest:
             raise RunError(f"{path} was changed since the run began", hint="start a new run of its study")
         return study
 

@@ -53,6 +53,7 @@ __all__ = [
     "load",
     "parse",
     "read",
+    "stored_digest",
     "with_budget",
 ]
 
@@ -135,8 +136,16 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def digest(self) -> str:
         """SHA-256 of what the study says, in hex: comments, spelling of values and the file's place do not count."""
-        said = msgspec.structs.replace(self, file="")
-        return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()
+        return stored_digest(msgspec.json.encode(self))
+
+
+def stored_digest(text: bytes) -> str:
+    """The digest of a study that was stored as JSON, whatever keys later versions have added to studies since.
+
+    Raises msgspec.DecodeError.
+    """
+    said = msgspec.json.decode(text, type=dict[str, Any]) | {"file": ""}
+    return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
 
 def load(path: Path) -> Study:
