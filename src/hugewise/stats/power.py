@@ -1,0 +1,244 @@
+"""How many pairs the sequential sign-flip test needs, and what it can see with those that there are.
+
+The forecast is for differences D that are normal with mean `shift` times their standard deviation. With heavier tails
+fewer pairs are needed than forecast from the standard deviation, as the scores lose nothing to the t test (Chernoff and
+Savage 1958, Ann. Math. Statist. 29:972); `spread.scale` is the deviation that the test itself sees.
+
+Up to 2,000 pairs. The law of the walk by dynamic programming, as for the boundary but with coins that lean: a
+magnitude x standard deviations large has sign +1 with chance 1/(1 + exp(-2 shift x)). Magnitudes are those of a typical
+sequence: their quantiles are the van der Corput sequence in base 2, which fills the unit interval evenly at every
+length. The boundary is the real one (`boundary.Boundary`) over the real scores of these magnitudes.
+
+Beyond. The walk is taken for a Brownian motion with the drift of the expected score, against a boundary b * sqrt(n)
+of constant b: spending over log n crosses it at the rate b phi(b) per unit of log n for continuous looks, times
+exp(-0.583 b/sqrt(n)) for one a pair (Siegmund 1985, Sequential Analysis, ch. 4 and 10.5), so that b solves
+b phi(b) exp(-0.583 b/sqrt(n)) = alpha / log((N + 1)/n0). The chance of having crossed by n is that of the boundary's
+tangent at n (Ferebee 1982, Z. Wahrsch. 61:309): Phi(r - b) + exp(b r - b^2/2) Phi(-r), r = drift sqrt(n).
+
+Error: the number of pairs is within 8% (or one pair) of simulations of the real test on normal differences, at
+medians and 90% points (`tests/stats/test_power.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from hugewise.stats.boundary import Boundary, first_crossing
+from hugewise.stats.scores import magnitudes
+
+__all__ = [
+    "MOST",
+    "least_pairs",
+    "pairs_needed",
+    "power",
+    "smallest_shift",
+    "student_needed",
+    "student_power",
+    "student_shift",
+]
+
+MOST = 1_000_000
+"""More pairs than this are not forecast."""
+
+_WALKED = 2_000
+_Row = npt.NDArray[np.float64]
+
+
+@cache
+def least_pairs(alpha: float, budget: int) -> int | None:
+    """The fewest pairs after which a verdict is possible: all differences with one sign. None where none is.
+
+    2 * 2^-n has to fit into what is spent by then: somewhat later than 2 * 2^-n <= alpha. With the
+    scores of real data it can be one pair later.
+    """
+    boundary = Boundary(alpha, budget)
+    for pairs in range(1, min(budget, _WALKED) + 1):
+        if boundary.step(1) is not None:
+            return pairs
+    return None
+
+
+def power(shift: float, pairs: int, alpha: float, budget: int | None = None) -> float:
+    """The chance of a verdict in the right direction within `pairs` pairs of the declared `budget` (default: `pairs`).
+
+    `shift` is |mean| / standard deviation of the pair difference. Raises ValueError on numbers out of range.
+    """
+    budget = pairs if budget is None else budget
+    if shift < 0 or pairs < 1 or budget < pairs:
+        raise ValueError("power needs shift >= 0 and 1 <= pairs <= budget")
+    if pairs <= _WALKED:
+        return float(_walked(shift, alpha, budget, pairs)[pairs - 1])
+    return _brownian(_drift(shift), pairs, alpha, budget)
+
+
+def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int | None = None) -> int | None:
+    """Pairs after which there is a verdict with this chance. None where that is beyond the budget, or `MOST`.
+
+    Without a `budget`: the smallest budget that gives this chance when it is the one declared.
+    """
+    if shift <= 0:
+        return None
+    if budget is None:
+        return _first(lambda n: power(shift, n, alpha) >= chance, first_crossing(alpha), MOST)
+    curve = _walked(shift, alpha, budget, min(budget, _WALKED))
+    if curve[-1] >= chance:
+        return int(np.searchsorted(curve, chance)) + 1
+    drift = _drift(shift)
+    return _first(lambda n: _brownian(drift, n, alpha, budget) >= chance, _WALKED + 1, budget)
+
+
+@lru_cache(maxsize=256)
+def smallest_shift(pairs: int, alpha: float, *, chance: float = 0.9) -> float | None:
+    """The smallest |mean| / standard deviation that `pairs` declared pairs show with this chance, to 0.5%.
+
+    None where even differences that all agree would not: there are too few pairs for this alpha.
+    """
+    least = least_pairs(alpha, pairs)
+    if least is None:
+        return None
+    low, high = 1e-4, 16.0
+    if power(high, pairs, alpha) < chance:
+        return None
+    while high / low > 1.005:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if power(middle, pairs, alpha) >= chance else (middle, high)
+    return high
+
+
+def _first(enough: Callable[[int], bool], start: int, most: int) -> int | None:
+    """The least n from `start` to `most` that is enough, where enough for n is enough for all that are larger."""
+    below, above = start - 1, start
+    while not enough(above):
+        if above >= most:
+            return None
+        below, above = above, min(2 * above, most)
+    while above - below > max(1, above // 500):
+        middle = (below + above) // 2
+        below, above = (below, middle) if enough(middle) else (middle, above)
+    return above
+
+
+@cache
+def _quantiles() -> _Row:
+    """The van der Corput sequence in base 2 (1935): 1/2, 1/4, 3/4, 1/8, ..."""
+    found = np.zeros(_WALKED)
+    for index in range(1, _WALKED + 1):
+        rest, step = index, 0.5
+        while rest:
+            found[index - 1] += step * (rest & 1)
+            rest, step = rest >> 1, step / 2
+    return found
+
+
+@lru_cache(maxsize=64)
+def _typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | None], ...]:
+    """Score and boundary of each pair of the typical sequence."""
+    boundary = Boundary(alpha, budget)
+    return tuple((int(score), boundary.step(int(score))) for score in magnitudes(_quantiles()[:pairs]))
+
+
+@lru_cache(maxsize=256)
+def _walked(shift: float, alpha: float, budget: int, pairs: int) -> _Row:
+    """The chance of having crossed upwards after each of `pairs` pairs."""
+    steps = _typical(alpha, budget, pairs)
+    grid, below = _magnitudes(shift)
+    lean = 1 / (1 + np.exp(-2 * shift * np.interp(_quantiles()[:pairs], below, grid)))
+    middle = sum(score for score, _ in steps) + 1
+    mass = np.zeros(2 * middle + 1)
+    mass[middle] = 1.0
+    low = high = middle
+    crossed, chances = 0.0, np.empty(pairs)
+    for index, ((score, boundary), up) in enumerate(zip(steps, lean, strict=True)):
+        if score:
+            before = mass[low : high + 1].copy()
+            mass[low : high + 1] = 0.0
+            mass[low + score : high + score + 1] += up * before
+            mass[low - score : high - score + 1] += (1 - up) * before
+            low, high = low - score, high + score
+        if boundary is not None:
+            top, bottom = middle + boundary, middle - boundary
+            crossed += float(mass[top : high + 1].sum())
+            mass[top : high + 1] = 0.0
+            mass[low : bottom + 1] = 0.0
+            low, high = max(low, bottom + 1), min(high, top - 1)
+        chances[index] = crossed
+        if low > high or crossed > 1 - 1e-9:
+            chances[index:] = crossed
+            break
+    return chances
+
+
+def _magnitudes(shift: float) -> tuple[_Row, _Row]:
+    """A grid of |D| in standard deviations, and its distribution function there."""
+    from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
+
+    grid = np.linspace(0.0, shift + 9.0, 4001)
+    return grid, ndtr(grid - shift) - ndtr(-grid - shift)
+
+
+@lru_cache(maxsize=256)
+def _drift(shift: float) -> float:
+    """The expected score of a pair, in units of the scores' standard deviation under the null."""
+    from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
+
+    grid, below = _magnitudes(shift)
+    score = ndtri((1 + np.minimum(below, 1 - 1e-15)) / 2)
+    return float(np.sum(score[:-1] * np.tanh(shift * grid[:-1]) * np.diff(below)))
+
+
+@lru_cache(maxsize=4096)
+def _height(pairs: int, alpha: float, budget: int) -> float:
+    """The boundary at `pairs` in standard deviations of the walk."""
+    whole = math.log((budget + 1) / first_crossing(alpha))
+    low, high = 1.0, 40.0
+    while high - low > 1e-6:
+        b = (low + high) / 2
+        rate = b * math.exp(-b * b / 2) / math.sqrt(2 * math.pi) * math.exp(-0.583 * b / math.sqrt(pairs))
+        low, high = (b, high) if rate > alpha / whole else (low, b)
+    return high
+
+
+def _brownian(drift: float, pairs: int, alpha: float, budget: int) -> float:
+    """The chance of having crossed upwards by `pairs`, by the tangent of the boundary there."""
+    b, r = _height(pairs, alpha, budget), drift * math.sqrt(pairs)
+    return min(1.0, _phi(r - b) + math.exp(min(0.0, b * r - b * b / 2 - r * r / 2)) * _mills(r))
+
+
+def _phi(z: float) -> float:
+    return math.erfc(-z / math.sqrt(2)) / 2
+
+
+def _mills(r: float) -> float:
+    """exp(r^2/2) Phi(-r): finite where its factors are not."""
+    from scipy.special import erfcx  # noqa: PLC0415  (slow to load)
+
+    return float(erfcx(r / math.sqrt(2))) / 2
+
+
+def student_power(shift: float, pairs: int, level: float) -> float:
+    """The chance that a two-sided paired t test at a fixed number of pairs finds this shift, in its direction."""
+    from scipy.special import nctdtr, stdtrit  # noqa: PLC0415  (slow to load)
+
+    freedom = pairs - 1
+    return 1 - float(nctdtr(freedom, shift * math.sqrt(pairs), stdtrit(freedom, 1 - level / 2)))
+
+
+def student_needed(shift: float, level: float, *, chance: float = 0.9) -> int | None:
+    """The pairs that a paired t test needs; None beyond `MOST`."""
+    return None if shift <= 0 else _first(lambda n: student_power(shift, n, level) >= chance, 2, MOST)
+
+
+def student_shift(pairs: int, level: float, *, chance: float = 0.9) -> float | None:
+    """The smallest shift that a paired t test shows with this chance, to 0.5%; None where it is beyond 1,000."""
+    low, high = 1e-4, 1e3
+    if student_power(high, pairs, level) < chance:
+        return None
+    while high / low > 1.005:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if student_power(middle, pairs, level) >= chance else (middle, high)
+    return high
