@@ -44,7 +44,9 @@ fn following(event: &Event) -> Option<Event> {
                 ("hash", Value::Text("9f86d081884c7d65".into())),
             ]),
         },
-        Event::Result { .. } => Event::Hold { ranges: vec![Range { start: 0x7f00_0000_0000, end: 0x7f00_0020_0000 }] },
+        Event::Result { .. } => {
+            Event::Hold { ranges: vec![Range { start: 0x7f00_0000_0000, end: 0x7f00_0020_0000 }], more: false }
+        }
         Event::Hold { .. } => Event::Counters {
             scope: Scope::Timed,
             values: map([

@@ -71,7 +71,8 @@ pub enum Event {
         pid: u32,
         probe: String,
     },
-    /// A micro-workload passes from one phase to the next: `setup`, `timed`, `held`.
+    /// A micro-workload passes from one phase to the next: `setup`, `timed`, `held`. `ready` comes before them, when it is written and
+    /// not kept: the workload waits for a byte on its stdin.
     Phase {
         t_ns: u64,
         name: String,
@@ -84,8 +85,11 @@ pub enum Event {
         facts: BTreeMap<String, Value>,
     },
     /// The ranges that a micro-workload names as its memory; it holds them mapped until its stdin is closed.
+    /// With `more`, another layout of the same process follows; each is scanned by itself, in the order of the results.
     Hold {
         ranges: Vec<Range>,
+        #[serde(default, skip_serializing_if = "is_false")]
+        more: bool,
     },
     Counters {
         scope: Scope,
@@ -161,6 +165,10 @@ pub struct Tlb {
     pub page_sizes: Vec<u64>,
     pub entries: u32,
     pub ways: u32,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Write one event as a line and flush it.

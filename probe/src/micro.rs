@@ -2,7 +2,7 @@
 //! closing its stdin lets it go.
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -15,7 +15,7 @@ use crate::run::{Start, Watched, Why, is_over, reaped};
 use crate::scan::scan_process;
 use crate::signals::{Came, Signals};
 use crate::spawn::Pid;
-use crate::spec::{Scan, Spec};
+use crate::spec::{Barrier, Scan, Spec};
 
 /// The launcher's ends.
 pub struct Pipes {
@@ -48,6 +48,14 @@ pub fn converse(
     watched.why = loop {
         if is_open {
             is_open = drain(spec, root, &mut pipes, &mut reader, start, &mut watched)?;
+        }
+        if std::mem::take(&mut reader.is_ready) {
+            if let Some(barrier) = spec.barrier {
+                meet(barrier, signals, deadline)?;
+            }
+            if let Some(release) = &pipes.release {
+                rustix::io::write(release, b"g").context("letting the micro-workload go")?;
+            }
         }
         match signals.wait(Some(std::time::Duration::ZERO)) {
             Came::Stop(signal) => break Why::Stopped(signal),
@@ -103,17 +111,35 @@ fn drain(
             start.tell()?;
             forward(&line)?;
             match serde_json::from_slice(&line) {
-                Ok(Event::Hold { ranges }) => {
+                Ok(Event::Phase { name, .. }) if name == "ready" => reader.is_ready = true,
+                Ok(Event::Hold { ranges, more }) => {
                     if spec.scan != Scan::None {
                         look(spec, root, &ranges, &mut watched.trouble)?;
                     }
-                    pipes.release = None;
+                    if !more {
+                        pipes.release = None;
+                    }
                     watched.paused_ns += now_ns() - heard_ns;
                 }
                 Ok(_) => {}
                 Err(error) => watched.trouble.push(format!("the micro-workload said something unknown: {error}")),
             }
         }
+    }
+}
+
+/// Say that this launcher is ready, and wait until all are. A signal or the deadline ends the waiting too: the caller
+/// sees them next.
+pub fn meet(barrier: Barrier, signals: &Signals, deadline: Instant) -> anyhow::Result<()> {
+    // SAFETY: both descriptors were inherited for this purpose, nobody closes them, and they are only borrowed.
+    let (ready, go) = unsafe { (BorrowedFd::borrow_raw(barrier.ready), BorrowedFd::borrow_raw(barrier.go)) };
+    rustix::io::write(ready, b"r").context("barrier: ready")?;
+    let pending = signals.descriptor().context("signalfd")?;
+    let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).context("time-out")?;
+    let mut descriptors = [PollFd::new(&go, PollFlags::IN), PollFd::new(&pending, PollFlags::IN)];
+    match poll(&mut descriptors, Some(&left)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("barrier: poll"),
     }
 }
 
@@ -135,6 +161,8 @@ fn forward(line: &[u8]) -> io::Result<()> {
 #[derive(Default)]
 struct Lines {
     rest: Vec<u8>,
+    /// It has said that it waits to be let go.
+    is_ready: bool,
 }
 
 impl Lines {

@@ -72,6 +72,9 @@ fn attempt(spec: &Spec, signals: &Signals) -> anyhow::Result<ExitCode> {
         Err(not_found) => return no_workload(&not_found, 127),
     };
     let is_traced = !spec.micro && spec.scan != Scan::None;
+    if let Some(barrier) = spec.barrier.filter(|_| !spec.micro) {
+        micro::meet(barrier, signals, Instant::now() + spec.timeout()).inspect_err(|error| say(true, error))?;
+    }
     let start_ns = now_ns();
     let deadline = Instant::now() + spec.timeout();
     let launched = if is_traced { launcher.launch_seized() } else { launcher.launch() };

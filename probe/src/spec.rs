@@ -28,6 +28,17 @@ pub struct Spec {
     pub counters: Vec<String>,
     pub scan: Scan,
     pub source: Source,
+    #[serde(default)]
+    pub barrier: Option<Barrier>,
+}
+
+/// Where launchers that start together meet: inherited descriptors of two pipes. A byte into `ready` says that this one
+/// could begin; the end of `go` says that all can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Barrier {
+    pub ready: i32,
+    pub go: i32,
 }
 
 /// prctl(PR_SET_THP_DISABLE) for the workload.

@@ -5,11 +5,12 @@ mod common;
 use common::{Held, events, index, need, number, one, probe, text};
 use serde_json::Value;
 
-const SMALL: [&[&str]; 6] = [
+const SMALL: [&[&str]; 7] = [
     &["chase", "--bytes", "1m", "--loads", "20000"],
     &["stream", "--bytes", "1m", "--rounds", "2"],
     &["gups", "--bytes", "1m", "--updates", "20000"],
     &["fault", "--bytes", "1m", "--rounds", "2"],
+    &["spin", "--bytes", "16k", "--iterations", "20000"],
     &["mmap-perf", "--calls", "2000"],
     &["lat-mmap", "--bytes", "1m", "--rounds", "3"],
 ];
@@ -73,7 +74,7 @@ fn another_seed_is_other_work() {
         let said = run(&[arguments, &["--seed", seed]].concat());
         one(&said, "result")["facts"][name].clone()
     };
-    for (arguments, name) in [(SMALL[0], "cycle"), (SMALL[2], "table"), (SMALL[4], "sequence")] {
+    for (arguments, name) in [(SMALL[0], "cycle"), (SMALL[2], "table"), (SMALL[5], "sequence")] {
         assert_ne!(hash(arguments, name, "1"), hash(arguments, name, "2"), "{name}");
     }
 }
@@ -191,4 +192,73 @@ fn touch_and_cpu_say_one_event() {
     let output = probe().arg("cpu").output().unwrap();
     let cpu = &events(&output.stdout)[0];
     assert!(!cpu["tlbs"].as_array().unwrap().is_empty() || !text(cpu, "reason").is_empty(), "{cpu}");
+}
+
+const TURNS: [&[&str]; 3] = [
+    &["chase", "--bytes", "4m", "--loads", "20000"],
+    &["stream", "--bytes", "4m", "--rounds", "8"],
+    &["gups", "--bytes", "4m", "--updates", "20000"],
+];
+
+#[test]
+fn layouts_that_take_turns_do_the_same_work_each_in_its_own_memory() {
+    for arguments in TURNS {
+        let alone = run(arguments);
+        let said =
+            run(&[arguments, &["--advice", "nohuge", "--beside", "anon,nohuge", "--turns", "01101001"]].concat());
+        let kinds: Vec<&str> = said.iter().map(|event| text(event, "ev")).collect();
+        assert_eq!(kinds, ["phase", "phase", "phase", "result", "result", "hold", "hold"], "{arguments:?}");
+        for result in &said[3..5] {
+            for fact in ["bytes", "loads", "cycle", "updates", "table", "rounds"] {
+                assert_eq!(result["facts"][fact], one(&alone, "result")["facts"][fact], "{fact}");
+            }
+            assert!(result["metrics"]["cpu_s"].as_f64().unwrap() > 0.0);
+        }
+        assert_eq!((&said[5]["more"], said[6].get("more")), (&Value::Bool(true), None));
+        assert_ne!(said[5]["ranges"], said[6]["ranges"]);
+    }
+}
+
+#[test]
+fn impossible_turns_name_the_option() {
+    for turns in ["0", "012", "01x"] {
+        let output = probe()
+            .args(["chase", "--bytes", "1m", "--beside", "anon", "--turns", turns, "--no-hold"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{turns}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("--turns"), "{turns}");
+    }
+}
+
+#[test]
+fn the_loops_time_is_its_iterations() {
+    let time = |iterations| {
+        let runs = (0..5).map(|_| run(&["spin", "--bytes", "16k", "--iterations", iterations]));
+        let spent = runs.map(|said| one(&said, "result")["metrics"]["loop_cpu_s"].as_f64().unwrap());
+        spent.fold(f64::INFINITY, f64::min)
+    };
+    let ratio = time("4000000") / time("1000000");
+    assert!((3.0..5.0).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_gated_workload_waits_before_its_timed_region() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::Stdio;
+    let mut child = probe()
+        .args(["spin", "--bytes", "16k", "--iterations", "1000", "--gate"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("\"ready\""));
+    let pause = std::time::Duration::from_millis(50);
+    std::thread::sleep(pause);
+    child.stdin.as_mut().unwrap().write_all(b"g").unwrap();
+    let said: Vec<Value> = lines.by_ref().take(4).map(|line| serde_json::from_str(&line).unwrap()).collect();
+    assert!(number(&said[1], "t_ns") - number(&said[0], "t_ns") >= pause.as_nanos() as u64);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
 }

@@ -5,16 +5,19 @@
 
 use std::hint::black_box;
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::event::Value;
+use crate::event::{Range, Value};
 use crate::scan::sizes;
 use crate::spec::Usage;
 use crate::work::meter::Meter;
 use crate::work::random::{Digest, SplitMix64, mix, scale};
-use crate::work::region::Memory;
-use crate::work::{Common, Outcome, facts, metrics, size};
+use crate::work::region::{Memory, Region};
+use crate::work::turns::Resident;
+use crate::work::{Common, Timed, facts, metrics, size, turns};
 
 #[derive(Debug, Clone, Args)]
 pub struct Options {
@@ -29,6 +32,8 @@ pub struct Options {
     /// Seed of the cycle
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    turns: turns::Residency,
     #[command(flatten)]
     pub common: Common,
 }
@@ -61,33 +66,61 @@ impl Layout {
     }
 }
 
-pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
+/// A linked cycle in its memory, and where the walk stands.
+struct Cycle {
+    region: Region,
+    layout: Layout,
+    memory: Memory,
+    first: *const usize,
+    way: Digest,
+}
+
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
     let stride = options.stride.unwrap_or_else(sizes::base);
     let layout = Layout::new(options.memory.bytes, stride, cache_line(), options.seed)?;
-    let region = options.memory.map()?;
-    region.touch();
-    // SAFETY: the layout's nodes lie within the region, which outlives every walk.
-    let (first, cycle) = unsafe {
-        link(region.start(), layout);
-        let first = region.start().add(layout.offset(0) as usize).cast::<usize>().cast_const();
-        (first, warm_lap(first, region.start() as u64, layout.nodes.min(options.loads)))
-    };
-    // SAFETY: as above.
-    black_box(meter.lap(|| unsafe { walk(first, options.loads) }));
-    Ok(Outcome {
-        metrics: metrics([("ns_per_load", meter.wall_ns as f64 / options.loads as f64)]),
-        facts: facts([
-            ("nodes", Value::Integer(layout.nodes)),
-            ("loads", Value::Integer(options.loads)),
-            ("bytes", Value::Integer(options.memory.bytes)),
-            ("stride", Value::Integer(stride)),
-            ("line", Value::Integer(layout.line)),
-            ("cycle", Value::Text(cycle.hex())),
-            ("map", Value::Text(options.memory.map.to_string())),
-        ]),
-        ranges: vec![region.range()],
-        held: Box::new(region),
-    })
+    let make = |memory: &Memory| Cycle::new(memory, layout, options.loads);
+    turns::measure(&options.memory, &options.turns, options.loads, meter, make)
+}
+
+impl Cycle {
+    fn new(memory: &Memory, layout: Layout, loads: u64) -> Result<Self> {
+        let region = memory.map()?;
+        region.touch();
+        // SAFETY: the layout's nodes lie within the region, which outlives every walk.
+        let (first, way) = unsafe {
+            link(region.start(), layout);
+            let first = region.start().add(layout.offset(0) as usize).cast::<usize>().cast_const();
+            (first, warm_lap(first, region.start() as u64, layout.nodes.min(loads)))
+        };
+        Ok(Self { region, layout, memory: memory.clone(), first, way })
+    }
+}
+
+impl Resident for Cycle {
+    fn work(&mut self, loads: u64) {
+        // SAFETY: `first` is a node of the cycle in the region, which self owns.
+        self.first = black_box(unsafe { walk(self.first, loads) });
+    }
+
+    fn metrics(&self, loads: u64, wall_ns: u64) -> BTreeMap<String, f64> {
+        metrics([("ns_per_load", wall_ns as f64 / loads as f64)])
+    }
+
+    fn facts(&mut self, loads: u64) -> Result<BTreeMap<String, Value>> {
+        Ok(facts([
+            ("nodes", Value::Integer(self.layout.nodes)),
+            ("loads", Value::Integer(loads)),
+            ("bytes", Value::Integer(self.memory.bytes)),
+            ("stride", Value::Integer(self.layout.stride)),
+            ("line", Value::Integer(self.layout.line)),
+            ("cycle", Value::Text(self.way.hex())),
+            ("map", Value::Text(self.memory.map.to_string())),
+        ]))
+    }
+
+    fn range(&self) -> Range {
+        self.region.range()
+    }
 }
 
 /// Join the nodes to one random cycle: each holds the address of the next.

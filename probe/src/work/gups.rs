@@ -3,15 +3,18 @@
 //! A restatement: SplitMix64 takes the place of HPCC's shift register, so that the table may have any size and
 //! neighbouring updates are not shifted copies of one another. Results do not compare with HPCC's.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::event::Value;
+use crate::event::{Range, Value};
 use crate::spec::Usage;
 use crate::work::meter::Meter;
 use crate::work::random::{Digest, SplitMix64, scale};
-use crate::work::region::Memory;
-use crate::work::{Common, Outcome, facts, metrics};
+use crate::work::region::{Memory, Region};
+use crate::work::turns::Resident;
+use crate::work::{Common, Timed, facts, metrics, turns};
 
 /// Words that the result's hash looks at, spread over the table.
 const SAMPLED: usize = 4096;
@@ -27,40 +30,72 @@ pub struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
+    turns: turns::Residency,
+    #[command(flatten)]
     pub common: Common,
 }
 
-pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
+/// The table in its memory, and how far the draws have come.
+struct Table {
+    region: Region,
+    memory: Memory,
+    words: usize,
+    random: SplitMix64,
+}
+
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
     let words = options.memory.bytes as usize / size_of::<u64>();
     if words == 0 {
         bail!(Usage(format!("--bytes {} holds no 64-bit word", options.memory.bytes)));
     }
-    let region = options.memory.map()?;
-    // SAFETY: the region is mapped, aligned to a page, zeroed by the kernel, and holds `words` words.
-    let table = unsafe { std::slice::from_raw_parts_mut(region.start().cast::<u64>(), words) };
-    for (index, word) in table.iter_mut().enumerate() {
-        *word = index as u64;
+    let make = |memory: &Memory| {
+        let random = SplitMix64::new(options.seed);
+        let mut table = Table { region: memory.map()?, memory: memory.clone(), words, random };
+        for (index, word) in table.words().iter_mut().enumerate() {
+            *word = index as u64;
+        }
+        Ok(table)
+    };
+    turns::measure(&options.memory, &options.turns, options.updates, meter, make)
+}
+
+impl Table {
+    fn words(&mut self) -> &mut [u64] {
+        // SAFETY: the region is mapped, aligned to a page, zeroed by the kernel, holds `words` words, and is self's own.
+        unsafe { std::slice::from_raw_parts_mut(self.region.start().cast::<u64>(), self.words) }
     }
-    meter.lap(|| update(table, options.seed, options.updates));
-    Ok(Outcome {
-        metrics: metrics([("gups", options.updates as f64 / meter.wall_ns as f64)]),
-        facts: facts([
-            ("words", Value::Integer(words as u64)),
-            ("updates", Value::Integer(options.updates)),
-            ("bytes", Value::Integer(options.memory.bytes)),
-            ("table", Value::Text(sample(table).hex())),
-            ("map", Value::Text(options.memory.map.to_string())),
-        ]),
-        ranges: vec![region.range()],
-        held: Box::new(region),
-    })
+}
+
+impl Resident for Table {
+    fn work(&mut self, updates: u64) {
+        let mut random = self.random.clone();
+        update(self.words(), &mut random, updates);
+        self.random = random;
+    }
+
+    fn metrics(&self, updates: u64, wall_ns: u64) -> BTreeMap<String, f64> {
+        metrics([("gups", updates as f64 / wall_ns as f64)])
+    }
+
+    fn facts(&mut self, updates: u64) -> Result<BTreeMap<String, Value>> {
+        Ok(facts([
+            ("words", Value::Integer(self.words as u64)),
+            ("updates", Value::Integer(updates)),
+            ("bytes", Value::Integer(self.memory.bytes)),
+            ("table", Value::Text(sample(self.words()).hex())),
+            ("map", Value::Text(self.memory.map.to_string())),
+        ]))
+    }
+
+    fn range(&self) -> Range {
+        self.region.range()
+    }
 }
 
 /// XOR `count` draws into the places that they choose. Doing it twice restores the table.
 #[inline(never)]
-fn update(table: &mut [u64], seed: u64, count: u64) {
+fn update(table: &mut [u64], random: &mut SplitMix64, count: u64) {
     let words = table.len() as u64;
-    let mut random = SplitMix64::new(seed);
     for _ in 0..count {
         let value = random.draw();
         table[scale(value, words) as usize] ^= value;
@@ -84,9 +119,9 @@ mod tests {
         for words in [1, 2, 3, 1000, 4096] {
             let fresh: Vec<u64> = (0..words).collect();
             let mut table = fresh.clone();
-            update(&mut table, 9, 10_000);
+            update(&mut table, &mut SplitMix64::new(9), 10_000);
             assert_ne!(table, fresh);
-            update(&mut table, 9, 10_000);
+            update(&mut table, &mut SplitMix64::new(9), 10_000);
             assert_eq!(table, fresh);
         }
     }
@@ -94,7 +129,7 @@ mod tests {
     #[test]
     fn the_updates_reach_the_whole_table() {
         let mut table = vec![0u64; 1000];
-        update(&mut table, 1, 20_000);
+        update(&mut table, &mut SplitMix64::new(1), 20_000);
         assert!(table.iter().all(|word| *word != 0));
     }
 
@@ -102,7 +137,7 @@ mod tests {
     fn the_hash_sees_the_seed() {
         let after = |seed| {
             let mut table = vec![0u64; 100];
-            update(&mut table, seed, 1000);
+            update(&mut table, &mut SplitMix64::new(seed), 1000);
             sample(&table)
         };
         assert_eq!(after(1), after(1));

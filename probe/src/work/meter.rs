@@ -1,10 +1,11 @@
 //! The timed region of a micro-workload: clock, CPU time and in-process counters around one or more laps.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 
-use crate::clock::now_ns;
-use crate::event::{Count, Value};
+use crate::clock::{cpu_ns, now_ns};
+use crate::event::{Count, Event, Value, emit};
 use crate::perf;
 
 /// Times the laps that make up the timed region. Counters are opened before, and count only within laps.
@@ -14,7 +15,9 @@ pub struct Meter {
     pub timed_ns: Option<u64>,
     pub held_ns: u64,
     pub wall_ns: u64,
+    pub cpu_ns: u64,
     usage: Usage,
+    gated: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,18 +33,39 @@ impl Meter {
     pub fn open(names: &[String]) -> Self {
         let setup_ns = now_ns();
         let counters = (!names.is_empty()).then(|| perf::Counters::open(names, perf::Target::Own));
-        Self { counters, setup_ns, timed_ns: None, held_ns: setup_ns, wall_ns: 0, usage: Usage::default() }
+        let usage = Usage::default();
+        Self { counters, setup_ns, timed_ns: None, held_ns: setup_ns, wall_ns: 0, cpu_ns: 0, usage, gated: false }
+    }
+
+    /// Have the first lap wait until it is let go: it says `ready`, and reads a byte from stdin.
+    pub fn gate(&mut self) {
+        self.gated = true;
+    }
+
+    /// Wait at the gate, once. A workload whose launcher has gone ends here.
+    fn pass(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.gated) {
+            emit(&Event::Phase { t_ns: now_ns(), name: "ready".into() })?;
+            io::stdin().lock().read_exact(&mut [0])?;
+        }
+        Ok(())
     }
 
     /// Run `work` within the timed region. Only the laps count; what lies between them does not.
     pub fn lap<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        if let Err(error) = self.pass() {
+            eprintln!("hugewise-probe: nobody let the workload go: {error}");
+            std::process::exit(1);
+        }
         let before = Usage::now();
         if let Some(counters) = &mut self.counters {
             counters.enable();
         }
+        let cpu = cpu_ns();
         let start = now_ns();
         let result = work();
         let end = now_ns();
+        self.cpu_ns += cpu_ns() - cpu;
         if let Some(counters) = &mut self.counters {
             counters.disable();
         }

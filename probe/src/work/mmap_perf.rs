@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     fn options(seed: u64) -> Options {
-        let common = Common { no_hold: true, counters: vec![] };
+        let common = Common { no_hold: true, gate: false, counters: vec![] };
         Options { calls: 20_000, max_bytes: 256 << 10, touch_chance: 0.25, seed, common }
     }
 

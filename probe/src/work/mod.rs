@@ -12,7 +12,9 @@ pub mod mmap_perf;
 pub mod random;
 pub mod region;
 pub mod size;
+pub mod spin;
 pub mod stream;
+pub mod turns;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -34,6 +36,8 @@ pub enum Work {
     Stream(stream::Options),
     /// Independent 64-bit updates at pseudo-random places: throughput
     Gups(gups::Options),
+    /// A loop over a table that fits into the first cache: nothing for page sizes to win
+    Spin(spin::Options),
     /// First touch of fresh memory: page-fault throughput
     Fault(fault::Options),
     /// Pseudo-random mmap, munmap and mremap calls, touching now and then
@@ -48,6 +52,9 @@ pub struct Common {
     /// Leave at once instead of holding the memory until stdin ends
     #[arg(long)]
     no_hold: bool,
+    /// When set up, say `ready` and wait for a byte on stdin before the timed region
+    #[arg(long)]
+    gate: bool,
     /// Counters to open around the timed region, by perf's names
     #[arg(long, value_delimiter = ',')]
     counters: Vec<String>,
@@ -61,13 +68,22 @@ pub struct Outcome {
     pub held: Box<dyn Any>,
 }
 
+/// An outcome with the time of its own laps, which is all of it but where several layouts take turns.
+pub struct Timed {
+    pub outcome: Outcome,
+    pub wall_ns: u64,
+}
+
 /// Run one micro-workload and hold its memory. A failure is said on stdout too, with whether it came before the
 /// timed region: that decides whether an attempt may be repeated.
 pub fn run(work: Work) -> Result<()> {
     let common = work.common().clone();
     let mut meter = Meter::open(&common.counters);
-    let outcome = match work.measure(&mut meter) {
-        Ok(outcome) => outcome,
+    if common.gate {
+        meter.gate();
+    }
+    let outcomes = match work.measure(&mut meter) {
+        Ok(outcomes) => outcomes,
         Err(error) => {
             let message = format!("{}: {error:#}", work.name());
             let fault = if error.is::<Usage>() { Fault::Workload } else { Fault::Host };
@@ -75,26 +91,33 @@ pub fn run(work: Work) -> Result<()> {
             return Err(error);
         }
     };
-    report(&work, outcome, &mut meter, &common)
+    report(&work, outcomes, &mut meter, &common)
 }
 
-fn report(work: &Work, outcome: Outcome, meter: &mut Meter, common: &Common) -> Result<()> {
+fn report(work: &Work, outcomes: Vec<Timed>, meter: &mut Meter, common: &Common) -> Result<()> {
     let phase = |name: &str, t_ns| Event::Phase { t_ns, name: name.into() };
     emit(&phase("setup", meter.setup_ns))?;
     emit(&phase("timed", meter.timed_ns.unwrap_or(meter.held_ns)))?;
     emit(&phase("held", meter.held_ns))?;
-    let mut facts = outcome.facts;
-    facts.extend(meter.facts());
-    let workload = work.name().into();
-    emit(&Event::Result { workload, wall_ns: meter.wall_ns, metrics: outcome.metrics, facts })?;
+    let mut kept = Vec::new();
+    for Timed { outcome, wall_ns } in outcomes {
+        let mut facts = outcome.facts;
+        facts.extend(meter.facts());
+        emit(&Event::Result { workload: work.name().into(), wall_ns, metrics: outcome.metrics, facts })?;
+        kept.push((outcome.ranges, outcome.held));
+    }
     if let Some(values) = meter.counts() {
         emit(&Event::Counters { scope: Scope::Timed, values })?;
     }
-    emit(&Event::Hold { ranges: outcome.ranges })?;
+    let mut left = kept.len();
+    for (ranges, _) in &kept {
+        left -= 1;
+        emit(&Event::Hold { ranges: ranges.clone(), more: left > 0 })?;
+    }
     if !common.no_hold {
         wait_for_end(io::stdin().lock())?;
     }
-    drop(outcome.held);
+    drop(kept);
     Ok(())
 }
 
@@ -118,6 +141,7 @@ impl Work {
             Self::Chase(_) => "chase",
             Self::Stream(_) => "stream",
             Self::Gups(_) => "gups",
+            Self::Spin(_) => "spin",
             Self::Fault(_) => "fault",
             Self::MmapPerf(_) => "mmap-perf",
             Self::LatMmap(_) => "lat-mmap",
@@ -129,21 +153,24 @@ impl Work {
             Self::Chase(options) => &options.common,
             Self::Stream(options) => &options.common,
             Self::Gups(options) => &options.common,
+            Self::Spin(options) => &options.common,
             Self::Fault(options) => &options.common,
             Self::MmapPerf(options) => &options.common,
             Self::LatMmap(options) => &options.common,
         }
     }
 
-    fn measure(&self, meter: &mut Meter) -> Result<Outcome> {
-        match self {
-            Self::Chase(options) => chase::measure(options, meter),
-            Self::Stream(options) => stream::measure(options, meter),
-            Self::Gups(options) => gups::measure(options, meter),
+    fn measure(&self, meter: &mut Meter) -> Result<Vec<Timed>> {
+        let outcome = match self {
+            Self::Chase(options) => return chase::measure(options, meter),
+            Self::Stream(options) => return stream::measure(options, meter),
+            Self::Gups(options) => return gups::measure(options, meter),
+            Self::Spin(options) => spin::measure(options, meter),
             Self::Fault(options) => fault::measure(options, meter),
             Self::MmapPerf(options) => mmap_perf::measure(options, meter),
             Self::LatMmap(options) => lat_mmap::measure(options, meter),
-        }
+        }?;
+        Ok(vec![Timed { outcome, wall_ns: meter.wall_ns }])
     }
 }
 

@@ -2,15 +2,18 @@
 
 use std::hint::black_box;
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::event::Value;
+use crate::event::{Range, Value};
 use crate::spec::Usage;
 use crate::work::chase::cache_line;
 use crate::work::meter::Meter;
-use crate::work::region::Memory;
-use crate::work::{Common, Outcome, facts, metrics};
+use crate::work::region::{Memory, Region};
+use crate::work::turns::Resident;
+use crate::work::{Common, Timed, facts, metrics, turns};
 
 const SCALAR: f64 = 3.0;
 
@@ -22,48 +25,77 @@ pub struct Options {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     #[command(flatten)]
+    turns: turns::Residency,
+    #[command(flatten)]
     pub common: Common,
 }
 
-pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
+/// Three arrays in one mapping.
+struct Arrays {
+    region: Region,
+    memory: Memory,
+    elements: usize,
+}
+
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
     let elements = elements(options.memory.bytes, cache_line());
     if elements == 0 {
         bail!(Usage(format!("--bytes {} is too small for three arrays", options.memory.bytes)));
     }
-    let region = options.memory.map()?;
-    region.touch();
-    // SAFETY: 3 * elements doubles fit into the region, which is aligned to a page; the three slices do not overlap.
-    let (a, b, c) = unsafe {
-        let start = region.start().cast::<f64>();
-        let array = |number: usize| std::slice::from_raw_parts_mut(start.add(number * elements), elements);
-        (array(0), array(1), array(2))
+    let make = |memory: &Memory| {
+        let mut arrays = Arrays { region: memory.map()?, memory: memory.clone(), elements };
+        arrays.region.touch();
+        let [_, b, c] = arrays.slices();
+        for (index, (b, c)) in b.iter_mut().zip(c.iter_mut()).enumerate() {
+            (*b, *c) = (1.0, (index % 7) as f64);
+        }
+        arrays.work(1);
+        Ok(arrays)
     };
-    for (index, (b, c)) in b.iter_mut().zip(c.iter_mut()).enumerate() {
-        (*b, *c) = (1.0, (index % 7) as f64);
+    turns::measure(&options.memory, &options.turns, options.rounds, meter, make)
+}
+
+impl Arrays {
+    fn slices(&mut self) -> [&mut [f64]; 3] {
+        // SAFETY: 3 * elements doubles fit into the region, which is aligned to a page and self's own; the three slices
+        // do not overlap.
+        unsafe {
+            let start = self.region.start().cast::<f64>();
+            [0, 1, 2].map(|number| std::slice::from_raw_parts_mut(start.add(number * self.elements), self.elements))
+        }
     }
-    triad(a, b, c);
-    meter.lap(|| {
-        for _ in 0..options.rounds {
+}
+
+impl Resident for Arrays {
+    fn work(&mut self, rounds: u64) {
+        let [a, b, c] = self.slices();
+        for _ in 0..rounds {
             triad(black_box(&mut *a), black_box(&*b), black_box(&*c));
         }
-    });
-    let bytes = (elements * 3 * size_of::<f64>()) as f64 * options.rounds as f64;
-    let last = a[elements - 1];
-    if last != 1.0 + SCALAR * ((elements - 1) % 7) as f64 {
-        bail!("the triad's result is wrong: faulty memory?");
     }
-    Ok(Outcome {
+
+    fn metrics(&self, rounds: u64, wall_ns: u64) -> BTreeMap<String, f64> {
         // Two reads and one write for each element; the read that a write-allocating cache adds is not counted.
-        metrics: metrics([("gib_per_s", bytes / (1u64 << 30) as f64 / (meter.wall_ns as f64 * 1e-9))]),
-        facts: facts([
-            ("elements", Value::Integer(elements as u64)),
-            ("rounds", Value::Integer(options.rounds)),
-            ("bytes", Value::Integer(options.memory.bytes)),
-            ("map", Value::Text(options.memory.map.to_string())),
-        ]),
-        ranges: vec![region.range()],
-        held: Box::new(region),
-    })
+        let bytes = (self.elements * 3 * size_of::<f64>()) as f64 * rounds as f64;
+        metrics([("gib_per_s", bytes / (1u64 << 30) as f64 / (wall_ns as f64 * 1e-9))])
+    }
+
+    fn facts(&mut self, rounds: u64) -> Result<BTreeMap<String, Value>> {
+        let last = self.elements - 1;
+        if self.slices()[0][last] != 1.0 + SCALAR * (last % 7) as f64 {
+            bail!("the triad's result is wrong: faulty memory?");
+        }
+        Ok(facts([
+            ("elements", Value::Integer(self.elements as u64)),
+            ("rounds", Value::Integer(rounds)),
+            ("bytes", Value::Integer(self.memory.bytes)),
+            ("map", Value::Text(self.memory.map.to_string())),
+        ]))
+    }
+
+    fn range(&self) -> Range {
+        self.region.range()
+    }
 }
 
 /// Elements of each array: a third of `bytes`, in whole cache lines.
