@@ -76,21 +76,21 @@ class Campaign:
 
     def interval(self) -> tuple[float, float] | None:
         """Bounds of the average log-ratio over the pairs so far; None where `reason` says why."""
-        if self.reason() is not None:
+        if self.reason():
             return None
         bound = _bound(self.n, self.alpha)
         half = math.sqrt(max(0.0, self._squares) * bound / (self.n * (self.n - bound)))
         return self.mean - half, self.mean + half
 
-    def reason(self) -> str | None:
-        """Why there is no interval, as a sentence; None when there is one."""
+    def reason(self) -> str:
+        """Why there is no interval; empty when there is one."""
         if self._failed:
             return f"{self._failed} pairs have a failed attempt, so that there is no average log-ratio"
         if self.n < self.n0:
             return f"the campaign average needs {self.n0} pairs, and there are {self.n}"
         if self.n <= _bound(self.n, self.alpha):
             return f"{self.n} pairs are too few for a campaign average at this error rate"
-        return None
+        return ""
 
 
 def interval(differences: Iterable[float], alpha: float, *, n0: int = FEWEST) -> tuple[float, float] | None:

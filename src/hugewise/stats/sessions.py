@@ -33,7 +33,7 @@ def interval(session_means: Sequence[float], alpha: float) -> tuple[float, float
 
     `session_means` are mean log-ratios, one per session; `alpha` is two-sided and holds at all numbers of sessions.
     """
-    if reason(session_means, alpha) is not None:
+    if reason(session_means, alpha):
         return None
     n = len(session_means)
     centre = fmean(session_means)
@@ -42,8 +42,8 @@ def interval(session_means: Sequence[float], alpha: float) -> tuple[float, float
     return centre - half, centre + half
 
 
-def reason(session_means: Sequence[float], alpha: float) -> str | None:
-    """Why nothing can be said beyond these sessions, as a sentence; None when something can.
+def reason(session_means: Sequence[float], alpha: float) -> str:
+    """Why nothing can be said beyond these sessions; empty when something can.
 
     Raises ValueError for a NaN or an alpha outside (0, 1).
     """
@@ -54,7 +54,7 @@ def reason(session_means: Sequence[float], alpha: float) -> str | None:
         return f"not enough sessions: {len(session_means)} of the {least} that {1 - alpha:.6g} confidence needs"
     if not all(math.isfinite(mean) for mean in session_means):
         return "an attempt failed in a session, so that the session has no mean log-ratio"
-    return None
+    return ""
 
 
 def needed(alpha: float) -> int:

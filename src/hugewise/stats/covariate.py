@@ -1,0 +1,114 @@
+"""Variance reduction by a covariate that the treatment cannot move, in a way that keeps the sign-flip test exact.
+
+A covariate is a number for each attempt that was fixed before the attempt ran (a canary just before it, the
+temperature, free memory), or is otherwise out of the treatment's reach. With D_t the log-ratio of pair t and C_t the
+covariate's difference, arm minus baseline, the test is made on
+
+    D_t - b_(t-1) C_t,    b_(t-1) = sum of D C / sum of C^2 over the earlier pairs
+
+(a control variate, Lavenberg and Welch 1981, Manage. Sci. 27:322; in experiments Deng, Xu, Kohavi and Walker 2013,
+WSDM). Swapping the labels of a pair flips D_t and C_t together, so D_t C_t, and with it every b, stays as it was: the
+adjusted difference flips its sign and nothing else, as the test demands. That the earlier pairs alone make b keeps
+the choice of b from feeding on the pair it is used for.
+
+What it must not be is a *mediator*: what the treatment moves (page faults, context switches of a longer run) takes a
+part of the effect with it, or makes one up: the test then always ends in a verdict on a treatment without effect.
+`falsification` tests for it exactly; not to be refuted is no proof, so name only what cannot be moved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean, variance
+
+from hugewise.stats.signflip import SignFlip
+
+__all__ = ["ControlVariate", "adjusted", "falsification", "variance_ratio"]
+
+
+class ControlVariate:
+    """Adjusts differences as pairs come, in constant time and space.
+
+    `effect` is the log-ratio under test: D - effect is what the coin flips when the effect is that (for an interval
+    by inversion of the test).
+    """
+
+    def __init__(self, effect: float = 0.0) -> None:
+        self._effect = effect
+        self._products = 0.0
+        self._squares = 0.0
+
+    @property
+    def coefficient(self) -> float:
+        """b after the pairs so far: log-ratio per unit of the covariate; 0 before any."""
+        return self._products / self._squares if self._squares > 0 else 0.0
+
+    def add(self, difference: float, covariate_difference: float | None) -> float:
+        """The adjusted difference of a new pair, in log-ratio. Raises ValueError on a NaN or infinite covariate.
+
+        A pair with a failure (an infinite difference), or whose covariate is missing on a side, is left as it is and
+        tells nothing about b.
+        """
+        if math.isnan(difference):
+            raise ValueError("a difference is NaN: a pair without a measurement is no pair")
+        if covariate_difference is None or math.isinf(difference):
+            return difference
+        if not math.isfinite(covariate_difference):
+            raise ValueError("a covariate must be a finite number, or None where it is missing")
+        result = difference - self.coefficient * covariate_difference
+        self._products += (difference - self._effect) * covariate_difference
+        self._squares += covariate_difference**2
+        return result
+
+
+def adjusted(
+    differences: Iterable[float], covariate_differences: Iterable[float | None], *, effect: float = 0.0
+) -> list[float]:
+    """All pairs' adjusted differences, in their order; for the test of "the log-ratio is `effect`", subtract it."""
+    control = ControlVariate(effect)
+    return [control.add(d, c) for d, c in zip(differences, covariate_differences, strict=True)]
+
+
+def variance_ratio(differences: Sequence[float], adjusted_differences: Sequence[float]) -> float | None:
+    """Variance of the adjusted differences over that of the plain ones: what the covariate bought, in pairs.
+
+    0.5 means half the pairs for the same precision; above 1 the covariate costs. Pairs with a failure are left out;
+    None where fewer than two remain or the plain ones do not vary.
+    """
+    pairs = [
+        (plain, after)
+        for plain, after in zip(differences, adjusted_differences, strict=True)
+        if math.isfinite(plain) and math.isfinite(after)
+    ]
+    if len(pairs) < 2:
+        return None
+    before = variance(plain for plain, _ in pairs)
+    return variance(after for _, after in pairs) / before if before > 0 else None
+
+
+def falsification(
+    covariate_differences: Sequence[float], alpha: float, *, budget: int | None = None
+) -> tuple[bool, str]:
+    """Whether the covariate may be used: (True, sentence), or (False, sentence) when the treatment moves it.
+
+    The sequential sign-flip test on the covariate's own differences (arm minus baseline): a covariate out of the
+    treatment's reach is refused with probability at most `alpha`, however often one looks. Raises ValueError on a NaN
+    or an alpha outside (0, 1).
+    """
+    test = SignFlip(alpha, budget)
+    for difference in covariate_differences:
+        test.add(difference)
+    if test.sign:
+        direction = "larger" if test.sign > 0 else "smaller"
+        return False, (
+            f"the covariate is {direction} under the arm (exact test at {alpha:g}, pair {test.crossed_at}): "
+            "the treatment moves it, so that adjusting for it would take away or make up an effect; it is not used"
+        )
+    if not covariate_differences:
+        return True, "the covariate has not been observed yet"
+    mean = fmean(covariate_differences)
+    return True, (
+        f"no difference of the covariate between arm and baseline was shown in {len(covariate_differences)} pairs "
+        f"(exact test at {alpha:g}; mean difference {mean:.3g}): this allows its use and does not prove it harmless"
+    )
