@@ -132,10 +132,10 @@ class FixedN:
         if inside and not failures:
             return "equivalent", f"the whole interval lies within the margin of {margin:.3g}"
         if low > 1 or high < 1:
-            return self._direction(above=low > 1), "the interval excludes 1"
+            return self._direction(above=low > 1), "the interval lies on one side of no change"
         if inside:
             return "undecided", f"attempts failed in {failures} pairs: that is not equivalent"
-        return "undecided", "the interval includes 1 and reaches beyond the margin"
+        return "undecided", "the interval includes no change and reaches beyond the margin"
 
     def _by_signs(self, tests: Signs, level: float) -> tuple[Verdict, str]:
         count = f"failed attempts alone decide it ({tests.positive + tests.negative} pairs with one failure)"
