@@ -98,7 +98,14 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "confidence = 0.99",
         ),
     ] = 0.99
-    method: Annotated[str, Key(keys.choice("fixed-n"), "The statistical method.", 'method = "fixed-n"')] = "fixed-n"
+    method: Annotated[
+        str,
+        Key(
+            keys.choice("fixed-n", "sequential"),
+            "The statistical method: a planned number of blocks, or an exact test after every block.",
+            'method = "fixed-n"',
+        ),
+    ] = "fixed-n"
     window: Annotated[
         float,
         Key(

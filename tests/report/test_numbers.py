@@ -99,3 +99,8 @@ def test_an_interval_that_says_nothing_is_cut_off() -> None:
     assert numbers.largest(1e36) == numbers.largest(math.inf) == "above 1,000,000%"
     assert numbers.largest(0.0234) == "2.34%"
     assert numbers.largest(None) == numbers.NOTHING
+
+
+def test_an_end_just_beside_no_change_is_not_rounded_onto_it() -> None:
+    assert numbers.effect(0.889, 0.828, 0.99963) == "−11.10% (−17.20% to −0.04%)"
+    assert numbers.effect(0.889, 0.828, 1.0) == "−11.1% (−17.2% to 0.0%)"

@@ -101,10 +101,18 @@ def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
     return text.lstrip("+-") if float(text.rstrip("%").replace(",", "")) == 0 else text.replace("-", MINUS)
 
 
+_MOST_PLACES = 4
+
+
 def _places(low: float | None, high: float | None) -> int:
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return 1
-    return decimals((high - low) * 50, most=4)
+    places = decimals((high - low) * 50, most=4)
+    # An end just beside "no change" must not be rounded onto it: whether the interval excludes it is the verdict.
+    ends = [abs(end - 1) * 100 for end in (low, high) if end != 1]
+    while places < _MOST_PLACES and any(round(end, places) == 0 for end in ends):
+        places += 1
+    return places
 
 
 def effect(ratio: float | None, low: float | None, high: float | None) -> str:

@@ -1,7 +1,11 @@
-"""The verdicts of a whole study: Holm over all of its comparisons, with intervals that agree with it.
+"""The verdicts of a whole study: how its comparisons share the error rate.
 
-Let m be the number of judged comparisons (fixed by the plan; neutral metrics are not judged, and a comparison without
-data counts with p = 1) and a = 1 - confidence.
+The method `sequential` has a fixed split: each judged comparison has 1/m of the study's error rate from the start, so
+that it can stop on its own at any time, and the chance of any wrong verdict is at most their sum (Bonferroni).
+
+The method `fixed-n` has Holm's procedure over all comparisons, with intervals that agree with it. Let m be the number
+of judged comparisons (fixed by the plan; neutral metrics are not judged, and a comparison without data counts with p
+= 1) and a = 1 - confidence.
 
 Differences. Holm's step-down (Holm 1979, Scand. J. Statist. 6:65-70) on the m two-sided p values: the r-th smallest
 is held against a/(m-r+1), and the first that is above its level ends it. *The chance that any comparison without a
@@ -38,6 +42,7 @@ from hugewise.plan import DeliveryThreshold
 from hugewise.results import Comparison
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast, Method
+from hugewise.stats.sequential import Sequential
 from hugewise.study import Study
 
 __all__ = ["Planned", "conclude", "holm", "methods_for"]
@@ -72,29 +77,40 @@ def methods_for(study: Study, cells: Iterable[Planned]) -> tuple[Method, ...]:
         if arm.name != cell.baseline
     ]
     judged = max(1, sum(contrast.metric.better != "neutral" for contrast in contrasts))
-    return tuple(
-        FixedN(
-            contrast,
-            planned=study.budget.blocks,
-            confidence=study.confidence,
-            margin=study.margin,
-            family=judged,
+    alpha, planned, margin = 1 - study.confidence, study.budget.blocks, study.margin
+    if study.method == "sequential":
+        return tuple(
+            Sequential(contrast, planned=planned, alpha=alpha / judged, margin=margin) for contrast in contrasts
         )
+    return tuple(
+        FixedN(contrast, planned=planned, confidence=study.confidence, margin=margin, family=judged)
         for contrast in contrasts
     )
 
 
 def conclude(methods: Sequence[Method], confidence: float, margin: float) -> tuple[Comparison, ...]:
-    """The comparisons of a study, in the order of `methods`, each with interval and verdict at its level."""
-    alpha = 1 - confidence
+    """The comparisons of a study, in the order of `methods`, each with interval and verdict."""
+    fixed = [method for method in methods if isinstance(method, FixedN)]
+    levels = _holm_levels(fixed, 1 - confidence, margin)
+    found = []
+    for method in methods:
+        if isinstance(method, FixedN):
+            found.append(method.comparison(levels.get(id(method), 1 - confidence), margin))
+        elif isinstance(method, Sequential):
+            found.append(method.comparison())
+    return tuple(found)
+
+
+def _holm_levels(methods: Sequence[FixedN], alpha: float, margin: float) -> dict[int, float]:
+    """The level of each judged comparison's interval, by the method's identity."""
     judged = [method for method in methods if method.contrast.metric.better != "neutral"]
     equivalence = [method.p_equivalence(margin) for method in judged]
     _, levels = holm([method.p_difference() for method in judged], alpha)
     confirmed, ends = holm(equivalence, alpha)
-    chosen = {}
-    for method, level, p, agreed, end in zip(judged, levels, equivalence, confirmed, ends, strict=True):
-        chosen[id(method)] = level if agreed or p > level / 2 else min(level, 2 * end)
-    return tuple(method.comparison(chosen.get(id(method), alpha), margin) for method in methods)
+    return {
+        id(method): level if agreed or p > level / 2 else min(level, 2 * end)
+        for method, level, p, agreed, end in zip(judged, levels, equivalence, confirmed, ends, strict=True)
+    }
 
 
 def holm(p_values: Sequence[float], alpha: float) -> tuple[list[bool], list[float]]:

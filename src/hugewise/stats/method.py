@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from hugewise.metric import Metric
-from hugewise.results import Comparison, Verdict
+from hugewise.results import Verdict
 from hugewise.trial import Block
 
 __all__ = ["Contrast", "Decision", "Effect", "Method"]
@@ -67,16 +67,4 @@ class Method(Protocol):
 
     def decision(self) -> Decision:
         """What was decided last."""
-        ...
-
-    def p_difference(self) -> float:
-        """Two-sided p value of "arm/baseline is 1"; 1 where no difference may be claimed (yet)."""
-        ...
-
-    def p_equivalence(self, margin: float) -> float:
-        """p value of "arm/baseline lies outside the margin"; 1 where no equivalence may be claimed (yet)."""
-        ...
-
-    def comparison(self, level: float, margin: float) -> Comparison:
-        """The result with its interval at confidence 1 - `level`, and the verdict that is read off that interval."""
         ...

@@ -1,0 +1,211 @@
+"""The method `sequential`: an exact test after every block, at an error rate that holds however often one looks.
+
+One object watches one comparison of one end point with its own fixed share of the study's error rate. After each pair:
+
+1. better or worse: the sequential sign-flip test has crossed (`signflip`: exact, by the coin alone), and the
+   confidence sequence of the campaign average, where there are pairs enough for one, does not contradict it;
+2. equivalent: the same test has rejected both "the ratio is at least 1 + margin" and "at most 1/(1 + margin)", which is
+   the interval by inversion lying within the margin; never where an attempt failed;
+3. otherwise the comparison goes on, to the declared budget of pairs; then it is undecided.
+
+How far a verdict reaches is named with it (`hugewise.results.Tier`): this campaign (the sign test), the campaign
+average (`campaign`; from 100 pairs), beyond these sessions (`sessions`). A tier that the data cannot carry says so.
+
+The estimand is the typical ratio: the pseudo-median of the pairs' log-ratio (Hodges and Lehmann 1963). Its interval is
+the set of ratios that the test has not rejected (`inversion`), so that it excludes 1 exactly when the test has crossed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hugewise.results import Comparison, Reach, Tier, Verdict
+from hugewise.stats import campaign, inversion, sessions
+from hugewise.stats.method import Contrast, Decision, Effect
+from hugewise.stats.pairs import Pair, Pairs
+from hugewise.stats.signflip import SignFlip
+from hugewise.trial import Block
+
+__all__ = ["Sequential"]
+
+_TYPICAL = "typical ratio"
+
+
+class Sequential:
+    """The sequential method for one comparison.
+
+    `alpha` is its share of the study's error rate, `planned` the declared budget of pairs: both fixed before the first
+    block.
+    """
+
+    name = "sequential"
+
+    def __init__(self, contrast: Contrast, *, planned: int, alpha: float, margin: float) -> None:
+        self.contrast = contrast
+        self.planned = planned
+        self.alpha = alpha
+        self._margin = margin
+        self._pairs = Pairs(contrast)
+        self._test = SignFlip(alpha, planned)
+        # Has "arm/baseline is 1 + margin or more" been rejected, and "1/(1 + margin) or less"?
+        self._below_upper = SignFlip(alpha, planned)
+        self._above_lower = SignFlip(alpha, planned)
+        self._average = campaign.Campaign(alpha)
+
+    def observe(self, block: Block) -> Decision:
+        """Take in a closed block; after the stop nothing is taken in any more."""
+        if not self._stopped():
+            pair = self._pairs.take(block)
+            if pair is not None:
+                self._add(pair)
+        return self.decision()
+
+    def decision(self) -> Decision:
+        """What is known; cheap, so the interval is left to `comparison`."""
+        verdict, reason, _ = self._verdict()
+        return Decision("stop" if self._stopped() else "continue", None, verdict, reason)
+
+    def comparison(self) -> Comparison:
+        """The result with interval, tiers and the alpha spent. About a second at thousands of pairs."""
+        verdict, reason, reach = self._verdict()
+        effect = self._effect(self._pairs.usable)
+        everything = self._effect(self._pairs.everything, interval=False)
+        bounded = verdict == "undecided" and effect is not None and effect.low is not None and effect.high is not None
+        return Comparison(
+            arm=self.contrast.arm,
+            baseline=self.contrast.baseline,
+            metric=self.contrast.metric.name,
+            method=self.name,
+            n=len(self._pairs.usable),
+            planned=self.planned,
+            ratio=None if effect is None else effect.ratio,
+            low=None if effect is None else effect.low,
+            high=None if effect is None else effect.high,
+            confidence=1 - self.alpha,
+            p=None,
+            verdict=verdict,
+            reason=reason,
+            final=True,  # the interval holds whenever one looks
+            change=max(abs((effect.low or 0) - 1), abs((effect.high or 0) - 1)) if bounded and effect else None,
+            n_all=len(self._pairs.everything),
+            ratio_all=None if everything is None else everything.ratio,
+            failures_arm=sum(pair.arm_failed for pair in self._pairs.usable),
+            failures_baseline=sum(pair.baseline_failed for pair in self._pairs.usable),
+            estimand=_TYPICAL,
+            alpha=self.alpha,
+            alpha_spent=self._test.spent,
+            reach=reach,
+            tiers=self._tiers(effect),
+        )
+
+    def _difference(self, pair: Pair) -> float:
+        return pair.difference(higher_is_better=self.contrast.metric.better == "higher")
+
+    def _add(self, pair: Pair) -> None:
+        margin, difference = math.log1p(self._margin), self._difference(pair)
+        if pair.log_ratio is not None:
+            self._average.add(pair.log_ratio)
+        self._test.add(difference)
+        self._below_upper.add(difference - margin)
+        self._above_lower.add(difference + margin)
+
+    def _stopped(self) -> bool:
+        return self._pairs.exhausted(self.planned) or self._verdict()[0] in ("better", "worse", "equivalent")
+
+    def _verdict(self) -> tuple[Verdict, str, Reach | None]:
+        refusal = self._pairs.refusal(self.planned)
+        if refusal is not None:
+            return "none", refusal, None
+        failures = self._pairs.failures()
+        if self._below_upper.sign < 0 < self._above_lower.sign and not failures:
+            return "equivalent", f"the whole interval lies within the margin of {self._margin:.3g}", "this campaign"
+        if self._test.sign:
+            return self._crossed()
+        if len(self._pairs.usable) < self.planned:
+            return "undecided", self._pairs.shortfall(self.planned), None
+        return "undecided", "the declared budget of pairs is used up and the test has not crossed", None
+
+    def _crossed(self) -> tuple[Verdict, str, Reach | None]:
+        sign = self._test.sign
+        average = self._campaign_interval()
+        verdict: Verdict = "better" if (sign > 0) == (self.contrast.metric.better == "higher") else "worse"
+        crossed = f"the exact test crossed at pair {self._test.crossed_at}"
+        if average is None:
+            return verdict, f"{crossed}: in this campaign", "this campaign"
+        low, high = average
+        if (high < 0) if sign > 0 else (low > 0):
+            return "undecided", f"{crossed}, but the campaign average contradicts it", None
+        if (low > 0) if sign > 0 else (high < 0):
+            return verdict, f"{crossed}, and the campaign average agrees", "campaign average"
+        return verdict, f"{crossed}; the campaign average does not contradict it", "this campaign"
+
+    def _log_ratios(self) -> list[float]:
+        return [pair.log_ratio for pair in self._pairs.usable if pair.log_ratio is not None]
+
+    def _campaign_interval(self) -> tuple[float, float] | None:
+        """Interval of the campaign average of the log-ratio; None where there is none (too few pairs, failures)."""
+        return None if self._pairs.failures() else self._average.interval()
+
+    def _effect(self, pairs: Sequence[Pair], *, interval: bool = True) -> Effect | None:
+        differences = [self._difference(pair) for pair in pairs]
+        if not differences:
+            return None
+        centre = inversion.point(differences)
+        low, high = inversion.interval(differences, self.alpha, self.planned) if interval else (-math.inf, math.inf)
+        return Effect(
+            ratio=_exp(centre),
+            low=_exp(low) if math.isfinite(low) else None,
+            high=_exp(high) if math.isfinite(high) else None,
+            confidence=1 - self.alpha,
+            p=math.nan,
+            n=len(differences),
+        )
+
+    def _tiers(self, effect: Effect | None) -> tuple[Tier, ...]:
+        if effect is None:
+            return ()
+        here = Tier(
+            name="this campaign",
+            supported=True,
+            ratio=effect.ratio,
+            low=effect.low,
+            high=effect.high,
+            reason="exact: by the coin of each block alone",
+        )
+        return here, self._campaign_tier(), self._session_tier()
+
+    def _campaign_tier(self) -> Tier:
+        found = self._campaign_interval()
+        logs = self._log_ratios()
+        if found is None:
+            why = "attempts failed, and a failure has no ratio" if self._pairs.failures() else self._average.reason()
+            return _unsupported("campaign average", why)
+        return _tier("campaign average", math.fsum(logs) / len(logs), found, "asymptotic, by the design's coins")
+
+    def _session_tier(self) -> Tier:
+        by_session: dict[int, list[float]] = {}
+        for pair in self._pairs.usable:
+            if pair.log_ratio is not None:
+                by_session.setdefault(pair.session, []).append(pair.log_ratio)
+        means = [math.fsum(values) / len(values) for values in by_session.values()]
+        found = sessions.interval(means, self.alpha)
+        if found is None:
+            return _unsupported("beyond these sessions", sessions.reason(means, self.alpha))
+        return _tier("beyond these sessions", math.fsum(means) / len(means), found, f"over {len(means)} session means")
+
+
+def _tier(name: Reach, centre: float, found: tuple[float, float], reason: str) -> Tier:
+    low, high = found
+    return Tier(name=name, supported=True, ratio=_exp(centre), low=_exp(low), high=_exp(high), reason=reason)
+
+
+def _unsupported(name: Reach, reason: str | None) -> Tier:
+    return Tier(name=name, supported=False, ratio=None, low=None, high=None, reason=reason or "no interval is known")
+
+
+def _exp(logarithm: float) -> float:
+    try:
+        return math.exp(logarithm)
+    except OverflowError:
+        return math.inf
