@@ -175,6 +175,16 @@ def test_dry_runs_differ_without_a_seed(call: Call, fake: FakeHost, tmp_path: Pa
     assert call("run", tiny(tmp_path), "--dry-run") != call("run", tiny(tmp_path), "--dry-run")
 
 
+def test_a_dry_run_of_what_cannot_run_says_why(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = FakeHost(thp=False, capacity={})
+    monkeypatch.setattr(session, "LocalHost", lambda: host)
+    status, out, _ = call("run", tiny(tmp_path), "--dry-run")
+    assert status == 0
+    assert "left out: thp: the kernel has no transparent huge pages" in out
+    assert "left out: chase: only base is left to run" in out
+    assert out.endswith("nothing of it can run here\n")
+
+
 def test_version(call: Call) -> None:
     status, out, _ = call("--version")
     assert status == 0

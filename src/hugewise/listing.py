@@ -32,6 +32,9 @@ def show_plan(plan: Plan, seed: bytes | None) -> None:
     console.print(table)
     for left in plan.left_out:
         console.print(f"left out: {left.what}: {left.reason}", soft_wrap=True)
+    if not plan.cells:
+        console.print("nothing of it can run here")
+        return
     example = seed or design.new_seed()
     note = "shown only; no run uses it" if seed is None else "shown only; a run uses it if --seed gives it again"
     console.print(f"\nexample orders under the seed {example.hex()} ({note}):", soft_wrap=True)
