@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hugewise.stats import signflip
+from hugewise.stats.inversion import Interval, interval, point
+
+STEP = 1e-4
+# Multiples of 1/256 keep differences of differences exact.
+GRID = st.integers(-256, 512).map(lambda k: k / 256)
+ROWS = st.lists(GRID | st.sampled_from([0.0, math.inf, -math.inf]), min_size=1, max_size=40)
+
+
+def noisy(seed: int, pairs: int, effect: float = 0.02) -> list[float]:
+    return [float(x) for x in np.random.default_rng(seed).standard_t(4, pairs) * 0.04 + effect]
+
+
+def shifted(differences: list[float], theta: float) -> list[float]:
+    return [d - theta for d in differences]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_ends_are_where_the_test_turns(seed: int) -> None:
+    differences, alpha = noisy(seed, 70), 0.01
+    low, high = interval(differences, alpha, 100, STEP)
+    assert -math.inf < low < high < math.inf
+    assert signflip.verdict(shifted(differences, low), alpha, 100) == 1
+    assert signflip.verdict(shifted(differences, low + 1.001 * STEP), alpha, 100) == 0
+    assert signflip.verdict(shifted(differences, high), alpha, 100) == -1
+    assert signflip.verdict(shifted(differences, high - 1.001 * STEP), alpha, 100) == 0
+    assert low < point(differences) < high
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_zero_is_outside_exactly_when_the_test_has_crossed(differences: list[float]) -> None:
+    low, high = interval(differences, 0.2, 40, STEP)
+    assert low <= high
+    sign = signflip.verdict(differences, 0.2, 40)
+    assert {1: low >= 0, 0: low < 0 < high, -1: high <= 0}[sign]
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_swapped_labels_mirror_it(differences: list[float]) -> None:
+    low, high = interval(differences, 0.2, 40, STEP)
+    assert interval([-d for d in differences], 0.2, 40, STEP) == (-high, -low)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_effect_moves_it_and_a_unit_scales_it(seed: int) -> None:
+    differences = noisy(seed, 60)
+    low, high = interval(differences, 0.01, 60, STEP)
+    moved = interval([d + 0.5 for d in differences], 0.01, 60, STEP)
+    assert moved == pytest.approx((low + 0.5, high + 0.5), abs=STEP)
+    scaled = interval([8 * d for d in differences], 0.01, 60, 8 * STEP)
+    assert scaled == pytest.approx((8 * low, 8 * high), abs=8 * STEP)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_as_pairs_come_it_is_the_same_and_never_widens(seed: int) -> None:
+    differences = noisy(seed, 90, 0.05)
+    live = Interval(0.05, 90, STEP)
+    before = (-math.inf, math.inf)
+    for n, difference in enumerate(differences, 1):
+        live.add(difference)
+        assert before[0] <= live.low < live.high <= before[1]
+        before = live.low, live.high
+        if n % 9 == 0:
+            whole = interval(differences[:n], 0.05, 90, STEP)
+            assert before == pytest.approx(whole, abs=1.001 * STEP) or whole == before
+            assert live.test.sign == signflip.verdict(differences[:n], 0.05, 90)
+    assert live.pairs == 90
+    assert live.test.sign == 1
+    assert live.low >= 0
+
+
+def test_failures_and_few_pairs_leave_it_open() -> None:
+    assert interval([], 0.01, 50) == (-math.inf, math.inf)
+    assert interval([0.1] * 10, 0.01, 50) == (-math.inf, math.inf)
+    assert interval([math.inf] * 10, 0.01, 50) == (-math.inf, math.inf)
+    assert interval([math.inf] * 30, 0.01, 50) == (math.inf, math.inf)
+    assert interval([-math.inf] * 30, 0.01, 50) == (-math.inf, -math.inf)
+    low, high = interval([0.1, math.inf, 0.12, 0.09, math.inf] * 8, 0.01, 50)
+    assert 0 < low < 0.12
+    assert high == math.inf
+    live = Interval(0.01, 50)
+    for difference in [math.inf] * 30:
+        live.add(difference)
+    assert (live.low, live.high) == (math.inf, math.inf)
+
+
+def test_a_constant_is_enclosed_tightly() -> None:
+    low, high = interval([0.1] * 30, 0.01, 50, STEP)
+    assert 0.1 - 2 * STEP <= low < 0.1 < high <= 0.1 + 2 * STEP
+
+
+def test_an_effect_that_turns_leaves_nothing() -> None:
+    """First +1, then -1: every theta between was rejected from above before, the rest from below later."""
+    differences = [1 + d for d in noisy(1, 40, 0)] + [d - 1 for d in noisy(2, 160, 0)]
+    low, high = interval(differences, 0.01, 200, STEP)
+    assert high - low <= 2 * STEP
+    live = Interval(0.01, 200, STEP)
+    for difference in differences:
+        live.add(difference)
+    assert 0 < live.low <= live.high
+
+
+def test_it_holds_a_constant_effect_at_every_pair() -> None:
+    """The effect is lost exactly where the test on D - effect ever crosses: at most alpha of the streams."""
+    alpha, streams, pairs, lost = 0.2, 60, 40, 0
+    for seed in range(streams):
+        differences = noisy(100 + seed, pairs, 0.02)
+        low, high = interval(differences, alpha, pairs, STEP)
+        lost += not low <= 0.02 <= high
+    assert lost <= streams * alpha + 3 * math.sqrt(streams * alpha)
+    assert lost > 0
+
+
+@pytest.mark.parametrize(("alpha", "budget", "resolution"), [(0.0, 10, 1e-4), (0.05, 0, 1e-4), (0.05, 10, 0.0)])
+def test_bad_arguments_are_refused(alpha: float, budget: int, resolution: float) -> None:
+    with pytest.raises(ValueError, match=r"alpha|budget|resolution"):
+        interval([0.1], alpha, budget, resolution)
+    with pytest.raises(ValueError, match=r"alpha|budget|resolution"):
+        Interval(alpha, budget, resolution)
+
+
+def test_not_a_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="numbers"):
+        interval([0.1, math.nan], 0.05, 10)
+    for nothing in ([], [1.0, math.nan]):
+        with pytest.raises(ValueError, match="at least one"):
+            point(nothing)
+
+
+def means(values: list[float]) -> list[float]:
+    return sorted((x + y) / 2 for i, x in enumerate(values) for y in values[i:] if not math.isnan(x + y))
+
+
+@settings(deadline=None)
+@given(st.lists(GRID | st.sampled_from([math.inf, -math.inf]), min_size=1, max_size=25))
+def test_the_point_is_the_median_of_all_pairwise_means(values: list[float]) -> None:
+    every = means(values)
+    middle = every[(len(every) - 1) // 2], every[len(every) // 2]
+    assume(not math.isnan(sum(middle)))
+    assert point(values) == (middle[0] if middle[0] == middle[1] else sum(middle) / 2)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_point_of_many_is_exact(ties: bool) -> None:
+    values = np.random.default_rng(8).standard_cauchy(2600)
+    values = np.round(values) if ties else values
+    upper = np.triu_indices(len(values))
+    assert point(values) == pytest.approx(float(np.median(values[upper[0]] / 2 + values[upper[1]] / 2)), abs=1e-14)
+
+
+def test_failures_on_one_side_take_the_point_along() -> None:
+    assert point([math.inf] * 9 + [0.1] * 2) == math.inf
+    assert point([-math.inf] * 9 + [0.1] * 2) == -math.inf
+    assert point([math.inf, -math.inf, 0.3]) == 0.3
+    assert point([math.inf, 0.1, 0.2, 0.3, 0.4, 0.5]) == pytest.approx(0.35)  # the 11th of 21, the last 6 infinite
