@@ -272,6 +272,18 @@ def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, cont
     assert stage.folder.blocks()[0].state == ("complete" if continues else "incomplete")
 
 
+def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: Stage) -> None:
+    stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=0, arms=["base", "thp"]))
+    first = design.order(SEED, 1, ["base", "thp"])[0].arm
+    made = example(first, 1.0, number=1, cell="one", session=0, started=1000.0, ended=1001.0)
+    stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-1"), made)
+    stage.now = 1200.0
+    stage.conduct([cell("one", "thp")], {})
+    ended = [event for event in stage.events if isinstance(event, progress.BlockEnded)]
+    assert [event.closed for event in ended] == [1, 2, 3]
+    assert all(event.left_s < 10 for event in ended)
+
+
 def test_resuming_a_run_with_all_its_blocks_only_closes_it(stage: Stage) -> None:
     stage.conduct([cell("one", "thp")], {("one", "thp"): 2})
     ran = len(stage.ran)

@@ -185,7 +185,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, _terminate)
     try:
-        cli(standalone_mode=False)
+        cli(prog_name="hugewise", standalone_mode=False)
     except HugewiseError as error:
         click.echo(f"hugewise: {error.message}", err=True)
         if error.hint:

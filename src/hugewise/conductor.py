@@ -15,6 +15,7 @@ from statistics import fmean
 from hugewise import design, progress, runlog, runner
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.knob import Drift
+from hugewise.layout import at_once
 from hugewise.plan import Arm, Cell
 from hugewise.runlog import RunFolder
 from hugewise.runner import Bench, Disturbed
@@ -114,7 +115,7 @@ class Conductor:
         if block.state != "complete":
             return
         ends = [attempt.ended for attempt in block.attempts]
-        if ends:
+        if ends and len({attempt.session for attempt in block.attempts}) == 1:  # no pause between its attempts
             self._durations[block.cell].append(max(ends) - min(attempt.started for attempt in block.attempts))
         for method in self.methods:
             method.observe(block)
@@ -152,6 +153,8 @@ class Conductor:
             reason = "the machine was rebooted"
         elif pause > self.study.window:
             reason = f"broken off for {pause:.0f} s (window: {self.study.window:g} s)"
+        elif at_once(self.study.design.kind) and any(attempt.state in _COUNTS for attempt in attempts):
+            reason = "broken off between attempts that ran at the same time"
         if reason is not None or cell is None:
             self._end(opened.block, opened.cell, "incomplete", reason, attempts)
             return
@@ -162,11 +165,16 @@ class Conductor:
         reason = None
         drift: list[Drift] = []
         try:
-            pad = self.study.attempt.environment_pad
-            for trial in design.order(self.seed, number, arms, pad_max=pad, cell=cell.id):
-                tries = [attempt for attempt in attempts if attempt.arm == trial.arm]
-                if not any(attempt.state in _COUNTS for attempt in tries):
-                    self._try(cell, trial, attempts, len(tries))
+            pad, layout = self.study.attempt.environment_pad, self.study.design
+            places = max(1, len(layout.slots))
+            trials = design.order(self.seed, number, arms, places, pad_max=pad, cell=cell.id)
+            if at_once(layout.kind):
+                self._try_together(cell, trials, attempts)
+            else:
+                for trial in trials:
+                    tries = [attempt for attempt in attempts if attempt.arm == trial.arm]
+                    if not any(attempt.state in _COUNTS for attempt in tries):
+                        self._try(cell, trial, attempts, len(tries))
         except Disturbed as disturbed:
             state, reason = "disturbed", f"turned by somebody else: {disturbed}"
             self.listener(progress.Message(f"block {number} is disturbed: {disturbed}"))
@@ -215,3 +223,25 @@ class Conductor:
                 return
             problem = attempt.reason or ""
         raise _Broken(f"{cell.id}, {arm.name}: {problem or 'no attempt left'}")
+
+    def _try_together(self, cell: Cell, trials: Sequence[Trial], attempts: list[Attempt]) -> None:
+        """Attempt all trials of a block at once, until they count."""
+        arms = [(cell.arm(trial.arm), trial) for trial in trials]
+        layout = self.study.design
+        turns = None
+        if layout.kind == "crossover":
+            turns = design.turns(self.seed, trials[0].block, len(trials), layout.turns)
+        self.listener(progress.AttemptStarted(trials[0].block, cell.id, " + ".join(trial.arm for trial in trials)))
+        problem = ""
+        tried = max((attempt.number for attempt in attempts), default=0)
+        for number in range(tried + 1, self.study.attempt.retries + 2):
+            try:
+                found = runner.together(self.bench, cell, arms, number, turns=turns)
+            except ProbeError as error:
+                problem = error.message
+                continue
+            attempts.extend(found)
+            if all(attempt.state in _COUNTS for attempt in found):
+                return
+            problem = next(attempt.reason or "" for attempt in found if attempt.state not in _COUNTS)
+        raise _Broken(f"{cell.id}: {problem or 'no attempt left'}")
