@@ -19,14 +19,23 @@ from dataclasses import dataclass, field
 from hugewise.stats.method import Contrast
 from hugewise.trial import Attempt, Block
 
-__all__ = ["Pair", "Pairs"]
+__all__ = ["Pair", "Pairs", "log_ratio"]
 
 _TOLERATED = 0.01  # share of a side's attempts that may be undelivered or unproven
 
 
+def log_ratio(arm: float, baseline: float) -> float:
+    """log(arm) - log(baseline), of positive numbers, to a billionth.
+
+    Without rounding, pairs that tie (a coarse clock) would tie or not by the last bit of a logarithm, and so the ranks
+    and the verdict would depend on the unit.
+    """
+    return round(math.log(arm) - math.log(baseline), 9)
+
+
 @dataclass(frozen=True)
 class Pair:
-    """`log_ratio` is log(arm) - log(baseline), None when a side failed."""
+    """`log_ratio` is log(arm) - log(baseline), None when a side failed; so is that side's value."""
 
     block: int
     session: int
@@ -113,10 +122,11 @@ class Pairs:
             return None
         stays = [self._arm.take(arm), self._baseline.take(baseline)]
         failed = arm.state == "failed", baseline.state == "failed"
-        over, under = (None, None) if any(failed) else (self._value(arm), self._value(baseline))
-        if not any(failed) and (over is None or under is None):
+        over = None if failed[0] else self._value(arm)
+        under = None if failed[1] else self._value(baseline)
+        if (over is None and not failed[0]) or (under is None and not failed[1]):
             return None
-        ratio = math.log(over) - math.log(under) if over is not None and under is not None else None
+        ratio = log_ratio(over, under) if over is not None and under is not None else None
         pair = Pair(block.number, arm.session, ratio, over, under, *failed)
         self.everything.append(pair)
         if not all(stays) and self.contrast.proof_demanded:
