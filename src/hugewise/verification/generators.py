@@ -1,0 +1,176 @@
+"""Streams of paired times: noise families in which the arms do not differ, and effects that are known.
+
+A family draws what two places (or two positions in a pair) would have taken, and then a fair coin says, pair by pair,
+which of them is the arm's: exactly the randomisation of a run. Times are in seconds around 1; `streams` of them, of
+`pairs` pairs each, come as two arrays of shape (streams, pairs), arm and baseline.
+
+The families: independent normal and heavy-tailed noise; strong correlation within pairs; noise that drifts with the
+host or with the place (first-order autoregressions); a place that is always slower; level shifts; stalls that strike
+both arms; ties from a coarse clock; two modes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator, SeedSequence
+from numpy.typing import NDArray
+
+__all__ = ["FAMILIES", "Family", "Floats", "Pairs", "autoregression", "generator", "log_ratios", "randomised"]
+
+Floats = NDArray[np.float64]
+
+CV = 0.1  # coefficient of variation of one time
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Raw times: `arm` and `baseline` in seconds, both of shape (streams, pairs)."""
+
+    arm: Floats
+    baseline: Floats
+
+
+@dataclass(frozen=True)
+class Family:
+    """A null family: how its pairs are drawn, and which naive tests the harness must see fail on it.
+
+    uncorrelated  the two times of a pair are independent, so that Welch's test (which ignores pairing) is not rescued
+                  by correlation: peeking at it must show
+    continuous    no ties: peeking at a paired t must show
+    """
+
+    name: str
+    what: str
+    draw: Callable[[Generator, int, int], Pairs]
+    uncorrelated: bool = False
+    continuous: bool = True
+
+
+def generator(seed: int, *labels: object) -> Generator:
+    """The random generator of one piece of the checks: it depends on the seed and the labels, not on any other."""
+    text = "/".join(str(label) for label in labels)
+    return np.random.default_rng(SeedSequence([seed, zlib.crc32(text.encode())]))
+
+
+def log_ratios(pairs: Pairs) -> Floats:
+    """log(arm) - log(baseline), shape (streams, pairs)."""
+    return np.asarray(np.log(pairs.arm) - np.log(pairs.baseline), dtype=np.float64)
+
+
+def randomised(random: Generator, first: Floats, second: Floats) -> Pairs:
+    """Pairs from the log-times of two places: a fair coin per pair gives the arm its place."""
+    coin = random.integers(0, 2, size=first.shape).astype(bool)
+    return Pairs(arm=np.exp(np.where(coin, first, second)), baseline=np.exp(np.where(coin, second, first)))
+
+
+def autoregression(random: Generator, streams: int, pairs: int, memory: float) -> Floats:
+    """Stationary AR(1) noise of unit variance along the pairs."""
+    shocks = random.standard_normal((streams, pairs))
+    shocks[:, 1:] *= np.sqrt(1 - memory**2)
+    for pair in range(1, pairs):
+        shocks[:, pair] += memory * shocks[:, pair - 1]
+    return shocks
+
+
+def heavy(random: Generator, normal: Floats) -> Floats:
+    """The normal noise given, made right-skewed, with rare stalls of Pareto length (up to 32 standard deviations)."""
+    skewed = ((1 + 0.06 * normal) ** 3 - 1.0108) / 0.1813
+    stall = random.random(normal.shape) < 0.0025
+    length = np.minimum(2 * random.random(normal.shape) ** (-1 / 1.6), 32)
+    return np.asarray(skewed + np.where(stall, length, 0.0), dtype=np.float64)
+
+
+def _normal(random: Generator, streams: int, pairs: int) -> Pairs:
+    noise = CV * random.standard_normal((2, streams, pairs))
+    return randomised(random, noise[0], noise[1])
+
+
+def _heavy(random: Generator, streams: int, pairs: int) -> Pairs:
+    noise = CV * heavy(random, random.standard_normal((2, streams, pairs)))
+    return randomised(random, noise[0], noise[1])
+
+
+def _correlated(random: Generator, streams: int, pairs: int) -> Pairs:
+    host = np.sqrt(0.95) * random.standard_normal((streams, pairs))
+    own = np.sqrt(0.05) * random.standard_normal((2, streams, pairs))
+    noise = CV * heavy(random, host + own)
+    return randomised(random, noise[0], noise[1])
+
+
+def _host_drift(memory: float) -> Callable[[Generator, int, int], Pairs]:
+    def draw(random: Generator, streams: int, pairs: int) -> Pairs:
+        host = np.sqrt(0.5) * autoregression(random, streams, pairs, memory)
+        own = np.sqrt(0.5) * random.standard_normal((2, streams, pairs))
+        noise = CV * (host + own)
+        return randomised(random, noise[0], noise[1])
+
+    return draw
+
+
+def _place_drift(memory: float) -> Callable[[Generator, int, int], Pairs]:
+    def draw(random: Generator, streams: int, pairs: int) -> Pairs:
+        own = np.sqrt(0.5) * random.standard_normal((2, streams, pairs))
+        places = [np.sqrt(0.5) * autoregression(random, streams, pairs, memory) for _ in range(2)]
+        return randomised(random, CV * (places[0] + own[0]), CV * (places[1] + own[1]))
+
+    return draw
+
+
+def _place_bias(random: Generator, streams: int, pairs: int) -> Pairs:
+    """The second place is slower by 0.5 to 5%, another figure in each stream; pairs correlate by 0.8."""
+    host = np.sqrt(0.8) * random.standard_normal((streams, pairs))
+    own = np.sqrt(0.2) * random.standard_normal((2, streams, pairs))
+    bias = random.uniform(0.005, 0.05, size=(streams, 1))
+    return randomised(random, CV * (host + own[0]), CV * (host + own[1]) + bias)
+
+
+def _level_shifts(random: Generator, streams: int, pairs: int) -> Pairs:
+    """Every hundred pairs or so the host changes its speed, and how much the two places differ."""
+    own = 0.5 * CV * random.standard_normal((2, streams, pairs))
+    period = np.cumsum(random.random((streams, pairs)) < 0.01, axis=1)
+    levels = CV * random.standard_normal((2, streams, int(period.max()) + 1))
+    host, apart = (np.take_along_axis(level, period, axis=1) for level in levels)
+    return randomised(random, own[0] + host, own[1] + host + 0.5 * apart)
+
+
+def _stalls(random: Generator, streams: int, pairs: int) -> Pairs:
+    """One pair in fifty meets a stall, which costs both times of the pair nearly the same, up to 8 times the time."""
+    own = 0.3 * CV * random.standard_normal((2, streams, pairs))
+    struck = random.random((streams, pairs)) < 0.02
+    stall = np.where(struck, random.uniform(0.2, 2, size=(streams, pairs)), 0.0)
+    share = random.uniform(0.8, 1, size=(2, streams, pairs))
+    return randomised(random, own[0] + stall * share[0], own[1] + stall * share[1])
+
+
+def _ties(random: Generator, streams: int, pairs: int) -> Pairs:
+    """A clock that ticks in twentieths of the time: many differences are equal, and a fifth or so are zero."""
+    pairs_ = _normal(random, streams, pairs)
+    return Pairs(*(np.maximum(np.round(side * 20), 1) / 20 for side in (pairs_.arm, pairs_.baseline)))
+
+
+def _two_modes(random: Generator, streams: int, pairs: int) -> Pairs:
+    """Each time falls into a fast or, one time in five, a slow mode (two to four times as long: backing by the host)."""
+    own = 0.2 * CV * random.standard_normal((2, streams, pairs))
+    slow = random.random((2, streams, pairs)) < 0.2
+    noise = own + np.where(slow, np.log(random.uniform(2, 4, size=(1, streams, 1))), 0.0)
+    return randomised(random, noise[0], noise[1])
+
+
+FAMILIES = (
+    Family("normal", "independent normal", _normal, uncorrelated=True),
+    Family("heavy-tail", "skewed, with rare stalls of up to 32 sd", _heavy, uncorrelated=True),
+    Family("correlated", "the heavy tail, pairs correlate by .95", _correlated),
+    Family("host-drift-.9", "host drifts, AR(.9)", _host_drift(0.9)),
+    Family("host-drift-.99", "host drifts, AR(.99)", _host_drift(0.99)),
+    Family("place-drift-.9", "each place drifts, AR(.9)", _place_drift(0.9)),
+    Family("place-drift-.99", "each place drifts, AR(.99)", _place_drift(0.99)),
+    Family("place-bias", "a place is 0.5 to 5% slower", _place_bias),
+    Family("level-shifts", "speed jumps every 100 pairs", _level_shifts),
+    Family("shared-stalls", "stalls strike both of a pair", _stalls),
+    Family("ties", "a coarse clock: ties and zeros", _ties, continuous=False),
+    Family("two-modes", "fast and slow modes", _two_modes),
+)

@@ -1,0 +1,109 @@
+"""Metamorphic checks: what must not change a verdict, and what must turn it round (Chen et al. 1998).
+
+On raw times of every noise family with a planted effect, so that most streams end in a verdict: exchanging the labels
+keeps the pair at which the verdict falls and turns its sign; another unit of time, or a factor common to both times of
+a pair, changes nothing; a failure is as bad for either side; more pairs never take a verdict back, and fewer than it
+needed never give one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hugewise.verification.candidate import Candidate
+from hugewise.verification.finding import Finding, Task
+from hugewise.verification.generators import CV, FAMILIES, Floats, Pairs, generator, log_ratios
+
+__all__ = ["metamorphic", "tasks"]
+
+ALPHA = 0.05
+PAIRS = 200
+EFFECT = 0.5 * CV
+
+_Relation = Callable[[Candidate, Pairs, Floats], bool]
+
+
+def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[Finding]:
+    """Every relation on `streams` streams of every family."""
+    broken = dict.fromkeys(_RELATIONS, 0)
+    verdicts = 0
+    for family in FAMILIES:
+        random = generator(seed, "metamorphic", family.name)
+        drawn = family.draw(random, streams, PAIRS)
+        for stream in range(streams):
+            raw = Pairs(arm=drawn.arm[stream] * np.exp(EFFECT), baseline=drawn.baseline[stream])
+            common = random.lognormal(0, 1, PAIRS)
+            verdicts += candidate.stop(log_ratios(raw), ALPHA, PAIRS)[1] != 0
+            for name, holds in _RELATIONS.items():
+                broken[name] += not holds(candidate, raw, common)
+    total = streams * len(FAMILIES)
+    findings = [
+        Finding(
+            check="metamorphic",
+            case=name,
+            seen=f"broken in {count} of {total} streams",
+            required="in none",
+            passed=count == 0,
+        )
+        for name, count in broken.items()
+    ]
+    findings.append(
+        Finding(
+            check="metamorphic",
+            case="streams that end in a verdict, so that the others mean something",
+            seen=f"{verdicts} of {total}",
+            required=f">= {total // 2}",
+            passed=2 * verdicts >= total,
+        )
+    )
+    return findings
+
+
+def _stop(candidate: Candidate, raw: Pairs) -> tuple[int, int]:
+    return candidate.stop(log_ratios(raw), ALPHA, PAIRS)
+
+
+def _swap(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
+    pairs, verdict = _stop(candidate, raw)
+    swapped = Pairs(arm=raw.baseline, baseline=raw.arm)
+    same = candidate.verdict(log_ratios(swapped), ALPHA, PAIRS) == -candidate.verdict(log_ratios(raw), ALPHA, PAIRS)
+    return same and _stop(candidate, swapped) == (pairs, -verdict)
+
+
+def _unit(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
+    return _stop(candidate, raw) == _stop(candidate, Pairs(arm=raw.arm * 1000, baseline=raw.baseline * 1000))
+
+
+def _common(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
+    return _stop(candidate, raw) == _stop(candidate, Pairs(arm=raw.arm * common, baseline=raw.baseline * common))
+
+
+def _for_good(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
+    differences = log_ratios(raw)
+    pairs, verdict = _stop(candidate, raw)
+    before = candidate.verdict(differences[: pairs - 1], ALPHA, PAIRS) if verdict else 0
+    at, after = (candidate.verdict(some, ALPHA, PAIRS) for some in (differences[:pairs], differences))
+    return (before, at, after) == (0, verdict, verdict)
+
+
+def _failures(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
+    differences = log_ratios(raw)
+    differences[common > 8] = np.inf  # about one in fifty
+    pairs, verdict = candidate.stop(differences, ALPHA, PAIRS)
+    return candidate.stop(-differences, ALPHA, PAIRS) == (pairs, -verdict)
+
+
+_RELATIONS: dict[str, _Relation] = {
+    "labels exchanged: same pair, opposite sign": _swap,
+    "milliseconds for seconds: the same": _unit,
+    "a common factor in each pair: the same": _common,
+    "a verdict stays, and never falls before its pair": _for_good,
+    "failures, labels exchanged: same pair, opposite sign": _failures,
+}
+
+
+def tasks(candidate: Candidate, seed: int, streams: int) -> list[Task]:
+    """One task."""
+    return [Task("metamorphic", metamorphic, (candidate, seed, streams))]

@@ -1,0 +1,66 @@
+"""Null replay: streams in which nothing differs, under every kind of noise; how often is there a verdict?
+
+The harness control runs naive tests on the same streams: where they do not fail, the streams would prove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hugewise.verification import naive
+from hugewise.verification.candidate import Candidate
+from hugewise.verification.finding import Finding, Task
+from hugewise.verification.generators import FAMILIES, generator, log_ratios
+
+__all__ = ["ALPHA", "CONTROL", "PAIRS", "limit", "replay", "tasks"]
+
+ALPHA = 0.05
+PAIRS = 1000
+CONTROL = 0.4  # what peeking at a naive test exceeds
+
+
+def limit(streams: int) -> float:
+    """Largest share of verdicts: 0.065 with 2,000 streams (3 standard errors above 0.05), wider with fewer."""
+    return ALPHA + 0.015 * float(np.sqrt(2000 / streams))
+
+
+def replay(candidate: Candidate, family: str, seed: int, streams: int, pairs: int = PAIRS) -> Sequence[Finding]:
+    """The verdicts on one family's streams, and the control."""
+    chosen = next(known for known in FAMILIES if known.name == family)
+    raw = chosen.draw(generator(seed, "replay", family), streams, pairs)
+    verdicts = sum(candidate.verdict(stream, ALPHA, pairs) != 0 for stream in log_ratios(raw))
+    share = verdicts / streams
+    findings = [
+        Finding(
+            check="null replay",
+            case=f"{family}: {chosen.what}",
+            seen=f"{share:.4f}",
+            required=f"<= {limit(streams):.3f}",
+            passed=share <= limit(streams),
+        )
+    ]
+    controls = [("peeked paired t", naive.paired_t)] if chosen.continuous else []
+    if chosen.uncorrelated:
+        controls.append(("peeked Welch", naive.welch))
+    for name, test in controls:
+        share = test(raw, ALPHA)
+        findings.append(
+            Finding(
+                check="control",
+                case=f"{family}: {name}",
+                seen=f"{share:.3f}",
+                required=f"> {CONTROL}",
+                passed=share > CONTROL,
+            )
+        )
+    return findings
+
+
+def tasks(candidate: Candidate, seed: int, streams: int, pairs: int = PAIRS) -> list[Task]:
+    """One task a family."""
+    return [
+        Task(f"null replay: {family.name}", replay, (candidate, family.name, seed, streams, pairs))
+        for family in FAMILIES
+    ]
