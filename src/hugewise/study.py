@@ -106,6 +106,16 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             'method = "fixed-n"',
         ),
     ] = "fixed-n"
+    end_points: Annotated[
+        tuple[str, ...],
+        Key(
+            keys.listing(keys.choice("mean", "slow", "p99"), least=0),
+            "End points that are judged beside the typical ratio, with an equal share of the error rate each (method"
+            " sequential): the ratio of arithmetic means, the rate of slow runs, the 99th percentile over all runs.",
+            'end_points = ["mean"]',
+            default="none",
+        ),
+    ] = ()
     window: Annotated[
         float,
         Key(
@@ -186,6 +196,10 @@ def read(data: Mapping[str, Any], file: str) -> Study:
     if isinstance(version, int) and not isinstance(version, bool) and version != 1:
         raise place.at("format").wrong("is not a format that this hugewise reads", version, hint="write format = 1")
     study = keys.read_table(Study, data, place, file=file)
+    if study.end_points and study.method != "sequential":
+        raise place.at("end_points").wrong(
+            f"cannot be judged by the method {study.method}", list(study.end_points), hint='write method = "sequential"'
+        )
     _check_policies(study, place)
     _check_workloads(study, place)
     _check_design(study, place)

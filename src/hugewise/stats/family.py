@@ -1,7 +1,7 @@
 """The verdicts of a whole study: how its comparisons share the error rate.
 
-The method `sequential` has a fixed split: each judged comparison has 1/m of the study's error rate from the start, so
-that it can stop on its own at any time, and the chance of any wrong verdict is at most their sum (Bonferroni).
+The method `sequential` has a fixed split: each end point of each judged comparison has an equal share from the start,
+so that it can stop on its own at any time, and the chance of any wrong verdict is at most their sum (Bonferroni).
 
 The method `fixed-n` has Holm's procedure over all comparisons, with intervals that agree with it. Let m be the number
 of judged comparisons (fixed by the plan; neutral metrics are not judged, and a comparison without data counts with p
@@ -40,6 +40,7 @@ from typing import Protocol
 from hugewise.metric import Metric
 from hugewise.plan import DeliveryThreshold
 from hugewise.results import Comparison
+from hugewise.stats.end_points import EndPoint
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast, Method
 from hugewise.stats.sequential import Sequential
@@ -79,9 +80,14 @@ def methods_for(study: Study, cells: Iterable[Planned]) -> tuple[Method, ...]:
     judged = max(1, sum(contrast.metric.better != "neutral" for contrast in contrasts))
     alpha, planned, margin = 1 - study.confidence, study.budget.blocks, study.margin
     if study.method == "sequential":
-        return tuple(
-            Sequential(contrast, planned=planned, alpha=alpha / judged, margin=margin) for contrast in contrasts
-        )
+        share = alpha / (judged * (1 + len(study.end_points)))
+        found: list[Method] = []
+        for contrast in contrasts:
+            found.append(Sequential(contrast, planned=planned, alpha=share, margin=margin))
+            found += [
+                EndPoint(kind, contrast, planned=planned, alpha=share, margin=margin) for kind in study.end_points
+            ]
+        return tuple(found)
     return tuple(
         FixedN(contrast, planned=planned, confidence=study.confidence, margin=margin, family=judged)
         for contrast in contrasts
@@ -96,7 +102,7 @@ def conclude(methods: Sequence[Method], confidence: float, margin: float) -> tup
     for method in methods:
         if isinstance(method, FixedN):
             found.append(method.comparison(levels.get(id(method), 1 - confidence), margin))
-        elif isinstance(method, Sequential):
+        elif isinstance(method, Sequential | EndPoint):
             found.append(method.comparison())
     return tuple(found)
 

@@ -152,7 +152,7 @@ class Sequential:
         if not differences:
             return None
         centre = inversion.point(differences)
-        low, high = inversion.interval(differences, self.alpha, self.planned) if interval else (-math.inf, math.inf)
+        low, high = self._interval(differences) if interval else (-math.inf, math.inf)
         return Effect(
             ratio=_exp(centre),
             low=_exp(low) if math.isfinite(low) else None,
@@ -161,6 +161,11 @@ class Sequential:
             p=math.nan,
             n=len(differences),
         )
+
+    def _interval(self, differences: Sequence[float]) -> tuple[float, float]:
+        """The interval; an end that its rounding put on "no change" itself, just rejected, is looked at more closely."""
+        found = inversion.interval(differences, self.alpha, self.planned)
+        return inversion.interval(differences, self.alpha, self.planned, 1e-7) if 0.0 in found else found
 
     def _tiers(self, effect: Effect | None) -> tuple[Tier, ...]:
         if effect is None:

@@ -1,0 +1,216 @@
+"""The method `sequential` on simulated blocks: its verdicts, its error rate, its tiers, and its end points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+import pytest
+
+from hugewise.metric import Metric
+from hugewise.plan import DeliveryThreshold
+from hugewise.results import Comparison
+from hugewise.stats.end_points import EndPoint
+from hugewise.stats.family import conclude, methods_for
+from hugewise.stats.method import Contrast
+from hugewise.stats.sequential import Sequential
+from hugewise.stats.signflip import verdict
+from hugewise.study import parse
+from hugewise.trial import Block
+from tests.examples import attempt, block, delivery
+
+METRIC = Metric("ns_per_load", "ns", "lower", "")
+CONTRAST = Contrast("chase", "thp", "base", METRIC)
+
+
+def method(alpha: float = 0.01, planned: int = 200, margin: float = 0.005, contrast: Contrast = CONTRAST) -> Sequential:
+    return Sequential(contrast, planned=planned, alpha=alpha, margin=margin)
+
+
+def pairs(differences: Iterable[float]) -> list[Block]:
+    return [block(n, {"base": 100.0, "thp": 100.0 * math.exp(d)}) for n, d in enumerate(differences, 1)]
+
+
+def fed(blocks: Iterable[Block], made: Sequential | None = None) -> Sequential:
+    made = made or method()
+    for each in blocks:
+        made.observe(each)
+    return made
+
+
+def noise(seed: int, count: int, mean: float = 0.0, sd: float = 0.05) -> list[float]:
+    return list(np.random.default_rng(seed).normal(mean, sd, count))
+
+
+def test_a_clear_effect_stops_early_and_says_how_far_it_reaches() -> None:
+    made = fed(pairs(noise(1, 200, mean=-0.3)))
+    found = made.comparison()
+    assert found.verdict == "better"
+    assert 8 <= found.n <= 18
+    assert found.reach == "this campaign"
+    assert found.high is not None
+    assert found.high < 1
+    assert found.alpha_spent is not None
+    assert 0 < found.alpha_spent <= 0.01
+    here, average, beyond = found.tiers
+    assert here.supported
+    assert not average.supported
+    assert "100" in average.reason
+    assert not beyond.supported
+
+
+def test_the_direction_of_the_metric_decides_what_is_better() -> None:
+    higher = Contrast("chase", "thp", "base", Metric("ns_per_load", "ns", "higher", ""))
+    assert fed(pairs(noise(1, 200, mean=-0.3)), method(contrast=higher)).decision().verdict == "worse"
+
+
+def test_after_the_stop_nothing_is_taken_in() -> None:
+    made = fed(pairs(noise(1, 200, mean=-0.3)))
+    before = made.comparison()
+    fed(pairs(noise(2, 50, mean=+3.0)), made)
+    assert made.comparison() == before
+
+
+def test_rebuilt_from_stored_blocks_it_says_the_same() -> None:
+    blocks = pairs(noise(3, 60, mean=-0.01))
+    whole, resumed = fed(blocks), fed(blocks[30:], fed(blocks[:30]))
+    assert whole.comparison() == resumed.comparison()
+
+
+def test_it_says_what_the_public_test_says() -> None:
+    for seed in range(20):
+        differences = noise(seed, 100, mean=0.01 * (seed % 5 - 2))
+        found = fed(pairs(differences), method(planned=100, margin=1e-6)).comparison()
+        sign = {"better": -1, "worse": 1}.get(found.verdict, 0)
+        logs = [math.log(100.0 * math.exp(d)) - math.log(100.0) for d in differences]
+        assert sign == verdict(logs, 0.01, 100)
+
+
+def test_tight_pairs_are_equivalent_within_the_margin() -> None:
+    found = fed(pairs(noise(4, 200, sd=0.002)), method(margin=0.01)).comparison()
+    assert found.verdict == "equivalent"
+    assert found.low is not None
+    assert found.high is not None
+    assert 1 / 1.01 <= found.low < found.high <= 1.01
+
+
+def test_a_failure_counts_as_the_worst_and_forbids_equivalence() -> None:
+    blocks = pairs(noise(4, 60, sd=0.002))
+    failing = [
+        msgspec.structs.replace(b, attempts=(b.attempts[0], attempt("thp", None, number=b.number, state="failed")))
+        for b in pairs(noise(5, 40))
+    ]
+    found = fed([*blocks[:10], failing[0], *blocks[11:]], method(margin=0.01, planned=60)).comparison()
+    assert found.verdict != "equivalent"
+    assert found.failures_arm == 1
+    worse = fed(failing).comparison()
+    assert worse.verdict == "worse"
+    assert worse.ratio == math.inf
+
+
+def test_a_budget_without_a_crossing_is_undecided_with_the_largest_effect() -> None:
+    found = fed(pairs(noise(6, 40)), method(planned=40)).comparison()
+    assert found.verdict == "undecided"
+    assert found.change is not None
+    assert 0.005 < found.change < 0.2
+
+
+def test_the_campaign_average_is_named_from_100_pairs_on() -> None:
+    found = fed(pairs(noise(8, 600, mean=-0.009)), method(planned=600)).comparison()
+    assert found.n > 100
+    assert found.verdict == "better"
+    average = found.tiers[1]
+    assert average.supported
+    assert average.high is not None
+    assert average.high < 1
+    assert found.reach == "campaign average"
+
+
+def test_undelivered_pages_take_the_pair_out_and_above_one_percent_the_verdict() -> None:
+    blocks = pairs(noise(1, 40, mean=-0.3))
+    bad = delivery(False, reason="pool too short")
+    spoilt = [
+        msgspec.structs.replace(
+            b, attempts=tuple(msgspec.structs.replace(a, delivery=bad) if a.arm == "thp" else a for a in b.attempts)
+        )
+        for b in blocks
+    ]
+    found = fed(spoilt, method(planned=20)).comparison()
+    assert (found.verdict, found.n) == ("none", 0)
+    assert "pool too short" in found.reason
+    assert found.ratio_all is not None
+
+
+def test_false_verdicts_stay_within_alpha() -> None:
+    """Peeking after every pair at nominal 20% on heavy tails: 3 standard errors above would be 0.29 for 200 streams."""
+    rng = np.random.default_rng(8)
+    false = sum(
+        fed(pairs(rng.standard_t(2, 60) * 0.05), method(alpha=0.2, planned=60, margin=1e-6)).decision().verdict
+        in ("better", "worse")
+        for _ in range(200)
+    )
+    assert false <= 0.29 * 200
+
+
+STUDY = """
+format = 1
+name = "s"
+policies = ["base", "thp"]
+method = "sequential"
+confidence = 0.98
+end_points = ["mean", "slow"]
+[budget]
+blocks = 300
+[[workload]]
+name = "chase"
+"""
+
+
+class Cell:
+    id = "chase"
+    metric = METRIC
+    baseline = "base"
+    delivery = DeliveryThreshold(0.95, 0.01)
+
+    class Arm:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    arms = (Arm("base"), Arm("thp"))
+
+
+def family(differences: Iterable[float]) -> tuple[Comparison, ...]:
+    study = parse(STUDY, "s.toml")
+    methods = methods_for(study, [Cell()])
+    for each in pairs(differences):
+        for one in methods:
+            one.observe(each)
+    return conclude(methods, study.confidence, study.margin)
+
+
+def test_end_points_share_alpha_equally_and_are_judged_on_the_same_pairs() -> None:
+    found = family(noise(9, 300, mean=-0.05, sd=0.3))
+    assert found[0].estimand == "typical ratio"
+    assert len(found) == 3
+    assert [one.alpha for one in found] == [pytest.approx(0.02 / 3)] * 3
+    typical, mean, slow = found
+    assert mean.ratio is not None
+    assert mean.n >= typical.n
+    assert slow.ratio is None
+    assert "slow runs" in slow.reason
+
+
+def test_a_mean_below_100_pairs_says_so() -> None:
+    _, mean, _ = family(noise(9, 50, mean=-0.05, sd=0.3))
+    assert mean.verdict == "undecided"
+    assert "needs 100 pairs" in mean.reason
+
+
+def test_an_arm_with_many_slow_runs_is_worse_in_the_tail() -> None:
+    rng = np.random.default_rng(10)
+    slow = EndPoint("slow", CONTRAST, planned=300, alpha=0.01, margin=0.005)
+    for each in pairs(np.where(rng.random(300) < 0.3, 1.0, 0.0) + rng.normal(0, 0.02, 300)):
+        slow.observe(each)
+    assert slow.comparison().verdict == "worse"
