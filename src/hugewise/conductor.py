@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from hugewise import design, progress, runlog, runner
+from hugewise.arrangement import at_once
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.knob import Drift
-from hugewise.layout import at_once
 from hugewise.plan import Arm, Cell
 from hugewise.runlog import RunFolder
 from hugewise.runner import Bench, Disturbed

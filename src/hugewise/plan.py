@@ -14,10 +14,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from hugewise import arrangement
 from hugewise import study_keys as keys
 from hugewise.host import Host
 from hugewise.metric import COMMON, Metric
-from hugewise.pages import THP, PageSizes
+from hugewise.pages import THP, PageSizes, PageTarget
 from hugewise.policy import Mechanism, Policy, Treatment
 from hugewise.quantity import format_size, parse_size
 from hugewise.results import LeftOut
@@ -67,6 +68,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None
     cpus: tuple[int, ...] | None
 
+    def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
+        """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
+        return {**self.values, **arm.treatment.parameters}
+
     def arm(self, name: str) -> Arm:
         """The arm of that name. Raises KeyError."""
         for arm in self.arms:
@@ -93,6 +98,7 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     """The plan of `study` on this machine. Raises StudyError."""
     place = Place(study.file)
     machine = _Machine(host, sizes, mechanism)
+    _check_parameters(study, workloads, place)
     left_out: list[LeftOut] = []
     arms: dict[str, Arm] = {}
     for index, use in enumerate(study.policies, 1):
@@ -103,9 +109,10 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
             arms[use.name] = arm
     cells: list[Cell] = []
     taken: set[str] = set()
+    offline = _offline(study.design.slots, host)
     for index, used in enumerate(study.workload, 1):
         for cell in _cells(used, place.at("workload").item(index), study, workloads, taken):
-            planned = _offer(cell, used, study, arms)
+            planned = _offer(cell, used, study, arms, offline)
             left_out += planned.left_out
             cells += planned.cells
     return Plan(tuple(cells), tuple(left_out))
@@ -133,7 +140,7 @@ def _arm(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: 
     if reason is not None:
         return reason
     treatment = registered.treatment(host, sizes, mechanism)
-    if use.name == use.registered:
+    if not use.changed:
         return Arm(use.name, registered, treatment)
     if use.set and mechanism != "system":
         return f"turning {', '.join(use.set)} needs root"
@@ -141,6 +148,13 @@ def _arm(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: 
         refusal = _knob_refuses(host, knob, value)
         if refusal is not None:
             return refusal
+    if use.thp_disable:
+        if treatment.map_hugetlb is not None:
+            raise place.at("thp_disable").wrong(
+                "does not reach pages of a pool", use.registered, hint="change a policy of transparent huge pages"
+            )
+        base = PageTarget("base", sizes.base)
+        treatment = msgspec.structs.replace(treatment, thp_disable="all", advice="none", target=base)
     changed = msgspec.structs.replace(
         treatment,
         policy=use.name,
@@ -227,21 +241,68 @@ def _cells(
     return cells
 
 
-def _offer(cell: Cell, used: WorkloadUse, study: Study, arms: Mapping[str, Arm]) -> Plan:
+def _check_parameters(study: Study, workloads: Mapping[str, Workload], place: Place) -> None:
+    """An arm's own parameters must be ones of some workload of the study. Raises StudyError."""
+    found = [workloads[used.name] for used in study.workload if used.name in workloads]
+    known = {parameter.name for workload in found for parameter in workload.parameters}
+    for index, use in enumerate(study.policies, 1):
+        for name, value in use.parameters.items():
+            if name not in known:
+                here = place.at("policies").item(index).at("parameters").at(name)
+                raise here.wrong("is not a parameter of any workload of the study", value, hint=keys.near(name, known))
+    for index, used in enumerate(study.workload, 1):
+        if study.design.slots and used.cpus is not None:
+            here = place.at("workload").item(index).at("cpus")
+            raise here.wrong("the design has slots", list(used.cpus), hint="remove cpus here, or slots of the design")
+
+
+def _offline(slots: tuple[int, ...], host: Host) -> str | None:
+    """Why the slots cannot all be had, or None. A machine that does not say which CPUs are online has them all."""
+    try:
+        online = {
+            cpu
+            for part in host.read("/sys/devices/system/cpu/online").split(",")
+            for first, _, last in [part.partition("-")]
+            for cpu in range(int(first), int(last or first) + 1)
+        }
+    except (OSError, ValueError):
+        return None
+    absent = [slot for slot in slots if slot not in online]
+    return f"CPU {absent[0]} of the design's slots is not online here" if absent else None
+
+
+def _with_parameters(arm: Arm, use: PolicyUse, cell: Cell, place: Place) -> Arm | str:
+    """The arm with its own parameters as the workload takes them, or why it cannot."""
+    known = {parameter.name: parameter for parameter in cell.workload.parameters}
+    absent = [name for name in use.parameters if name not in known]
+    if absent:
+        return f"{cell.workload.name} has no parameter {absent[0]}"
+    own = {name: _typed(known[name], given, place.at(name)) for name, given in use.parameters.items()}
+    return msgspec.structs.replace(arm, treatment=msgspec.structs.replace(arm.treatment, parameters=own))
+
+
+def _offer(cell: Cell, used: WorkloadUse, study: Study, arms: Mapping[str, Arm], offline: str | None) -> Plan:
     """The cell with the arms that it can take, or nothing, and what is left out."""
-    missing = cell.workload.missing(cell.values)
+    missing = offline or cell.workload.missing(cell.values)
     if missing is not None:
         return Plan((), (LeftOut(cell.id, EVERY, missing),))
     taken: list[Arm] = []
     left_out: list[LeftOut] = []
-    for name in [use.name for use in study.policies if used.policies is None or use.name in used.policies]:
-        if name not in arms:
+    place = Place(study.file).at("policies")
+    uses = [(place.item(n).at("parameters"), use) for n, use in enumerate(study.policies, 1)]
+    wanted = [(here, use) for here, use in uses if used.policies is None or use.name in used.policies]
+    wanted.sort(key=lambda each: each[1].name != cell.baseline)  # the others are held against it
+    for here, use in wanted:
+        if use.name not in arms:
             continue  # said once, for every cell
-        refusal = cell.workload.refuses(arms[name].treatment, cell.values)
-        if refusal is None:
-            taken.append(arms[name])
+        arm = _with_parameters(arms[use.name], use, cell, here)
+        refusal = arm if isinstance(arm, str) else _refusal(arm, cell, study, taken)
+        if refusal is None and isinstance(arm, Arm):
+            taken.append(arm)
         else:
-            left_out.append(LeftOut(cell.id, name, refusal))
+            left_out.append(LeftOut(cell.id, use.name, refusal or ""))
+    order = [use.name for use in study.policies]
+    taken.sort(key=lambda arm: order.index(arm.name))
     if all(arm.name != cell.baseline for arm in taken):
         reason = f"its baseline {cell.baseline} is left out, and nothing can be compared without it"
     elif len(taken) < 2:
@@ -249,6 +310,24 @@ def _offer(cell: Cell, used: WorkloadUse, study: Study, arms: Mapping[str, Arm])
     else:
         return Plan((msgspec.structs.replace(cell, arms=tuple(taken)),), tuple(left_out))
     return Plan((), (*left_out, LeftOut(cell.id, EVERY, reason)))
+
+
+def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm]) -> str | None:
+    """Why the arm cannot run on this workload, or not beside its baseline in this design."""
+    refusal = cell.workload.refuses(arm.treatment, cell.given(arm))
+    if refusal is not None:
+        return refusal
+    baseline = next((each for each in taken if each.name == cell.baseline), arm)
+    return arrangement.refusal(
+        study.design.kind,
+        arm.treatment,
+        baseline.treatment,
+        cell.workload,
+        cell.values,
+        taken=len(taken),
+        slots=len(study.design.slots),
+        metric=cell.metric.name,
+    )
 
 
 def _metric(used: WorkloadUse, workload: Workload, place: Place) -> Metric:

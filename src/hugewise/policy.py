@@ -31,6 +31,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     advice        what our own micro-workloads pass to madvise: `huge`, `nohuge` or nothing
     map_hugetlb   page size in bytes that our own micro-workloads map with MAP_HUGETLB, or nothing
     environment   variables for commands that are not ours, such as GLIBC_TUNABLES
+    parameters    parameters of the workload that this arm has instead of the cell's
     """
 
     policy: str
@@ -41,6 +42,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     advice: Literal["none", "huge", "nohuge"] = "none"
     map_hugetlb: int | None = None
     environment: Mapping[str, str] = {}
+    parameters: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
 
 
 class Deployment(msgspec.Struct, frozen=True):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal
 
@@ -21,6 +22,7 @@ from hugewise.errors import ProbeError
 
 __all__ = [
     "Available",
+    "Barrier",
     "Count",
     "Counters",
     "Coverage",
@@ -29,7 +31,9 @@ __all__ = [
     "Event",
     "Exit",
     "Hold",
+    "Job",
     "Launches",
+    "Meeting",
     "Phase",
     "Result",
     "Spec",
@@ -106,9 +110,10 @@ class Result(_Event, frozen=True):
 
 
 class Hold(_Event, frozen=True):
-    """The memory that a micro-workload names."""
+    """The memory that a micro-workload names; with `more`, that of another layout in the same process follows."""
 
     ranges: list[Range]
+    more: bool = False
 
 
 class Counters(_Event, frozen=True):
@@ -199,6 +204,13 @@ Event = (
 _DECODER = msgspec.json.Decoder(Event)
 
 
+class Barrier(msgspec.Struct, frozen=True):
+    """The descriptors at which probes meet before they begin: a byte into `ready`, then the end of `go`."""
+
+    ready: int
+    go: int
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """What `run` is told; see the protocol's table."""
 
@@ -218,6 +230,15 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     counters: tuple[str, ...]
     scan: Literal["none", "exit", "every-exit"]
     source: Literal["kpageflags", "smaps"]
+    barrier: Barrier | None = None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One probe to run: its specification's place, and where its lines and its stderr go."""
+
+    spec: Path
+    events: IO[bytes]
+    stderr: IO[bytes]
 
 
 def find() -> str:
@@ -253,26 +274,78 @@ def ask(*arguments: str) -> Event:
     return first
 
 
-def run(spec: Path, events: IO[bytes], stderr: IO[bytes]) -> int:
-    """Run one attempt by its specification; its lines go to `events`. Returns the exit status.
+class Meeting:
+    """Where probes that are to begin together wait for each other: two pipes. A context; see the protocol."""
 
-    An interrupt is passed on, so that the probe kills the tree and says so, before it is raised again.
-    """
-    process = subprocess.Popen(
-        [find(), "run", "--spec", str(spec)],
-        stdin=subprocess.DEVNULL,
-        stdout=events,
-        stderr=stderr,
-        start_new_session=True,
-    )
-    try:
-        return process.wait()
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
+    def __init__(self) -> None:
+        self._arrived, self._ready = os.pipe()
+        self._held, self._go = os.pipe()
+
+    @property
+    def barrier(self) -> Barrier:
+        """What each probe is told."""
+        return Barrier(self._ready, self._held)
+
+    @property
+    def inherited(self) -> tuple[int, int]:
+        """The descriptors that the probes need."""
+        return self._ready, self._held
+
+    def release(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        """Let all go when all are ready. When one has ended without getting there, the others need not wait either."""
+        ends = {os.pidfd_open(process.pid): process for process in processes}
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            waiting = len(processes)
+            while waiting > 0:
+                readable, _, _ = select.select([self._arrived, *ends], [], [])
+                if self._arrived in readable:
+                    waiting -= len(os.read(self._arrived, waiting))
+                else:
+                    break
+        finally:
+            for end in ends:
+                os.close(end)
+            os.close(self._go)
+            self._go = -1
+
+    def __enter__(self) -> Meeting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (self._arrived, self._ready, self._held, self._go):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def run(jobs: Sequence[Job], meeting: Meeting | None = None) -> list[int]:
+    """Run attempts by their specifications, all at once; their lines go to `events`. Returns the exit statuses.
+
+    An interrupt is passed on, so that the probes kill their trees and say so, before it is raised again.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for job in jobs:
+            processes.append(  # noqa: PERF401  (one that cannot be started must find the others in the list)
+                subprocess.Popen(
+                    [find(), "run", "--spec", str(job.spec)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=job.events,
+                    stderr=job.stderr,
+                    start_new_session=True,
+                    pass_fds=() if meeting is None else meeting.inherited,
+                )
+            )
+        if meeting is not None:
+            meeting.release(processes)
+        return [process.wait() for process in processes]
+    except BaseException:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         raise

@@ -1,4 +1,4 @@
-"""One attempt on one host: check, apply, launch, prove, re-check, store.
+"""One attempt on one host, or several at once: check, apply, launch, prove, re-check, store.
 
 The steps are a list, walked by `attempt`; whoever passes `on_step` is told of each before it happens (the kill test is
 made from this list, so that a new step is killed too). Nothing here decides what runs next: the conductor does.
@@ -9,14 +9,17 @@ from __future__ import annotations
 import functools
 import os
 import pwd
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from hugewise import cgroup, noise, outcome, probe
+from hugewise.arrangement import Resident
 from hugewise.errors import ProbeError, UserError
 from hugewise.host import Host
 from hugewise.plan import Arm, Cell
@@ -26,7 +29,7 @@ from hugewise.study import Study
 from hugewise.trial import Attempt, Trial
 from hugewise.workload import Launch
 
-__all__ = ["STEPS", "Bench", "Disturbed", "attempt"]
+__all__ = ["STEPS", "Bench", "Disturbed", "attempt", "together"]
 
 COUNTERS = (
     "task-clock",
@@ -70,28 +73,41 @@ class Bench:
 
 @dataclass
 class _Work:
-    """One attempt under way: what the steps hand on to each other."""
+    """One arm's attempt under way: what the steps hand on to each other."""
 
-    bench: Bench
-    cell: Cell
     arm: Arm
     trial: Trial
     number: int
     launch: Launch
     draft: Path
-    started: float = 0.0
-    ended: float = 0.0
-    clock: float = 0.0
     leaf: cgroup.Leaf | None = None
-    before: noise.Snapshot | None = None
-    after: noise.Snapshot | None = None
     events: list[probe.Event] = field(default_factory=list)
     twin: list[probe.Event] | None = None
     cgroup_faults: int | None = None
     cgroup_peak: int | None = None
+
+
+@dataclass
+class _Group:
+    """The attempts that run at once, in the order of their trials: one, but for designs that lay out several."""
+
+    bench: Bench
+    cell: Cell
+    works: list[_Work]
+    shared: bool  # all in one process, which the first work stands for
+    started: float = 0.0
+    ended: float = 0.0
+    clock: float = 0.0
+    before: noise.Snapshot | None = None
+    after: noise.Snapshot | None = None
     knobs: Mapping[str, str] = field(default_factory=dict)
     drift: list[Drift] = field(default_factory=list)
-    stored: Attempt | None = None
+    stored: list[Attempt] = field(default_factory=list)
+
+    @property
+    def launched(self) -> list[_Work]:
+        """Those with a process of their own."""
+        return self.works[:1] if self.shared else self.works
 
 
 def attempt(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
@@ -99,112 +115,171 @@ def attempt(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> At
 
     An attempt whose measurement was disturbed is stored all the same, and belongs to a block that does not count.
     """
-    name = f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"
-    planned = cell.workload.launch(arm.treatment, cell.values)
-    work = _Work(bench, cell, arm, trial, number, planned, bench.folder.draft(name))
+    return together(bench, cell, [(arm, trial)], number)[0]
+
+
+def together(
+    bench: Bench, cell: Cell, arms: Sequence[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+) -> list[Attempt]:
+    """Run the attempts of all `arms` at once and store them: each a process, or with `turns` all in one.
+
+    Their treatments have the same knobs. Either all of them count or none does: when one is to be tried again, so are
+    the others. Raises Disturbed like `attempt`.
+    """
+    works = []
+    for arm, trial in sorted(arms, key=lambda each: each[1].order):
+        name = f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"
+        planned = cell.workload.launch(arm.treatment, cell.given(arm))
+        works.append(_Work(arm, trial, number, planned, bench.folder.draft(name)))
+    if turns is not None:
+        assert isinstance(cell.workload, Resident)
+        resident = cell.workload.launch_together([work.arm.treatment for work in works], cell.values, turns)
+        works[0].launch = resident
+    group = _Group(bench, cell, works, shared=turns is not None)
     try:
         for step in STEPS:
             bench.on_step(step.__name__)
-            step(work)
+            step(group)
     finally:
-        if work.leaf is not None:
-            work.leaf.kill()
-            work.leaf.remove()
-    if work.drift:
-        raise Disturbed(work.drift)
-    assert work.stored is not None
-    return work.stored
+        for work in works:
+            if work.leaf is not None:
+                work.leaf.kill()
+                work.leaf.remove()
+    if group.drift:
+        raise Disturbed(group.drift)
+    return group.stored
 
 
-def apply(work: _Work) -> None:
+def apply(group: _Group) -> None:
     """Turn the knobs of the treatment; whatever somebody else turned since is a disturbance, seen here first."""
-    work.clock = time.monotonic()
-    drift = work.bench.settings.apply(work.arm.treatment.knobs)
+    group.clock = time.monotonic()
+    drift = group.bench.settings.apply(group.works[0].arm.treatment.knobs)
     if drift:
         raise Disturbed(drift)
 
 
-def settle(work: _Work) -> None:
+def settle(group: _Group) -> None:
     """Carry-over control between trials: the same for all arms, chosen in the study."""
-    between = work.bench.study.between
-    if work.bench.host.privileged():
+    between, host = group.bench.study.between, group.bench.host
+    if host.privileged():
         if between.drop_caches:
             os.sync()
-            work.bench.host.write("/proc/sys/vm/drop_caches", "3")
+            host.write("/proc/sys/vm/drop_caches", "3")
         if between.compact:
-            work.bench.host.write("/proc/sys/vm/compact_memory", "1")
+            host.write("/proc/sys/vm/compact_memory", "1")
     time.sleep(between.settle)
 
 
-def check(work: _Work) -> None:
-    """Give the attempt its cgroup and look at the host before it."""
-    if work.bench.cgroups is not None:
-        work.leaf = work.bench.cgroups.create(work.draft.name.removeprefix("."))
-    work.before = noise.snapshot(work.bench.host)
+def check(group: _Group) -> None:
+    """Give each process its cgroup and look at the host before it."""
+    if group.bench.cgroups is not None:
+        for work in group.launched:
+            work.leaf = group.bench.cgroups.create(work.draft.name.removeprefix("."))
+    group.before = noise.snapshot(group.bench.host)
 
 
-def launch(work: _Work) -> None:
+def launch(group: _Group) -> None:
     """The probe starts the workload, holds its memory, scans it, and kills what is left."""
-    work.started = time.time()
-    work.events = _probe(work, "spec.json", "events.jsonl", twin=False)
-    work.ended = time.time()
+    group.started = time.time()
+    found = _probes(group, group.launched, "spec.json", "events.jsonl", twin=False)
+    group.ended = time.time()
+    if group.shared:
+        for index, work in enumerate(group.works):
+            work.events = outcome.layout(found[0], index, len(group.works))
+    else:
+        for work, events in zip(group.works, found, strict=True):
+            work.events = events
 
 
-def recheck(work: _Work) -> None:
+def recheck(group: _Group) -> None:
     """Look at the host and at the knobs after it."""
-    work.after = noise.snapshot(work.bench.host)
-    work.drift = work.bench.settings.drift()
-    work.knobs = work.bench.settings.values()
-    if work.leaf is not None:
-        work.cgroup_faults = work.leaf.faults()
-        work.cgroup_peak = work.leaf.peak_bytes()
+    group.after = noise.snapshot(group.bench.host)
+    group.drift = group.bench.settings.drift()
+    group.knobs = group.bench.settings.values()
+    for work in group.works:
+        if work.leaf is not None and not group.shared:
+            work.cgroup_faults = work.leaf.faults()
+            work.cgroup_peak = work.leaf.peak_bytes()
 
 
-def prove(work: _Work) -> None:
+def prove(group: _Group) -> None:
     """Where processes came and went before the root's exit, an untimed twin of the attempt is scanned instead."""
-    exited = outcome.last(work.events, probe.Exit)
-    short_lived = work.launch.proof == "exit" and exited is not None and exited.early_exits > 0
-    wanted = work.arm.treatment.target.kind != "any" and work.cell.delivery.share > 0
-    if wanted and (work.launch.proof == "twin" or short_lived):
-        work.twin = _probe(work, "twin-spec.json", "twin.jsonl", twin=True)
+    for work in group.launched:
+        exited = outcome.last(work.events, probe.Exit)
+        short_lived = work.launch.proof == "exit" and exited is not None and exited.early_exits > 0
+        wanted = work.arm.treatment.target.kind != "any" and group.cell.delivery.share > 0
+        if wanted and (work.launch.proof == "twin" or short_lived):
+            work.twin = _probes(group, [work], "twin-spec.json", "twin.jsonl", twin=True)[0]
 
 
-def store(work: _Work) -> None:
-    """Make the attempt part of the run."""
-    work.stored = _attempt(work)
-    work.bench.folder.accept(work.draft, work.stored)
+def store(group: _Group) -> None:
+    """Make the attempts part of the run."""
+    found = [_attempt(group, work) for work in group.works]
+    rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
+    for work, attempt in zip(group.works, found, strict=True):
+        if rejected is not None and attempt.state != "rejected":
+            why = f"{rejected.arm} beside it was rejected: {rejected.reason}"
+            attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
+        if group.shared and work is not group.works[0]:
+            with storing(str(work.draft)):
+                for path in group.works[0].draft.iterdir():
+                    shutil.copy2(path, work.draft / path.name)
+        group.stored.append(attempt)
+    # Together, as late as possible: a run that is killed between two of them begins the block anew.
+    for work, attempt in zip(group.works, group.stored, strict=True):
+        group.bench.folder.accept(work.draft, attempt)
 
 
-STEPS: tuple[Callable[[_Work], None], ...] = (apply, settle, check, launch, recheck, prove, store)
+STEPS: tuple[Callable[[_Group], None], ...] = (apply, settle, check, launch, recheck, prove, store)
 
 
-def _probe(work: _Work, spec_name: str, events_name: str, *, twin: bool) -> list[probe.Event]:
-    spec_path, events_path = work.draft / spec_name, work.draft / events_name
+def _probes(
+    group: _Group, works: Sequence[_Work], spec_name: str, events_name: str, *, twin: bool
+) -> list[list[probe.Event]]:
+    """Run a probe for each of `works`, all released at the same moment; the events of each."""
     suffix = ".twin" if twin else ""
-    spec = _spec(work, work.draft / f"stdout{suffix}", work.draft / f"stderr{suffix}", twin=twin)
-    with storing(str(work.draft)):
-        spec_path.touch(mode=0o600)  # the environment of a command can hold secrets
-        spec_path.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=1))
-        with events_path.open("xb") as events, (work.draft / f"probe-stderr{suffix}").open("xb") as stderr:
-            status = probe.run(spec_path, events, stderr)
-    found = list(probe.decode(events_path.read_bytes().splitlines(keepends=True)))
-    if status != 0 and not any(isinstance(event, probe.Error) for event in found):
-        said = (work.draft / f"probe-stderr{suffix}").read_text(errors="replace").strip()
-        raise ProbeError(f"the probe failed (exit {status}): {said or 'it said nothing'}", hint=f"see {spec_path}")
+    with ExitStack() as stack:
+        meeting = stack.enter_context(probe.Meeting()) if len(works) > 1 else None
+        jobs = []
+        for work in works:
+            spec_path = work.draft / spec_name
+            spec = _spec(
+                group, work, work.draft / f"stdout{suffix}", work.draft / f"stderr{suffix}", meeting, twin=twin
+            )
+            with storing(str(work.draft)):
+                spec_path.touch(mode=0o600)  # the environment of a command can hold secrets
+                spec_path.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=1))
+                events = stack.enter_context((work.draft / events_name).open("xb"))
+                stderr = stack.enter_context((work.draft / f"probe-stderr{suffix}").open("xb"))
+            jobs.append(probe.Job(spec_path, events, stderr))
+        with storing(str(works[0].draft)):
+            statuses = probe.run(jobs, meeting)
+    found = []
+    for work, status in zip(works, statuses, strict=True):
+        said = list(probe.decode((work.draft / events_name).read_bytes().splitlines(keepends=True)))
+        if status != 0 and not any(isinstance(event, probe.Error) for event in said):
+            text = (work.draft / f"probe-stderr{suffix}").read_text(errors="replace").strip()
+            where = work.draft / spec_name
+            raise ProbeError(f"the probe failed (exit {status}): {text or 'it said nothing'}", hint=f"see {where}")
+        found.append(said)
     return found
 
 
-def _spec(work: _Work, stdout: Path, stderr: Path, *, twin: bool) -> probe.Spec:
-    treatment, cell, start = work.arm.treatment, work.cell, work.launch
+def _spec(
+    group: _Group, work: _Work, stdout: Path, stderr: Path, meeting: probe.Meeting | None, *, twin: bool
+) -> probe.Spec:
+    treatment, cell, start, bench = work.arm.treatment, group.cell, work.launch, group.bench
     inherited = {k: v for k, v in os.environ.items() if not start.micro or k in _MINIMAL}
     environment = inherited | dict(start.environment) | {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
-    account = _account(cell.user, micro=start.micro, privileged=work.bench.host.privileged(), root=start.root)
+    account = _account(cell.user, micro=start.micro, privileged=bench.host.privileged(), root=start.root)
     if account is not None:
         environment |= {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}
     counters = () if twin else COUNTERS
+    slots = bench.study.design.slots
+    # A micro-workload counts its timed region itself; the launcher counts the whole command.
+    own = ("--counters", ",".join(counters), *(("--gate",) if meeting is not None else ()))
     return probe.Spec(
-        # A micro-workload counts its timed region itself; the launcher counts the whole command.
-        argv=(*start.argv, "--counters", ",".join(counters)) if start.micro else start.argv,
+        argv=(*start.argv, *own) if start.micro else start.argv,
         micro=start.micro,
         env=environment,
         cwd=None if start.micro else str(Path.cwd()),
@@ -214,11 +289,12 @@ def _spec(work: _Work, stdout: Path, stderr: Path, *, twin: bool) -> probe.Spec:
         gid=None if account is None else account.pw_gid,
         thp_disable=treatment.thp_disable,
         cgroup_procs=tuple(str(path) for path in work.leaf.procs_files) if work.leaf is not None else (),
-        cpus=cell.cpus,
+        cpus=(slots[work.trial.slot],) if slots else cell.cpus,
         timeout_s=cell.timeout,
         counters=counters,
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
-        source="kpageflags" if work.bench.source == "kpageflags" else "smaps",
+        source="kpageflags" if bench.source == "kpageflags" else "smaps",
+        barrier=None if meeting is None else meeting.barrier,
     )
 
 
@@ -246,21 +322,21 @@ def _account(user: str | None, *, micro: bool, privileged: bool, root: bool) -> 
         return None
 
 
-def _attempt(work: _Work) -> Attempt:
-    bench, arm, trial = work.bench, work.arm, work.trial
-    assert work.before is not None and work.after is not None
-    result = outcome.outcome(work.events, micro=work.launch.micro, timeout_s=work.cell.timeout)
-    host = noise.difference(work.before, work.after)
+def _attempt(group: _Group, work: _Work) -> Attempt:
+    bench, cell, arm, trial = group.bench, group.cell, work.arm, work.trial
+    assert group.before is not None and group.after is not None
+    result = outcome.outcome(work.events, micro=work.launch.micro, timeout_s=cell.timeout)
+    host = noise.difference(group.before, group.after)
     own_faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
     proof = outcome.coverage_proof(
         work.events,
         work.twin,
-        noise.coverage_from_counters(work.before, work.after, own_faults, bench.base_size),
+        noise.coverage_from_counters(group.before, group.after, own_faults, bench.base_size),
         target=arm.treatment.target,
         proof=work.launch.proof,
         source=bench.source,
-        share=work.cell.delivery.share,
-        base_above=work.cell.delivery.base_above,
+        share=cell.delivery.share,
+        base_above=cell.delivery.base_above,
         thp_disabled_by_us=arm.treatment.thp_disable != "none",
     )
     exited = outcome.last(work.events, probe.Exit)
@@ -269,9 +345,9 @@ def _attempt(work: _Work) -> Attempt:
         run=bench.folder.run,
         session=bench.session,
         block=trial.block,
-        cell=work.cell.id,
+        cell=cell.id,
         arm=arm.name,
-        baseline=arm.name == work.cell.baseline,
+        baseline=arm.name == cell.baseline,
         policy=arm.treatment.policy,
         mechanism=arm.treatment.mechanism,
         order=trial.order,
@@ -279,22 +355,22 @@ def _attempt(work: _Work) -> Attempt:
         number=work.number,
         state=result.state,
         reason=result.reason,
-        started=work.started,
-        ended=work.ended,
+        started=group.started,
+        ended=group.ended,
         wall_s=result.wall_s,
-        cpu_s=result.cpu_s,
-        overhead_s=max(0.0, time.monotonic() - work.clock - measured),
+        cpu_s=result.metrics.get("cpu_s", result.cpu_s),
+        overhead_s=max(0.0, time.monotonic() - group.clock - measured),
         steal_s=host.steal_s,
         pressure=host.pressure,
         boot_id=bench.boot_id,
         delivery=proof,
-        knobs=work.knobs,
+        knobs=group.knobs,
         metrics=result.metrics,
         absent=result.absent,
-        disturbances=noise.disturbances(work.before, work.after, bench.study.validity),
+        disturbances=noise.disturbances(group.before, group.after, bench.study.validity),
         environment_pad=trial.environment_pad,
         peak_bytes=result.peak_bytes if work.cgroup_peak is None else work.cgroup_peak,
-        pool_bytes=work.cell.workload.pool(arm.treatment, work.cell.values),
+        pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
         exit_code=result.exit_code,
         signal=result.signal,
     )

@@ -10,7 +10,8 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import cgroup, design, fingerprint, journal, probe, progress, runlog
+from hugewise import arrangement, cgroup, design, fingerprint, journal, probe, progress, runlog
 from hugewise import plan as planning
 from hugewise import policy as policies
 from hugewise import workload as workloads
@@ -28,7 +29,7 @@ from hugewise.host import Host, LocalHost
 from hugewise.knob import Drift
 from hugewise.lock import HostLock, boot_id
 from hugewise.pages import PageSizes, page_flags_readable
-from hugewise.plan import Cell, Plan
+from hugewise.plan import Arm, Cell, Plan
 from hugewise.policy import Mechanism
 from hugewise.pool import Pools
 from hugewise.quantity import format_size
@@ -161,6 +162,14 @@ class _Session:
         """A line for the reader, now and in the report."""
         self.listener(progress.Message(text))
 
+    @property
+    def _together(self) -> bool:
+        return arrangement.at_once(self.study.design.kind)
+
+    def _of_a_block(self, needs: Sequence[int]) -> int:
+        """What a block needs at a time, when its arms need `needs`."""
+        return sum(needs) if self._together else max(needs)
+
     def lock(self) -> None:
         """Nobody else measures on this host meanwhile."""
         self.boot_id = boot_id(self.host)
@@ -190,16 +199,17 @@ class _Session:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
         wanted: dict[int, int] = {}
         for cell in self.plan.cells:
+            needs: defaultdict[int, list[int]] = defaultdict(list)
             for arm in cell.arms:
-                need = cell.workload.pool(arm.treatment, cell.values)
-                if need and arm.treatment.mechanism == "system":
-                    size = arm.treatment.target.size
-                    wanted[size] = max(wanted.get(size, 0), -(-need // size))
+                if (need := _pages(cell, arm)) and arm.treatment.mechanism == "system":
+                    needs[arm.treatment.target.size].append(need)
+            for size, pages in needs.items():
+                wanted[size] = max(wanted.get(size, 0), self._of_a_block(pages))
         if wanted and self.journal is not None:
             pools = Pools(self.settings)
             self.at_close("empty_pools", lambda: self.name_drift(pools.restore()))
             self.pools = pools.fill(wanted)
-        self.plan = _without_short_pools(self.plan, wanted, self.pools)
+        self.plan = _without_short_pools(self.plan, wanted, self.pools, together=self._together)
 
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""
@@ -247,7 +257,10 @@ class _Session:
         """Touch as much memory as the largest arm will use, and the pages of the pools: a guest's fresh memory is slow
         to touch the first time.
         """
-        largest = max(cell.workload.memory(arm.treatment, cell.values) for cell in self.plan.cells for arm in cell.arms)
+        largest = max(
+            self._of_a_block([cell.workload.memory(arm.treatment, cell.given(arm)) for arm in cell.arms])
+            for cell in self.plan.cells
+        )
         wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in self.pools.items()}
         total = sum(wanted.values())
         if total:
@@ -308,15 +321,21 @@ def restore_leftovers(host: Host) -> list[str]:
     return [*lines, *([f"  {found.note}"] if found.note else [])]
 
 
-def _without_short_pools(plan: Plan, wanted: Mapping[int, int], granted: Mapping[int, int]) -> Plan:
+def _pages(cell: Cell, arm: Arm) -> int:
+    """Pages of a pool that the arm needs."""
+    return -(-cell.workload.pool(arm.treatment, cell.given(arm)) // arm.treatment.target.size)
+
+
+def _without_short_pools(plan: Plan, wanted: Mapping[int, int], granted: Mapping[int, int], *, together: bool) -> Plan:
     """The plan without the arms whose pool the kernel did not grant, and why."""
     cells: list[Cell] = []
     left_out = list(plan.left_out)
     for cell in plan.cells:
-        kept = []
+        kept: list[Arm] = []
         for arm in cell.arms:
             size = arm.treatment.target.size
-            need = -(-cell.workload.pool(arm.treatment, cell.values) // size)
+            beside = [_pages(cell, each) for each in kept if together and each.treatment.target.size == size]
+            need = sum(beside) + _pages(cell, arm)
             if size in wanted and need > granted.get(size, 0) and arm.treatment.mechanism == "system":
                 reason = f"needs {need} pages of {format_size(size)}; the kernel granted {granted.get(size, 0)}"
                 left_out.append(LeftOut(cell.id, arm.name, reason))
@@ -347,7 +366,7 @@ def _records(plan: Plan, sizes: PageSizes) -> tuple[CellRecord, ...]:
                 ArmRecord(
                     arm.name,
                     arm.treatment,
-                    pool := cell.workload.pool(arm.treatment, cell.values),
+                    pool := cell.workload.pool(arm.treatment, cell.given(arm)),
                     arm.policy.deployment(sizes, arm.treatment, pool),
                 )
                 for arm in cell.arms

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hugewise.policy import Treatment
 from hugewise.workload import Launch, ParameterValue, Proof
 
-__all__ = ["Micro", "whole_pages"]
+__all__ = ["Micro", "ResidentMicro", "whole_pages"]
 
 
 def whole_pages(size: int, page: int) -> int:
@@ -62,3 +62,18 @@ class Micro:
         size = values["bytes"]
         assert isinstance(size, int)
         return size
+
+
+class ResidentMicro(Micro):
+    """One that can hold several layouts of its memory in one process, and work on them in turns."""
+
+    def launch_together(
+        self, treatments: Sequence[Treatment], values: Mapping[str, ParameterValue], turns: str
+    ) -> Launch:
+        """The first treatment's mapping and advice, and the others beside it."""
+        first = self.launch(treatments[0], values)
+        argv = list(first.argv)
+        for treatment in treatments[1:]:
+            mapped = "anon" if treatment.map_hugetlb is None else f"hugetlb:{treatment.map_hugetlb}"
+            argv += ["--beside", f"{mapped},{treatment.advice}"]
+        return Launch(argv=(*argv, "--turns", turns), micro=True, proof=self.proof)
