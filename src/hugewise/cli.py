@@ -103,6 +103,25 @@ def doctor(study: Path | None, as_json: bool) -> None:
     sys.exit(examination.main(study, as_json=as_json))
 
 
+@cli.command()
+@click.argument("study", required=False, type=click.Path(path_type=Path))
+@click.option("--from", "runs", multiple=True, type=click.Path(path_type=Path), help="A run of STUDY; may be repeated.")
+@click.option("--pilot", type=click.IntRange(6, 10_000), help="Run so many blocks of each cell first, to plan from.")
+@click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
+@click.option("--effect", help="The change to be shown, such as 1% (default: the study's margin).")
+@click.option("--session-cost", default="1m", show_default=True, help="What a new statistical session takes.")
+@click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
+@_RESULTS
+def plan(**asked: Any) -> None:
+    """Pairs and hours that STUDY needs, and the effect that its budget shows, from measured pairs.
+
+    STUDY may be left out where a run is named with --from.
+    """
+    from hugewise import planning  # noqa: PLC0415
+
+    planning.main(planning.Asked(**asked))
+
+
 @cli.command("list")
 @click.argument("what", type=click.Choice(["policies", "workloads", "metrics", "studies"]))
 def list_(what: str) -> None:

@@ -76,6 +76,7 @@ def test_needed_pairs_have_the_chance_and_no_fewer_have_it() -> None:
     assert pairs_needed(0.0, 1e-3) is None
     assert pairs_needed(1e-6, 1e-3) is None
     assert pairs_needed(0.03, 1e-4, budget=5_000) is None
+    assert pairs_needed(0.3, 1e-4, budget=60) is None
 
 
 def test_the_smallest_shift_is_what_the_pairs_show() -> None:

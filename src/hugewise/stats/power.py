@@ -88,6 +88,8 @@ def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int
     curve = _walked(shift, alpha, budget, min(budget, _WALKED))
     if curve[-1] >= chance:
         return int(np.searchsorted(curve, chance)) + 1
+    if budget <= _WALKED:
+        return None
     drift = _drift(shift)
     return _first(lambda n: _brownian(drift, n, alpha, budget) >= chance, _WALKED + 1, budget)
 
