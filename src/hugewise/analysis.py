@@ -5,6 +5,7 @@ Nothing here asks the machine: a run can be analysed anywhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,11 @@ from hugewise.policy import Treatment
 from hugewise.quantity import format_size
 from hugewise.results import CellResult, Comparison, Results
 from hugewise.runlog import CellRecord, RunFolder
+from hugewise.stats.changepoint import host_changes
+from hugewise.stats.end_points import EndPoint
 from hugewise.stats.family import conclude, methods_for
+from hugewise.stats.method import Contrast, Method
+from hugewise.stats.pairs import Pair, Pairs
 from hugewise.stats.summary import summarise
 from hugewise.study import Study
 from hugewise.trial import Attempt, Block
@@ -38,10 +43,7 @@ def analyze(path: Path) -> Results:
         for method in methods:
             method.observe(block)
     comparisons = conclude(methods, study.confidence, study.margin)
-    by_cell = {
-        cell.id: tuple(c for m, c in zip(methods, comparisons, strict=True) if m.contrast.cell == cell.id)
-        for cell in opened.cells
-    }
+    found = list(zip(methods, comparisons, strict=True))
     closed = next((record for record in records if isinstance(record, runlog.Closed)), None)
     left_open = folder.open_block()
     attempts = [attempt for block in blocks for attempt in block.attempts] + (left_open[1] if left_open else [])
@@ -66,17 +68,18 @@ def analyze(path: Path) -> Results:
         blocks_complete=sum(block.state == "complete" for block in blocks),
         blocks_incomplete=sum(block.state == "incomplete" for block in blocks),
         blocks_disturbed=sum(block.state == "disturbed" for block in blocks),
-        disturbances=_disturbances(records, blocks, attempts),
+        disturbances=(*_disturbances(records, blocks, attempts), *_host_changes(opened.cells, blocks)),
         left_out=opened.left_out,
-        cells=tuple(_cell(cell, blocks, by_cell[cell.id], study.confidence) for cell in opened.cells),
+        cells=tuple(_cell(cell, blocks, found, study.confidence) for cell in opened.cells),
         attempts=tuple(attempts),
     )
 
 
 def _cell(
-    cell: CellRecord, blocks: Sequence[Block], comparisons: tuple[Comparison, ...], confidence: float
+    cell: CellRecord, blocks: Sequence[Block], found: Sequence[tuple[Method, Comparison]], confidence: float
 ) -> CellResult:
     own = [block for block in blocks if block.cell == cell.id]
+    here = [(method, comparison) for method, comparison in found if method.contrast.cell == cell.id]
     return CellResult(
         cell=cell.id,
         workload=cell.workload,
@@ -96,7 +99,8 @@ def _cell(
             )
             for arm in cell.arms
         ),
-        comparisons=comparisons,
+        comparisons=tuple(comparison for method, comparison in here if not isinstance(method, EndPoint)),
+        end_points=tuple(comparison for method, comparison in here if isinstance(method, EndPoint)),
     )
 
 
@@ -130,3 +134,18 @@ def _disturbances(
         where = f"block {attempt.block} ({attempt.cell}), {attempt.arm}"
         said += [f"{where}: {disturbance}" for disturbance in attempt.disturbances]
     return tuple(said)
+
+
+def _host_changes(cells: Sequence[CellRecord], blocks: Sequence[Block]) -> list[str]:
+    """Warnings that the level of a cell changed, from what is blind to the labels: log(arm) + log(baseline)."""
+    said = []
+    for cell in cells:
+        pairs: dict[str, list[Pair]] = {}
+        for arm in cell.arms:
+            if arm.name != cell.baseline:
+                stream = Pairs(Contrast(cell.id, arm.name, cell.baseline, cell.metric, proof_demanded=False))
+                pairs[arm.name] = [pair for block in blocks if (pair := stream.take(block)) is not None]
+        longest = max(pairs.values(), key=len, default=[])
+        sums = [math.log(p.arm) + math.log(p.baseline) if p.arm and p.baseline else None for p in longest]
+        said += [f"{cell.id}: {change.sentence}" for change in host_changes(sums)]
+    return said

@@ -111,7 +111,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload with its parameters, its arms and its comparisons."""
+    """A workload with its parameters, its arms and its comparisons.
+
+    end_points   what else the study declared to judge on the same pairs, each with its own share of the error rate
+    """
 
     cell: str
     workload: str
@@ -120,6 +123,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     arms: tuple[ArmSummary, ...]
     comparisons: tuple[Comparison, ...]
+    end_points: tuple[Comparison, ...] = ()
 
 
 class LeftOut(msgspec.Struct, frozen=True):

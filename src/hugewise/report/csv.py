@@ -17,7 +17,7 @@ _ATTEMPT = (
     *("reason", "started", "ended", "wall_s", "cpu_s", "overhead_s", "steal_s", "boot_id", "environment_pad"),
     *("peak_bytes", "pool_bytes", "exit_code", "signal"),
 )
-_COMPARISON = Comparison.__struct_fields__
+_COMPARISON = tuple(name for name in Comparison.__struct_fields__ if name not in ("tiers", "warnings"))
 
 
 def attempts(results: Results) -> str:
@@ -49,7 +49,7 @@ def comparisons(results: Results) -> str:
     rows = [
         [cell.cell, cell.workload, cell.metric.unit, cell.metric.better, *(getattr(one, name) for name in _COMPARISON)]
         for cell in results.cells
-        for one in cell.comparisons
+        for one in (*cell.comparisons, *cell.end_points)
     ]
     return _text(["cell", "workload", "unit", "better", *_COMPARISON], rows)
 

@@ -49,6 +49,9 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
     yield from (f"- {_escape(one)}" for one in results.disturbances)
     yield ""
     yield from _table(tables.failures_table(results))
+    if (ledger := tables.alpha_table(results)) is not None:
+        yield from ("", f"## {_escape(ledger.caption.capitalize())}", "")
+        yield from _table(ledger)
     yield from ("", "## Run and host")
     for table in (
         tables.run_table(results),
@@ -66,12 +69,20 @@ def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str,
     for key, found in (
         ("means", (tables.statistics_table(cell, results.confidence),)),
         ("distribution", ()),
-        ("effects", (tables.effects_table(cell), tables.sensitivity_table(cell))),
+        (
+            "effects",
+            (
+                tables.effects_table(cell),
+                tables.reach_table(cell),
+                tables.end_points_table(cell),
+                tables.sensitivity_table(cell),
+            ),
+        ),
         ("coverage", (tables.coverage_table(cell), tables.proof_table(cell))),
         ("time-order", (tables.blocks_table(results, cell), tables.metrics_table(results, cell))),
     ):
         yield from _figure(figures, f"{number}-{key}")
-        for table in found:
+        for table in filter(None, found):
             yield from ("", f"**{_escape(table.caption)}**", "")
             yield from _table(table)
     yield ""

@@ -117,6 +117,54 @@ def effects_table(cell: CellResult) -> Table:
     return _table(caption, head, [row(one) for one in cell.comparisons], 2)
 
 
+def reach_table(cell: CellResult) -> Table | None:
+    """Per comparison how far the claim reaches: each tier with its interval, or why the data cannot carry it."""
+    rows = [
+        [
+            one.arm,
+            tier.name,
+            numbers.effect(tier.ratio, tier.low, tier.high) if tier.supported else NOTHING,
+            tier.reason,
+        ]
+        for one in cell.comparisons
+        for tier in one.tiers
+    ]
+    caption = "how far it reaches: each tier with its interval"
+    return _table(caption, ("policy", "tier", "change (interval)", "why"), rows, 4) if rows else None
+
+
+def end_points_table(cell: CellResult) -> Table | None:
+    """The end points that the study declared beside the typical ratio, judged on the same pairs."""
+    rows = [
+        [
+            *(one.arm, one.estimand, f"{SYMBOLS[one.verdict]} {one.verdict}"),
+            *(numbers.effect(one.ratio, one.low, one.high), one.reason),
+        ]
+        for one in cell.end_points
+    ]
+    head = ("policy", "end point", "verdict", "change (interval)", "why")
+    return _table("other end points, on the same pairs", head, rows, 5) if rows else None
+
+
+def alpha_table(results: Results) -> Table | None:
+    """The ledger of alpha: the share that each end point of each comparison has, and what its test has spent."""
+    rows = [
+        [cell.cell, one.arm, one.estimand, f"{one.alpha:.3g}", _spent(one), one.n, one.planned]
+        for cell in results.cells
+        for one in (*cell.comparisons, *cell.end_points)
+        if one.alpha is not None
+    ]
+    head = ("cell", "policy", "end point", "share of alpha", "spent so far", "pairs", "declared budget")
+    whole = (
+        f"ledger of alpha: {1 - results.confidence:.3g} in all, shared equally by {len(rows)} before the first block"
+    )
+    return _table(whole, head, rows, 3) if rows else None
+
+
+def _spent(one: Comparison) -> str:
+    return NOTHING if one.alpha_spent is None else f"{one.alpha_spent:.3g}"
+
+
 def sensitivity_table(cell: CellResult) -> Table:
     """Per comparison: the estimate without and with the blocks of undelivered treatment, failures, and the method."""
     head = ("policy", "method", "without undelivered blocks", "with them", "failures", "failures of the baseline")

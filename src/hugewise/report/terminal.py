@@ -51,10 +51,11 @@ def show(results: Results, paths: Mapping[str, Path] | None = None, console: Con
 
 def verdict_lines(results: Results, cell: CellResult) -> Iterator[Text]:
     """One sentence per comparison of the cell, its verdict first."""
-    for one in cell.comparisons:
+    for one in (*cell.comparisons, *cell.end_points):
         text = Text(overflow="fold")
         text.append(SYMBOLS[one.verdict], style=_STYLES[one.verdict])
-        text.append(" " + _ascii(sentence(one, cell.metric, results.margin)))
+        said = sentence(one, cell.metric, results.margin)
+        text.append(" " + _ascii(f"{one.estimand}: {said}" if one in cell.end_points else said))
         yield text
 
 
