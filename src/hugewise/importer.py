@@ -62,6 +62,7 @@ class Ask:
     order: str | None = None
     session: str | None = None
     slot: str | None = None
+    run: str | None = None
     unit: str | None = None
     better: Direction | None = None
 

@@ -8,13 +8,13 @@ and to near-black. No fact is told by a colour alone: arms have their own rows, 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from hugewise.figures.points import SHAPES
 from hugewise.results import Results
 
-__all__ = ["INK", "WIDTH", "Spec", "change_label", "chart", "colours", "nominal", "row_axis", "state_shape"]
+__all__ = ["INK", "WIDTH", "Spec", "change_label", "chart", "colours", "nominal", "palette", "row_axis", "state_shape"]
 
 Spec = dict[str, Any]
 
@@ -36,6 +36,11 @@ def colours(results: Results) -> dict[str, str]:
     """A colour for each arm of the run: fixed for well-known policies, by name for others (the same in every run)."""
     arms = {arm.arm for cell in results.cells for arm in cell.arms}
     arms |= {comparison.arm for cell in results.cells for comparison in cell.comparisons}
+    return palette(arms)
+
+
+def palette(arms: Set[str]) -> dict[str, str]:
+    """A colour for each of these arms."""
     found = {name: _KNOWN[name] for name in arms & _KNOWN.keys()}
     free = list(_OTHERS)
     for name in sorted(arms - _KNOWN.keys()):
@@ -46,13 +51,13 @@ def colours(results: Results) -> dict[str, str]:
     return found
 
 
-def nominal(names: Iterable[str], palette: Mapping[str, str]) -> Spec:
+def nominal(names: Iterable[str], colour: Mapping[str, str]) -> Spec:
     """The colour scale of arms in their order, without a legend: rows carry the names."""
     listed = list(names)
     return {
         "field": "arm",
         "type": "nominal",
-        "scale": {"domain": listed, "range": [palette[name] for name in listed]},
+        "scale": {"domain": listed, "range": [colour[name] for name in listed]},
         "legend": None,
     }
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hugewise.importer import Ask, DataError, Labels, Numbers, Series
-from hugewise.metric import Metric
+from hugewise.metric import Direction, Metric
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 
@@ -99,20 +99,23 @@ def _series(connection: Any, names: Mapping[str, str], path: Path, ask: Ask) -> 
         ("--order", ask.order),
         ("--session", ask.session),
         ("--slot", ask.slot),
+        ("--run", ask.run),
     ):
         if column is not None and column not in names:
             raise DataError(f"no column {column!r} ({option})", file=path, hint=f"columns: {', '.join(names)}")
     values = _numbers(connection, value, path)
     arm = ask.arm_column or ("arm" if "arm" in names and value != "arm" else None)
     order = None if ask.order is None else _order(connection, ask.order, names[ask.order], path)
-    block, session, slot = (
+    block, session, slot, run = (
         None if column is None else _coded(connection, column, path, missing="needs a value in each row")
-        for column in (ask.block, ask.session, ask.slot)
+        for column in (ask.block, ask.session, ask.slot, ask.run)
     )
-    metric = Metric(value, ask.unit or _unit(value), ask.better or "lower", f"column {value}")
+    unit = ask.unit or _unit(value)
+    better: Direction = "lower" if unit in {"s", "ms", "us", "ns"} else "neutral"
+    metric = Metric(value, unit, ask.better or better, f"column {value}")
     if arm is None:
         return [
-            Series(None, metric, values, str(path), order=order, block=block, session=session, slot=slot),
+            Series(None, metric, values, str(path), order=order, block=block, session=session, slot=slot, run=run),
         ]
     codes, labels = _arms(connection, arm, path)
     found = []
@@ -135,6 +138,7 @@ def _series(connection: Any, names: Mapping[str, str], path: Path, ask: Ask) -> 
                 block=part(block),
                 session=part(session),
                 slot=part(slot),
+                run=part(run),
                 own_arm=True,
             )
         )

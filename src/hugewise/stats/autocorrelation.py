@@ -8,8 +8,7 @@ the mean. It needs the order in time, and a series without drift: under drift it
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +20,7 @@ _FIRST_LAGS = 1 << 11
 _PIECES = 1 << 16
 
 
-class Dependence(NamedTuple):
+class Dependence(msgspec.Struct, frozen=True):
     """Of a series in its order in time.
 
     lags          autocorrelation at lag 1, 2, ... (at most 1,000 of them), without unit

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hugewise.stats.autocorrelation import Dependence, dependence
-from hugewise.stats.normality import QQ, Normality, missing_chances, normality, qq
+from hugewise.stats.normality import QQ, Normality, correlation, missing_chances, normality, qq
 
 __all__ = ["CONFIDENCES", "Beyond", "Figures", "MedianOf", "chance_of_medians", "figures", "margin_of_error"]
 
@@ -35,7 +35,9 @@ class Beyond(msgspec.Struct, frozen=True, kw_only=True):
 
     expected             how many a normal sample of this size would have
     variance_share       their share of the sum of squared deviations
+    largest_share        that of the single value furthest from the mean
     mean, sd, margin     of the other values; the margin at the confidence asked for
+    correlation          of the other values' normal Q-Q plot; None where they are all the same
     """
 
     k: int
@@ -43,9 +45,11 @@ class Beyond(msgspec.Struct, frozen=True, kw_only=True):
     above: int
     expected: float
     variance_share: float
+    largest_share: float
     mean: float
     sd: float
     margin: float | None
+    correlation: float | None
 
     @property
     def count(self) -> int:
@@ -218,9 +222,11 @@ def _beyond(ordered: Numbers, mean: float, squares: float, k: int, confidence: f
         above=len(ordered) - high,
         expected=len(ordered) * math.erfc(k / math.sqrt(2)),
         variance_share=float(np.dot(ends, ends)) / squares,
+        largest_share=max(mean - ordered[0], ordered[-1] - mean) ** 2 / squares,
         mean=float(kept.mean()) if len(kept) else mean,
         sd=rest_sd,
         margin=margin_of_error(rest_sd, len(kept), confidence) if len(kept) > 1 else None,
+        correlation=correlation(kept) if len(kept) > 2 and kept[0] < kept[-1] else None,
     )
 
 

@@ -9,19 +9,19 @@ chance that each of its two ends misses, by the Edgeworth expansion of the t sta
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["QQ", "Normality", "missing_chances", "normality", "qq"]
+__all__ = ["QQ", "Normality", "correlation", "missing_chances", "normality", "qq"]
 
 Numbers = NDArray[np.float64]
 
 _SHAPIRO_MOST = 5000  # Royston's p value is fitted up to here
 
 
-class QQ(NamedTuple):
+class QQ(msgspec.Struct, frozen=True):
     """Points of a normal Q-Q plot: standard normal quantiles against values; the ends are all there."""
 
     theoretical: Numbers
@@ -29,7 +29,7 @@ class QQ(NamedTuple):
     correlation: float
 
 
-class Normality(NamedTuple):
+class Normality(msgspec.Struct, frozen=True):
     """Tests of normality, mean and variance estimated.
 
     anderson, anderson_p   A*^2 (corrected for n) and its p value (D'Agostino and Stephens 1986, Goodness-of-Fit
@@ -64,10 +64,11 @@ def qq(ordered: Numbers, points: int = 400) -> QQ:
         at = np.rint(ndtr(np.linspace(-reach, reach, points - 40)) * (n + 0.25) - 0.625).astype(np.int64)
         chosen = np.unique(np.clip(np.concatenate([np.arange(20), at, np.arange(n - 20, n)]), 0, n - 1))
     theoretical = ndtri((chosen + 0.625) / (n + 0.25))
-    return QQ(theoretical, ordered[chosen], _correlation(ordered))
+    return QQ(theoretical, ordered[chosen], correlation(ordered))
 
 
-def _correlation(ordered: Numbers) -> float:
+def correlation(ordered: Numbers) -> float:
+    """Of the normal Q-Q plot of sorted values (Filliben 1975, Technometrics 17:111); NaN where they are constant."""
     from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
 
     n, step = len(ordered), 1 << 20
@@ -100,7 +101,7 @@ def normality(ordered: Numbers, mean: float, sd: float) -> Normality | None:
         float(told.statistic),
         float(told.pvalue),
         len(few),
-        _correlation(ordered),
+        correlation(ordered),
     )
 
 
