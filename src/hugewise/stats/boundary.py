@@ -19,9 +19,9 @@ n0 = ceil(log2(2/alpha)), the least number of coins whose agreement has a chance
 Zeros count in t: they are pairs. After N pairs f stays 1, and the test stays valid with what is left.
 
 Arithmetic. Probabilities are kept times 2^t (divided by 2^512 from time to time, exactly), so that each step only
-adds non-negative doubles. Up to 50 pairs all of these are exact. Beyond, the relative error of a probability is below
-(t + 64) * 2^-53, and of the amount spent below 2t times that with room to spare; the test is held to
-alpha * f(t) * (1 - t * 2^-48), which the exact probabilities then keep. By symmetry only S_t >= 0 is stored.
+adds non-negative doubles. Up to 50 pairs all of these are exact, so is the comparison with alpha * f(t). Beyond, the
+relative error of what is spent is below (t steps + t sums over pairs + at most 31 t states) * 2^-53; it is held to
+alpha * f(t) * (1 - t * 2^-47), so that the exact chance keeps alpha * f(t). By symmetry only S_t >= 0 is stored.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from hugewise.stats.scores import CAP
+
 __all__ = ["Boundary", "Spending", "first_crossing", "log_spending", "open_ended"]
 
 Spending = Callable[[int], float]
@@ -39,7 +41,7 @@ Spending = Callable[[int], float]
 
 _EXACT = 50
 _RESCALE = 512
-_WINDOW = 64
+_WINDOW = 64  # states looked at first; at least 2 * CAP, as so many zeros follow the last state
 
 
 def first_crossing(alpha: float) -> int:
@@ -106,16 +108,16 @@ class Boundary:
     def step(self, magnitude: int) -> int | None:
         """Take a pair with this score; the boundary after it, None while nothing can cross.
 
-        Raises ValueError on a magnitude that is negative or above the window of 31.
+        Raises ValueError on a magnitude that no score has.
         """
-        if not 0 <= magnitude <= _WINDOW // 2:
+        if not 0 <= magnitude <= CAP:
             raise ValueError("the magnitude of a score is between 0 and 31")
         self.pairs += 1
         if magnitude:
             self._walk(magnitude)
         allowed = self.alpha * self._spending(self.pairs)
         if self.pairs > _EXACT:
-            allowed *= 1 - self.pairs * 2.0**-48
+            allowed *= 1 - self.pairs * 2.0**-47
         left = allowed - self.spent
         self.value = self._absorb(left) if left > 0 else None
         self.ledger.append(self.spent)

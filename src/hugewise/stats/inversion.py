@@ -37,6 +37,8 @@ __all__ = ["Interval", "interval", "point"]
 
 Row = npt.NDArray[np.float64]
 
+_CLEARLY = 1.15  # boundaries at two thetas differ by a few percent, less the more pairs
+
 
 def interval(
     differences: Iterable[float], alpha: float, budget: int | None, resolution: float = 1e-4
@@ -130,8 +132,9 @@ class _Tests:
             self._known[theta] = self._judge(theta)
         return self._known[theta]
 
-    def guess(self, theta: float) -> int:
-        return _first(signed(self._values - theta).cumsum(), self._levels)
+    def guess(self, theta: float, above: float = 1.0) -> int:
+        """The sign of the first crossing of `above` times the boundaries at 0, which those at theta come near."""
+        return _first(signed(self._values - theta).cumsum(), above * self._levels)
 
     def _judge(self, theta: float) -> int:
         law = Boundary(self._alpha, self._budget)
@@ -210,12 +213,15 @@ def _seek(tests: _Tests, side: int, start: float, limit: float, step: float, *, 
 
 
 def _last_kept(tests: _Tests, side: int, start: float, limit: float, step: float) -> float | None:
-    """The last theta between `start` and `limit` that is kept, looking at doubling steps."""
+    """The last theta between `start` and `limit` that is kept, looking at doubling steps.
+
+    No boundary is computed for one whose walk goes far beyond those at 0.
+    """
     kept, theta = None, start
     while theta != limit:
         theta = _towards(theta, limit, step)
         step *= 2
-        if tests.sign(theta) != side:
+        if tests.guess(theta, _CLEARLY) != side and tests.sign(theta) != side:
             kept = theta
     return kept
 

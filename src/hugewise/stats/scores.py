@@ -39,7 +39,7 @@ CAP = 31
 # Phi^-1((1 + u)/2) >= z exactly where u >= 2 Phi(z) - 1 = erf(z / sqrt 2): the score is the count of these at or
 # below u. A table compares alike for one value and for many, on any machine with the same erf.
 _STEPS = [math.erf((k - 0.5) / UNIT / math.sqrt(2)) for k in range(1, CAP + 1)]
-_BLOCK = 256
+_BLOCK = 128
 
 
 class Scores:
