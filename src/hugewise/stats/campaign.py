@@ -28,11 +28,16 @@ squares around the mean:
 
     mean +- sqrt(S b / (n (n - b))),    b = (1 + k/n) (log(1 + n/k) + 2 log(1/alpha)).
 
-The n - b in place of n - 1 is what the unknown theta in the variance costs; it is what makes outliers harmless.
+The n - b in place of n - 1 is what the unknown theta in the variance costs. With it, noise that belongs to the slots
+may have any tails: an effect that is the same in every pair was missed, at nominal 5%, by 2% (normal noise), 0.6%
+(stalls) and 0.4% (Cauchy); at nominal 0.01%, by at most 0.001% (2,000 campaigns of 1,000 and 100,000 of 400 pairs).
 
-What is asymptotic: S per pair in place of V per pair (also in r). For an effect that is the same in every pair only
-r's scale is estimated. Below n0 = 100 pairs there is no interval. A measured check of the level is in the tests.
-Differences that are nearly all equal (counts) need many more pairs than 100; where all are equal, S = 0 and the
+What is asymptotic: S per pair in place of V per pair (also in r). Below n0 = 100 pairs there is no interval. It fails
+where the *effect* has rare large values, that is, where one arm brings its own stalls: until some have been seen, no
+method can know of them. Simulated (stalls of mean size 0.5 in log in 1% of one arm's runs, other noise 0.03 to 0.06):
+missed by 3 to 11% at nominal 5%, and by 0.04 to 2% at nominal 0.01%, almost always by an interval that makes that arm
+look too good. The rate of slow runs (`tail`), whose bounds are not asymptotic, is the end point to hold beside it.
+Differences that are nearly all equal (counts) likewise need more pairs than 100; where all are equal, S = 0 and the
 interval is the value itself.
 """
 
