@@ -203,6 +203,15 @@ class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             "required = true",
         ),
     ] = False
+    agreement: Annotated[
+        float,
+        Key(
+            keys.share(above=0, below=0.5),
+            "How far the effects of a duet and of sequential pairs may lie apart, with 95% confidence, for a duet to be"
+            " believed.",
+            'agreement = "5%"',
+        ),
+    ] = 0.05
     age: Annotated[
         float, Key(keys.duration(1.0), "Oldest calibration that counts.", 'age = "168h"', default='"168h"')
     ] = 7 * 86_400.0

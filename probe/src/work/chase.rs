@@ -102,7 +102,7 @@ impl Resident for Cycle {
         self.first = black_box(unsafe { walk(self.first, loads) });
     }
 
-    fn metrics(&self, loads: u64, wall_ns: u64) -> BTreeMap<String, f64> {
+    fn metrics(&self, loads: u64, wall_ns: u64, _: u64) -> BTreeMap<String, f64> {
         metrics([("ns_per_load", wall_ns as f64 / loads as f64)])
     }
 

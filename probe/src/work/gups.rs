@@ -73,7 +73,7 @@ impl Resident for Table {
         self.random = random;
     }
 
-    fn metrics(&self, updates: u64, wall_ns: u64) -> BTreeMap<String, f64> {
+    fn metrics(&self, updates: u64, wall_ns: u64, _: u64) -> BTreeMap<String, f64> {
         metrics([("gups", updates as f64 / wall_ns as f64)])
     }
 

@@ -165,7 +165,7 @@ impl Work {
             Self::Chase(options) => return chase::measure(options, meter),
             Self::Stream(options) => return stream::measure(options, meter),
             Self::Gups(options) => return gups::measure(options, meter),
-            Self::Spin(options) => spin::measure(options, meter),
+            Self::Spin(options) => return spin::measure(options, meter),
             Self::Fault(options) => fault::measure(options, meter),
             Self::MmapPerf(options) => mmap_perf::measure(options, meter),
             Self::LatMmap(options) => lat_mmap::measure(options, meter),

@@ -3,17 +3,18 @@
 //! It is what `hugewise calibrate` runs, and what an effect of a known size is planted in: the work is proportional to
 //! the iterations, and nothing else of it changes with them.
 
-use std::hint::black_box;
+use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::event::Value;
+use crate::event::{Range, Value};
 use crate::spec::Usage;
 use crate::work::meter::Meter;
 use crate::work::random::mix;
-use crate::work::region::Memory;
-use crate::work::{Common, Outcome, facts, metrics};
+use crate::work::region::{Memory, Region};
+use crate::work::turns::Resident;
+use crate::work::{Common, Timed, facts, metrics, turns};
 
 #[derive(Debug, Clone, Args)]
 pub struct Options {
@@ -23,29 +24,54 @@ pub struct Options {
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     iterations: u64,
     #[command(flatten)]
+    turns: turns::Residency,
+    #[command(flatten)]
     pub common: Common,
 }
 
-pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
+/// The table in its memory.
+struct Table {
+    region: Region,
+    memory: Memory,
+    words: usize,
+    last: u64,
+}
+
+pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
     let words = options.memory.bytes as usize / size_of::<u64>();
     if !words.is_power_of_two() {
         bail!(Usage(format!("--bytes {} must hold a power of two of 64-bit words", options.memory.bytes)));
     }
-    let region = options.memory.map()?;
-    // SAFETY: the region is mapped, aligned to a page, zeroed by the kernel, and holds `words` words.
-    let table = unsafe { std::slice::from_raw_parts_mut(region.start().cast::<u64>(), words) };
-    black_box(spin(table, options.iterations.min(1 << 16)));
-    let last = meter.lap(|| spin(table, options.iterations));
-    Ok(Outcome {
-        metrics: metrics([("loop_cpu_s", meter.cpu_ns as f64 * 1e-9)]),
-        facts: facts([
-            ("iterations", Value::Integer(options.iterations)),
-            ("bytes", Value::Integer(options.memory.bytes)),
-            ("last", Value::Text(format!("{last:016x}"))),
-        ]),
-        ranges: vec![region.range()],
-        held: Box::new(region),
-    })
+    let make = |memory: &Memory| {
+        let mut table = Table { region: memory.map()?, memory: memory.clone(), words, last: 0 };
+        table.work(1 << 16);
+        Ok(table)
+    };
+    turns::measure(&options.memory, &options.turns, options.iterations, meter, make)
+}
+
+impl Resident for Table {
+    fn work(&mut self, iterations: u64) {
+        // SAFETY: the region is mapped, aligned to a page, zeroed by the kernel, holds `words` words, and is self's own.
+        let table = unsafe { std::slice::from_raw_parts_mut(self.region.start().cast::<u64>(), self.words) };
+        self.last = spin(table, iterations);
+    }
+
+    fn metrics(&self, _: u64, _: u64, cpu_ns: u64) -> BTreeMap<String, f64> {
+        metrics([("loop_cpu_s", cpu_ns as f64 * 1e-9)])
+    }
+
+    fn facts(&mut self, iterations: u64) -> Result<BTreeMap<String, Value>> {
+        Ok(facts([
+            ("iterations", Value::Integer(iterations)),
+            ("bytes", Value::Integer(self.memory.bytes)),
+            ("last", Value::Text(format!("{:016x}", self.last))),
+        ]))
+    }
+
+    fn range(&self) -> Range {
+        self.region.range()
+    }
 }
 
 /// Each iteration reads and writes the word that the one before it chose. The number of the iteration keeps the chain

@@ -74,7 +74,7 @@ impl Resident for Arrays {
         }
     }
 
-    fn metrics(&self, rounds: u64, wall_ns: u64) -> BTreeMap<String, f64> {
+    fn metrics(&self, rounds: u64, wall_ns: u64, _: u64) -> BTreeMap<String, f64> {
         // Two reads and one write for each element; the read that a write-allocating cache adds is not counted.
         let bytes = (self.elements * 3 * size_of::<f64>()) as f64 * rounds as f64;
         metrics([("gib_per_s", bytes / (1u64 << 30) as f64 / (wall_ns as f64 * 1e-9))])

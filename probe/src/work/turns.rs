@@ -60,8 +60,8 @@ impl FromStr for Turns {
 pub trait Resident {
     /// Do `amount` of the work: loads, updates, rounds.
     fn work(&mut self, amount: u64);
-    /// The metrics of `amount` of work in `wall_ns`.
-    fn metrics(&self, amount: u64, wall_ns: u64) -> BTreeMap<String, f64>;
+    /// The metrics of `amount` of work in `wall_ns`, for which it had the CPU for `cpu_ns`.
+    fn metrics(&self, amount: u64, wall_ns: u64, cpu_ns: u64) -> BTreeMap<String, f64>;
     /// What was done, in facts; also checks the result.
     fn facts(&mut self, amount: u64) -> Result<BTreeMap<String, Value>>;
     fn range(&self) -> Range;
@@ -78,7 +78,7 @@ pub fn measure<R: Resident + Any>(
     let Some(turns) = &options.turns else {
         let mut resident = make(memory)?;
         meter.lap(|| resident.work(amount));
-        let metrics = resident.metrics(amount, meter.wall_ns);
+        let metrics = resident.metrics(amount, meter.wall_ns, meter.cpu_ns);
         return Ok(vec![told(resident, metrics, amount, meter.wall_ns)?]);
     };
     let layouts = 1 + options.beside.len();
@@ -96,7 +96,7 @@ pub fn measure<R: Resident + Any>(
         spent[layout].1 += meter.cpu_ns - cpu;
     }
     let timed = residents.into_iter().zip(spent).map(|(resident, (wall_ns, cpu_ns))| {
-        let mut metrics = resident.metrics(amount, wall_ns);
+        let mut metrics = resident.metrics(amount, wall_ns, cpu_ns);
         metrics.insert("cpu_s".into(), cpu_ns as f64 * 1e-9);
         told(resident, metrics, amount, wall_ns)
     });

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hugewise.metric import Metric
 from hugewise.workload import Parameter
-from hugewise.workloads._micro import Micro
+from hugewise.workloads._micro import ResidentMicro
 
 __all__ = ["WORKLOAD"]
 
 
-class Spin(Micro):
+class Spin(ResidentMicro):
     """Arithmetic in the first cache; time is proportional to the iterations."""
 
     name = subcommand = "spin"
