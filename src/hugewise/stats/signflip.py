@@ -1,7 +1,7 @@
 """The sequential sign-flip test: does the arm differ from the baseline, looked at after every pair.
 
-Null hypothesis: in every pair the two attempts would have taken the same with their labels swapped (Fisher's sharp
-null). A fair coin decided the labels, so under it the sign of each difference D_t is a fair coin given all magnitudes,
+Null hypothesis: every attempt would have taken the same whatever labels the coins had given it, those of its pair and
+those before (Fisher's sharp null). So under it the sign of each difference D_t is a fair coin given all magnitudes,
 whatever the noise: drift, correlation, heavy tails, neighbours. The test adds signed normal scores of D (see `scores`)
 and says + or - when the sum first reaches the boundary that spends alpha over the exact law of such sums (`boundary`).
 
