@@ -137,10 +137,8 @@ def forecast(
     """
     effect = study.margin if effect is None else effect
     pilots = _read(study, runs)
-    contrasts = [method.contrast for method in methods_for(study, [pilot.record for pilot in pilots.values()])]
-    judged = [contrast for contrast in contrasts if contrast.metric.better != "neutral"]
-    alpha = 1 - study.confidence
-    level = alpha / max(1, len(judged))
+    judged = _judged(study, [pilot.record for pilot in pilots.values()])
+    level = _level(study, len(judged))
     room = _room(study, pilots.values())
     budget = min(study.budget.blocks, room) if room is not None else study.budget.blocks
     planner = _Planner(study.method, level, study.budget.blocks, budget)
@@ -158,7 +156,7 @@ def forecast(
         effect=effect,
         margin=study.margin,
         chance=CHANCE,
-        alpha=alpha,
+        alpha=1 - study.confidence,
         level=level,
         comparisons=len(judged),
         blocks=study.budget.blocks,
@@ -180,7 +178,7 @@ def pilot(study: Study, blocks: int, results: Path, *, run: Callable[[Study, Pat
 
     short = with_budget(study, blocks, None)
     name = f"{study.name[:58]}-pilot"
-    return run(msgspec.structs.replace(short, name=name, method="fixed-n"), results).path
+    return run(msgspec.structs.replace(short, name=name, method="fixed-n", end_points=()), results).path
 
 
 def comparable(study: Study, other: Study) -> str | None:
@@ -195,11 +193,12 @@ def comparable(study: Study, other: Study) -> str | None:
 
 def missing(study: Study, cells: Sequence[Planned], results: Path) -> UserError:
     """What is missing to plan `study` when neither a run nor a pilot is named, and what is known without one."""
-    contrasts = [method.contrast for method in methods_for(study, cells)]
-    judged = max(1, sum(contrast.metric.better != "neutral" for contrast in contrasts))
-    level = (1 - study.confidence) / judged
-    least = None if study.method == "fixed-n" else power.least_pairs(level, max(study.budget.blocks, 1000))
-    floor = "" if least is None else f"; no verdict is possible before pair {least}"
+    judged = len(_judged(study, cells))
+    level = _level(study, judged)
+    blocks, floor = study.budget.blocks, ""
+    if study.method != "fixed-n":
+        least = power.least_pairs(level, blocks)
+        floor = f"; {blocks} declared blocks decide none" if least is None else f"; none is decided before pair {least}"
     known = past_runs(study, results)
     cure = f"hugewise plan {study.file or 'STUDY'} " + (f"--from {known[0]}" if known else "--pilot 20")
     return UserError(
@@ -250,6 +249,17 @@ class _Planner:
         return power.smallest_shift(self.budget, self.level, chance=CHANCE) if self.budget > 0 else None
 
 
+def _judged(study: Study, cells: Sequence[Planned]) -> list[Contrast]:
+    """The comparisons that share the error rate, each once: its end points are judged on the same pairs."""
+    contrasts = dict.fromkeys(method.contrast for method in methods_for(study, cells))
+    return [contrast for contrast in contrasts if contrast.metric.better != "neutral"]
+
+
+def _level(study: Study, comparisons: int) -> float:
+    """The share of one comparison's typical ratio: what `stats.family` gives it (at Holm's first step for fixed n)."""
+    return (1 - study.confidence) / (max(1, comparisons) * (1 + len(study.end_points)))
+
+
 def _read(study: Study, runs: Sequence[Path]) -> dict[str, _Pilot]:
     """The pairs of all runs, by cell. Raises UserError, RunError."""
     pilots: dict[str, _Pilot] = {}
@@ -265,7 +275,7 @@ def _read(study: Study, runs: Sequence[Path]) -> dict[str, _Pilot]:
         for cell in opened.cells:
             pilots.setdefault(cell.id, _Pilot(cell))
         spans = _spans(folder)
-        contrasts = [method.contrast for method in methods_for(study, opened.cells)]
+        contrasts = _judged(study, opened.cells)
         for block in folder.blocks():
             if block.state == "complete" and block.cell in pilots:
                 _take(pilots[block.cell], block, spans.get(block.number), contrasts, number)

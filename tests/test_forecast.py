@@ -1,0 +1,366 @@
+"""Forecasts from run folders that are written here, of known spread; and the verb around them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from hugewise import forecast, published, study
+from hugewise.cli import cli
+from hugewise.errors import RunError, UserError
+from hugewise.metric import Metric
+from hugewise.pages import PageTarget
+from hugewise.plan import DeliveryThreshold
+from hugewise.planning import Asked, answer
+from hugewise.policy import Deployment, Treatment
+from hugewise.published.forecast import replan
+from hugewise.report.forecast import render, render_published, show
+from hugewise.runlog import ArmRecord, BlockClosed, BlockOpened, CellRecord, Opened, Resumed, RunFolder
+from hugewise.stats import power
+from hugewise.study import Study
+from tests.examples import attempt, delivery
+
+DATA: dict[str, Any] = {
+    "format": 1,
+    "name": "mine",
+    "policies": ["base", "thp"],
+    "margin": "1%",
+    "method": "sequential",
+    "budget": {"blocks": 200},
+    "workload": [{"name": "chase"}],
+}
+NS = Metric("ns_per_load", "ns", "lower", "time")
+
+
+def the_study(**changes: Any) -> Study:
+    return study.read(DATA | changes, "mine.toml")
+
+
+def arm(name: str) -> ArmRecord:
+    kind: Any = "base" if name == "base" else "thp"
+    treatment = Treatment(policy=name, mechanism="system", target=PageTarget(kind, 4096))
+    return ArmRecord(name, treatment, 0, Deployment((), (), ""))
+
+
+def cell(name: str, *arms: str, metric: Metric = NS) -> CellRecord:
+    return CellRecord(
+        id=name,
+        workload="chase",
+        values={},
+        metric=metric,
+        baseline="base",
+        delivery=DeliveryThreshold(0.95, 0.01),
+        arms=tuple(arm(each) for each in ("base", *arms)),
+    )
+
+
+def write_run(
+    results: Path,
+    of: Study,
+    differences: list[float | None],
+    *,
+    cells: tuple[CellRecord, ...] = (cell("chase", "thp"),),
+    shared: float = 0.05,
+    sessions: int = 1,
+    seed: int = 0,
+) -> Path:
+    """A run whose pairs have these log-ratios (None: the arm failed); blocks of 3 s, of which attempts take 2 s."""
+    folder = RunFolder.create(results, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=bytes(16))
+    folder.append(
+        Opened(
+            t=0.0,
+            run=folder.run,
+            study=of.name,
+            digest=of.digest,
+            seed_hash="",
+            mechanism="system",
+            boot_id="b",
+            host={},
+            versions={},
+            settings={},
+            cells=cells,
+            left_out=(),
+        )
+    )
+    random = np.random.default_rng(seed)
+    block, clock, session = 0, 100.0, 1
+    for index, difference in enumerate(differences):
+        now = 1 + index * sessions // len(differences)
+        if now != session:
+            session = now
+            folder.append(Resumed(t=clock, session=session, boot_id="b"))
+        for record in cells:
+            block += 1
+            folder.append(
+                BlockOpened(t=clock, block=block, cell=record.id, session=session, arms=[a.name for a in record.arms])
+            )
+            level = 100 * math.exp(random.normal(0, shared))
+            for place, each in enumerate(record.arms):
+                value = level * math.exp(difference or 0.0) if each.name != "base" else level
+                failed = difference is None and each.name != "base"
+                made = attempt(
+                    each.name,
+                    None if failed else value,
+                    number=block,
+                    cell=record.id,
+                    session=session,
+                    state="failed" if failed else "accepted",
+                    started=clock + place,
+                    ended=clock + place + 1,
+                    delivery=delivery(target=each.treatment.target),
+                )
+                folder.accept(folder.draft(f"b{block:05d}-{each.name}"), made)
+            clock += 3.0
+            folder.append(BlockClosed(t=clock, block=block, state="complete"))
+    return folder.path
+
+
+def normal(sd: float, pairs: int, seed: int = 1, mean: float = 0.0) -> list[float | None]:
+    values = np.random.default_rng(seed).normal(0, 1, pairs)
+    return [float(x) for x in mean + sd * (values - values.mean()) / values.std(ddof=1)]
+
+
+def test_a_forecast_from_a_run(tmp_path: Path) -> None:
+    of = the_study()
+    run = write_run(tmp_path, of, normal(0.02, 60))
+    found = forecast.forecast(of, [run])
+    assert (found.effect, found.comparisons) == (0.01, 1)
+    assert found.level == pytest.approx(0.01)
+    assert found.least == power.least_pairs(1 - of.confidence, 200)
+    (row,) = found.rows
+    assert (row.pairs, row.failures, row.sessions, row.budget) == (60, 0, 1, 200)
+    assert row.sd == pytest.approx(0.02)
+    assert row.sd_low is not None and row.sd_high is not None and row.sd_low < 0.02 < row.sd_high
+    assert row.scale == pytest.approx(0.02, rel=0.25)
+    assert row.scale is not None and row.needed is not None
+    # The level of a block is common to both sides (sd 0.05), the difference is not.
+    assert row.correlation == pytest.approx(1 / math.sqrt(1 + 0.02**2 / 0.05**2), abs=0.05)
+    assert row.variance_ratio == pytest.approx(0.02**2 / (2 * 0.05**2 + 0.02**2), rel=0.5)
+    assert row.needed == power.pairs_needed(math.log(1.01) / row.scale, found.level, budget=200)
+    assert row.needed_low is not None and row.needed_high is not None
+    assert row.needed_low < row.needed < row.needed_high
+    assert row.typical is not None and row.typical < row.needed
+    # Blocks of 3 s, two attempts: nothing is left out of the time.
+    assert row.seconds == pytest.approx(3.0)
+    assert found.seconds == pytest.approx(3.0 * row.needed)
+    shift = power.smallest_shift(200, found.level)
+    assert shift is not None
+    assert row.smallest == pytest.approx(math.expm1(shift * row.scale))
+
+
+def test_the_forecast_keeps_its_promise(tmp_path: Path) -> None:
+    """Campaigns with the spread of the pilot and the asked effect end by the forecast pair nine times out of ten."""
+    of = the_study()
+    (row,) = forecast.forecast(of, [write_run(tmp_path, of, normal(0.02, 40))], effect=0.02).rows
+    assert row.needed is not None and row.scale is not None
+    from hugewise.stats.signflip import verdict
+
+    random = np.random.default_rng(7)
+    ended = [verdict(random.normal(math.log(1.02), row.scale, row.needed), 0.01, 200) for _ in range(400)]
+    assert all(sign >= 0 for sign in ended)
+    assert 0.83 <= np.mean(ended) <= 0.96
+
+
+def test_comparisons_and_end_points_share_the_error_rate(tmp_path: Path) -> None:
+    of = the_study(policies=["base", "thp", "mthp-64k"], end_points=["mean"])
+    cells = (cell("chase", "thp", "mthp-64k"), cell("count", "thp", metric=Metric("n", "1", "neutral", "count")))
+    run = write_run(tmp_path, of, normal(0.02, 12), cells=cells)
+    found = forecast.forecast(of, [run])
+    assert [row.arm for row in found.rows] == ["thp", "mthp-64k"]
+    assert found.level == pytest.approx(0.01 / 4)
+    # The baseline is run once for both arms, at 1 s an attempt.
+    needed = [row.needed or 0 for row in found.rows]
+    assert found.seconds == pytest.approx(sum(needed) + max(needed), rel=0.01)
+
+
+def test_the_time_budget_limits_what_can_be_shown(tmp_path: Path) -> None:
+    of = the_study(budget={"blocks": 200, "time": "90s"})
+    found = forecast.forecast(of, [write_run(tmp_path, of, normal(0.02, 20))])
+    assert found.time_blocks == 30
+    assert found.rows[0].budget == 30
+    all_blocks = forecast.forecast(the_study(), [write_run(tmp_path, the_study(), normal(0.02, 20))])
+    assert (found.rows[0].smallest or 0) > (all_blocks.rows[0].smallest or 0)
+
+
+def test_fixed_n_has_the_power_of_its_t_test(tmp_path: Path) -> None:
+    of = the_study(method="fixed-n")
+    found = forecast.forecast(of, [write_run(tmp_path, of, normal(0.02, 40))])
+    (row,) = found.rows
+    assert row.scale is not None
+    assert row.needed == power.student_needed(math.log(1.01) / row.scale, 1 - of.confidence)
+    assert row.typical == row.needed
+
+
+def test_pairs_a_session_need_sessions_that_differ(tmp_path: Path) -> None:
+    of = the_study()
+    one = write_run(tmp_path, of, normal(0.02, 20))
+    (row,) = forecast.forecast(of, [one]).rows
+    assert row.per_session is None and "two sessions" in (row.per_session_reason or "")
+    other = write_run(tmp_path, of, normal(0.02, 20, seed=2, mean=0.05))
+    (row,) = forecast.forecast(of, [one, other], session_cost=60.0).rows
+    # between about 0.05^2/2, within 0.02^2, 60 s a session and 3 s a pair: sqrt(20 * 0.0004/0.00125)
+    assert row.sessions == 2
+    assert row.per_session == pytest.approx(3, abs=1)
+    resumed = write_run(tmp_path, of, normal(0.02, 12) + normal(0.02, 12, mean=0.1), sessions=2)
+    (row,) = forecast.forecast(of, [resumed]).rows
+    assert row.sessions == 2 and row.per_session is not None
+    alike = write_run(tmp_path, of, normal(0.02, 20, seed=3))
+    (row,) = forecast.forecast(of, [one, alike]).rows
+    assert row.per_session is None and "do not differ" in (row.per_session_reason or "")
+
+
+def test_failures_count_as_the_worst_and_hardly_widen_the_forecast(tmp_path: Path) -> None:
+    of = the_study()
+    plain = forecast.forecast(of, [write_run(tmp_path, of, normal(0.02, 40))]).rows[0]
+    (row,) = forecast.forecast(of, [write_run(tmp_path, of, [*normal(0.02, 40), None])]).rows
+    assert (row.pairs, row.failures) == (41, 1)
+    assert row.scale == pytest.approx(plain.scale, rel=0.2)
+    (row,) = forecast.forecast(of, [write_run(tmp_path, of, [*normal(0.02, 8), *[None] * 9])]).rows
+    assert row.needed is None and "9 of 17 pairs have a failure" in (row.reason or "")
+
+
+def test_equal_pairs_have_no_spread(tmp_path: Path) -> None:
+    of = the_study()
+    (row,) = forecast.forecast(of, [write_run(tmp_path, of, [0.1] * 10, shared=0.0)]).rows
+    assert row.needed is None and row.reason == "all pairs have the same ratio: any number of them will do"
+
+
+def test_what_cannot_be_planned_says_what_to_do(tmp_path: Path) -> None:
+    of = the_study()
+    short = write_run(tmp_path, of, normal(0.02, 5))
+    with pytest.raises(UserError, match="too few pairs to plan with: 5") as error:
+        forecast.forecast(of, [short])
+    assert error.value.hint == "a fresh pilot: hugewise plan mine.toml --pilot 20"
+    with pytest.raises(UserError, match="no complete block"):
+        forecast.forecast(of, [write_run(tmp_path, of, [])])
+    run = write_run(tmp_path, of, normal(0.02, 20))
+    for change, key in (
+        ({"workload": [{"name": "chase", "parameters": {"bytes": "1m"}}]}, "workload"),
+        ({"policies": ["base", "thp", "madvise"]}, "policies"),
+        ({"policies": ["base", "thp"], "baseline": "thp"}, "baseline"),
+        ({"between": {"settle": "1s"}}, "between"),
+    ):
+        with pytest.raises(UserError, match=f"measured another study: `{key}` differs from mine's"):
+            forecast.forecast(the_study(**change), [run])
+    with pytest.raises(RunError):
+        forecast.forecast(of, [tmp_path / "nothing"])
+    # Budget, margin, confidence, method and name may differ: they change no pair.
+    other = the_study(name="other", margin="2%", confidence=0.999, budget={"blocks": 9}, method="fixed-n")
+    assert forecast.forecast(other, [run]).rows[0].pairs == 20
+
+
+def test_without_a_pilot_it_is_said_what_is_missing(tmp_path: Path) -> None:
+    of = the_study()
+    cells = (cell("chase", "thp"),)
+    said = forecast.missing(of, cells, tmp_path)
+    assert "no measured pairs to plan mine from" in said.message
+    assert "1 comparison at an error of 0.01 each; none is decided before pair" in said.message
+    few = forecast.missing(the_study(budget={"blocks": 7}), cells, tmp_path)
+    assert "7 declared blocks decide none" in few.message
+    assert said.hint == "a short pilot: hugewise plan mine.toml --pilot 20"
+    write_run(tmp_path, the_study(name="else", policies=["base", "madvise"]), normal(0.02, 8))
+    run = write_run(tmp_path, of, normal(0.02, 8))
+    assert forecast.past_runs(of, tmp_path) == [run]
+    assert forecast.missing(of, cells, tmp_path).hint == f"a past run of it: hugewise plan mine.toml --from {run}"
+
+
+def test_a_pilot_is_a_run_of_its_own_that_judges_nothing_early(tmp_path: Path) -> None:
+    asked: list[Study] = []
+
+    def run(of: Study, results: Path) -> RunFolder:
+        asked.append(of)
+        return RunFolder(write_run(results, of, normal(0.02, of.budget.blocks)))
+
+    of = the_study(end_points=["mean"])
+    path = forecast.pilot(of, 8, tmp_path, run=run)
+    assert path.parent.name == "mine-pilot"
+    assert (asked[0].budget.blocks, asked[0].method, asked[0].end_points) == (8, "fixed-n", ())
+    assert forecast.forecast(of, [path]).rows[0].pairs == 8
+
+
+def printed(what: Any) -> str:
+    console = Console(width=80, force_terminal=False, color_system=None)
+    with console.capture() as captured:
+        console.print(what)
+    return captured.get()
+
+
+def test_the_table_fits_80_columns(tmp_path: Path) -> None:
+    of = the_study()
+    runs = [write_run(tmp_path, of, normal(0.4, 20, seed=s, mean=s)) for s in (1, 2)]
+    text = printed(render(forecast.forecast(of, runs)))
+    assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
+    for expected in ("chase", "sd of a pair (95%)", "pairs for 1%", "half of such campaigns", "pairs a session"):
+        assert expected in text
+    for name in published.names():
+        lines = printed(render_published(replan(published.load(name)))).splitlines()
+        assert all(len(line.rstrip()) <= 80 for line in lines)
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of = the_study()
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'format = 1\nname = "mine"\npolicies = ["base", "thp"]\nmethod = "sequential"\n[[workload]]\nname = "chase"\n'
+    )
+    run = write_run(tmp_path, of, normal(0.02, 20))
+    told = CliRunner().invoke(cli, ["plan", str(path), "--from", str(run), "--effect", "2%", "--json"])
+    assert told.exit_code == 0, told.output
+    data = json.loads(told.stdout)
+    assert data["effect"] == 0.02 and data["rows"][0]["pairs"] == 20 and data["runs"] == [str(run)]
+    told = CliRunner().invoke(cli, ["plan", "--from", str(run)])  # the study is the run's own
+    assert told.exit_code == 0 and told.stdout.startswith("mine: what it takes to show a change of 1%")
+    show(forecast.forecast(of, [run]), Console(width=80))
+    assert "pairs for 1%" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Asked(), "name a study, or a published one"),
+        (Asked(published="redhat-2021", effect="1%"), "planned from its own figures"),
+        (Asked(published="nobody"), "is not a published source"),
+        (Asked(study=Path("x.toml"), effect="much"), "--effect much: not a share"),
+        (Asked(study=Path("x.toml"), effect="0"), "no number of pairs shows an effect of 0"),
+        (Asked(study=Path("x.toml"), session_cost="long"), "--session-cost long: not a duration"),
+    ],
+)
+def test_options_that_make_no_sense(asked: Asked, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        answer(asked)
+    assert error.value.hint
+
+
+def test_the_published_comparisons() -> None:
+    """Medians at 1e-4, budget the article's n: as the simulations of the real test say, or fewer there (outliers)."""
+    found = {one.name: one for one in replan(published.load("redhat-2021")).comparisons}
+    medians = {name: [row.median for row in one.assumed] for name, one in found.items()}
+    # rho 0, .5, .8, .95; normal differences: GDB's outliers make its own a tenth to a sixth smaller.
+    expected = {
+        "sysbench-memory": [94, 53, 28, 20],
+        "iperf3": [8100, 4100, 1680, 484],
+        "gdb-build": [3380, 1690, 690, 187],
+    }
+    for name, pairs in expected.items():
+        assert medians[name] == pytest.approx(pairs, rel=0.05)
+    gdb = found["gdb-build"]
+    assert gdb.hours == pytest.approx(40.8 * 24, rel=0.01)
+    assert gdb.margin == pytest.approx(0.515 / 147.08, rel=0.02)
+    assert "a place of its own" in gdb.cannot and "different times" in found["iperf3"].cannot
+    assert found["iperf3"].hours is None and any("hours are unknown" in remark for remark in found["iperf3"].remarks)
+
+
+def test_sources_without_figures_say_so() -> None:
+    for name in ("percona-2018", "percona-2019", "lpc-2024"):
+        found = replan(published.load(name))
+        assert found.comparisons == ()
+        assert "No pairs can be forecast" in printed(render_published(found))
+    assert "0.25 of such studies" in replan(published.load("percona-2018")).remarks[0]
