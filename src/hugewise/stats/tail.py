@@ -7,8 +7,8 @@ Sign. Both end points make differences of D_t = 1{arm beyond c_t} - 1{baseline b
 made of both sides' values in *earlier* pairs alone, sides not told apart. Swapping the labels of a pair flips D_t and
 changes nothing else: D_t is +1 or -1 by the coin when the pair is discordant, and 0 (no evidence) when it is not. The
 sequential sign-flip test on these is exact, whatever the noise and however often one looks. (The sign test for
-correlated proportions: McNemar 1947, Psychometrika 12:153; here sequential.) `slow_differences` and
-`beyond_differences` give D for any other use.
+correlated proportions: McNemar 1947, Psychometrika 12:153; here sequential.) `Slow` and
+`Beyond` give D pair by pair.
 
 Estimates and intervals, see the two functions; they hold for all numbers of pairs together.
 
@@ -19,12 +19,23 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from hugewise.stats.signflip import SignFlip
 
-__all__ = ["QUANTILE", "SLOW_RATE", "TailEffect", "beyond_differences", "quantile", "slow_differences", "slow_rate"]
+__all__ = [
+    "QUANTILE",
+    "SLOW_RATE",
+    "Better",
+    "Beyond",
+    "Slow",
+    "TailEffect",
+    "beyond_differences",
+    "quantile",
+    "slow_differences",
+    "slow_rate",
+]
 
 Better = Literal["lower", "higher"]
 
@@ -90,14 +101,7 @@ def slow_differences(
     arm_values: Sequence[float], baseline_values: Sequence[float], *, factor: float = 1.25, better: Better = "lower"
 ) -> list[float]:
     """Per pair +1 where only the arm was slow, -1 where only the baseline was, else 0; see `slow_rate`."""
-    if not factor > 1:
-        raise ValueError(f"a slow run is more than 1 times the usual: factor cannot be {factor}")
-
-    def slow(value: float, earlier: Sequence[float]) -> bool:
-        usual = (earlier[(len(earlier) - 1) // 2] + earlier[len(earlier) // 2]) / 2
-        return value > factor * usual if better == "lower" else value * factor < usual
-
-    return _differences(arm_values, baseline_values, slow, _WARM_UP, better)
+    return _all(Slow(factor, better), arm_values, baseline_values)
 
 
 def quantile(
@@ -144,41 +148,69 @@ def beyond_differences(
     arm_values: Sequence[float], baseline_values: Sequence[float], probability: float, *, better: Better = "lower"
 ) -> list[float]:
     """Per pair +1 where only the arm was worse than the quantile of earlier runs, -1 the baseline, else 0."""
-    if not 0 < probability < 1:
-        raise ValueError(f"a quantile's probability must be between 0 and 1, not {probability}")
-
-    def beyond(value: float, earlier: Sequence[float]) -> bool:
-        threshold = earlier[_rank(len(earlier), probability) - 1]
-        return value > threshold if better == "lower" else value < threshold
-
-    start = max(_WARM_UP, math.ceil(0.5 / min(probability, 1 - probability)))
-    return _differences(arm_values, baseline_values, beyond, start, better)
+    return _all(Beyond(probability, better), arm_values, baseline_values)
 
 
-def _differences(
-    arm_values: Sequence[float],
-    baseline_values: Sequence[float],
-    bad: Callable[[float, Sequence[float]], bool],
-    start: int,
-    better: Better,
-) -> list[float]:
-    """`bad` is asked with the sorted values of earlier pairs; a failure (the worst value there is) is always bad."""
+class _Threshold:
+    """Compares each pair with a threshold from the values of earlier pairs, which it keeps sorted."""
+
+    def __init__(self, better: Better, start: int) -> None:
+        self._better = better
+        self._worst = math.inf if better == "lower" else 0.0  # a failure, which is bad whatever the threshold
+        self._start = start
+        self._pairs = 0
+        self._earlier: list[float] = []
+
+    def add(self, arm: float, baseline: float) -> float:
+        """The difference D of a new pair: +1, 0 or -1; 0 during the start. Raises ValueError on a NaN."""
+        if math.isnan(arm) or math.isnan(baseline):
+            raise ValueError("a value is NaN: a pair without a measurement is no pair")
+        difference = 0.0
+        if self._pairs >= self._start:
+            limit = self._limit(self._earlier)
+            difference = float(self._bad(arm, limit) - self._bad(baseline, limit))
+        self._pairs += 1
+        insort(self._earlier, arm)
+        insort(self._earlier, baseline)
+        return difference
+
+    def _limit(self, earlier: Sequence[float]) -> float:
+        raise NotImplementedError
+
+    def _bad(self, value: float, limit: float) -> int:
+        return int(value == self._worst or (value > limit if self._better == "lower" else value < limit))
+
+
+class Slow(_Threshold):
+    """The differences of `slow_rate`, pair by pair. Raises ValueError for a factor of 1 or less."""
+
+    def __init__(self, factor: float = 1.25, better: Better = "lower") -> None:
+        if not factor > 1:
+            raise ValueError(f"a slow run is more than 1 times the usual: factor cannot be {factor}")
+        super().__init__(better, _WARM_UP)
+        self._factor = factor if better == "lower" else 1 / factor
+
+    def _limit(self, earlier: Sequence[float]) -> float:
+        return self._factor * (earlier[(len(earlier) - 1) // 2] + earlier[len(earlier) // 2]) / 2
+
+
+class Beyond(_Threshold):
+    """The differences of `quantile`, pair by pair. Raises ValueError for a probability outside (0, 1)."""
+
+    def __init__(self, probability: float, better: Better = "lower") -> None:
+        if not 0 < probability < 1:
+            raise ValueError(f"a quantile's probability must be between 0 and 1, not {probability}")
+        super().__init__(better, max(_WARM_UP, math.ceil(0.5 / min(probability, 1 - probability))))
+        self._probability = probability
+
+    def _limit(self, earlier: Sequence[float]) -> float:
+        return earlier[_rank(len(earlier), self._probability) - 1]
+
+
+def _all(threshold: _Threshold, arm_values: Sequence[float], baseline_values: Sequence[float]) -> list[float]:
     if len(arm_values) != len(baseline_values):
         raise ValueError(f"{len(arm_values)} values of the arm, but {len(baseline_values)} of the baseline")
-    worst = math.inf if better == "lower" else 0.0
-    earlier: list[float] = []
-    differences = []
-    for number, pair in enumerate(zip(arm_values, baseline_values, strict=True)):
-        if any(math.isnan(value) for value in pair):
-            raise ValueError("a value is NaN: a pair without a measurement is no pair")
-        if number < start:
-            differences.append(0.0)
-        else:
-            arm, baseline = (value == worst or bool(bad(value, earlier)) for value in pair)
-            differences.append(float(arm - baseline))
-        for value in pair:
-            insort(earlier, value)
-    return differences
+    return [threshold.add(arm, baseline) for arm, baseline in zip(arm_values, baseline_values, strict=True)]
 
 
 def _sign(differences: Sequence[float], alpha: float, budget: int | None) -> int:
