@@ -140,6 +140,39 @@ def restore() -> None:
         click.echo(line)
 
 
+@cli.command("verify-statistics")
+@click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
+@click.option("--power", is_flag=True, help="Only the power replay, as --check power.")
+@click.option("--seed", type=int, help="Seed of all random streams (default: 1).")
+@click.option("--streams", type=int, help="Null streams of each noise family (default: 2000).")
+@click.option("--replays", type=int, help="Replays of each published benchmark (default: 400).")
+@click.option("--repeats", type=int, help="Repeats of each coverage case (default: 1000).")
+@click.option("--vector", type=click.Path(path_type=Path), help="File of up to 16 magnitudes to prove the size on.")
+@click.option("--run", "run_", type=click.Path(path_type=Path), help="Folder of an ended run: its coins are checked.")
+@click.option("--jobs", type=int, help="Processes (default: one a CPU).")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **options: Any) -> None:
+    """Check the promises that verdicts rest on, in some minutes: error rates, ledger, coverage, power.
+
+    Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, power. Exit status 1 when one
+    fails.
+    """
+    import msgspec  # noqa: PLC0415
+
+    from hugewise.verification import show, suite  # noqa: PLC0415
+
+    given = {name.rstrip("_"): value for name, value in options.items() if value is not None}
+    if power or checks:
+        given["checks"] = (*checks, *(["power"] if power else []))
+    with show.progress(sys.stderr) as listener:
+        found = suite.verify(suite.Options(**given), listener)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
+    else:
+        show.show(found)
+    sys.exit(0 if found.passed else 1)
+
+
 def _study(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
     from hugewise import study as studies  # noqa: PLC0415
 

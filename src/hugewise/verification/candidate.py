@@ -62,5 +62,3 @@ class Public:
 
 
 PUBLIC = Public()
-
-

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.random import Generator, SeedSequence
 from numpy.typing import NDArray
 
+from hugewise.stats.pairs import log_ratio
+
 __all__ = ["FAMILIES", "Family", "Floats", "Pairs", "autoregression", "generator", "log_ratios", "randomised"]
 
 Floats = NDArray[np.float64]
@@ -57,8 +59,9 @@ def generator(seed: int, *labels: object) -> Generator:
 
 
 def log_ratios(pairs: Pairs) -> Floats:
-    """log(arm) - log(baseline), shape (streams, pairs)."""
-    return np.asarray(np.log(pairs.arm) - np.log(pairs.baseline), dtype=np.float64)
+    """The differences that the package makes of raw times, of the same shape."""
+    rows = zip(pairs.arm.ravel().tolist(), pairs.baseline.ravel().tolist(), strict=True)
+    return np.array([log_ratio(arm, baseline) for arm, baseline in rows]).reshape(pairs.arm.shape)
 
 
 def randomised(random: Generator, first: Floats, second: Floats) -> Pairs:
@@ -131,7 +134,7 @@ def _place_bias(random: Generator, streams: int, pairs: int) -> Pairs:
 def _level_shifts(random: Generator, streams: int, pairs: int) -> Pairs:
     """Every hundred pairs or so the host changes its speed, and how much the two places differ."""
     own = 0.5 * CV * random.standard_normal((2, streams, pairs))
-    period = np.cumsum(random.random((streams, pairs)) < 0.01, axis=1)
+    period = np.cumsum(random.random((streams, pairs)) < 0.01, axis=1, dtype=np.int64)
     levels = CV * random.standard_normal((2, streams, int(period.max()) + 1))
     host, apart = (np.take_along_axis(level, period, axis=1) for level in levels)
     return randomised(random, own[0] + host, own[1] + host + 0.5 * apart)
@@ -153,7 +156,7 @@ def _ties(random: Generator, streams: int, pairs: int) -> Pairs:
 
 
 def _two_modes(random: Generator, streams: int, pairs: int) -> Pairs:
-    """Each time falls into a fast or, one time in five, a slow mode (two to four times as long: backing by the host)."""
+    """Each time falls into a fast or, one time in five, a slow mode (2 to 4 times as long: the host's backing)."""
     own = 0.2 * CV * random.standard_normal((2, streams, pairs))
     slow = random.random((2, streams, pairs)) < 0.2
     noise = own + np.where(slow, np.log(random.uniform(2, 4, size=(1, streams, 1))), 0.0)

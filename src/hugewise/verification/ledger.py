@@ -30,7 +30,9 @@ def recomputed(candidate: Candidate, what: str, vector: Floats, alpha: float, bu
     over = [t for t in range(n) if exact[t] > Fraction(independent.allowed(t + 1, alpha, budget))]
     apart = max((abs(float(claimed[t] - exact[t])) for t in range(n)), default=0.0)
     claimed_over = [
-        t for t in range(n) if claimed[t] > independent.allowed(t + 1, alpha, budget) * (1 + AGREE) or claimed[t] > alpha
+        t
+        for t in range(n)
+        if claimed[t] > independent.allowed(t + 1, alpha, budget) * (1 + AGREE) or claimed[t] > alpha
     ]
     return [
         Finding(
@@ -72,11 +74,11 @@ def tasks(candidate: Candidate, seed: int, pairs: int, own: Floats | None) -> li
     found = []
     for kind in magnitudes.KINDS:
         long, short = magnitudes.draw(kind, pairs, seed), magnitudes.draw(kind, 10, seed)
-        for alpha in ALPHAS:
-            found.append(Task(f"ledger: {kind}", recomputed, (candidate, kind, long, alpha, pairs)))
-        found.append(Task(f"ledger: {kind}", recomputed, (candidate, kind, long, 0.0001, 100 * pairs)))
+        looks = [(alpha, pairs) for alpha in ALPHAS] + [(0.0001, 100 * pairs)]
+        found += [Task(f"ledger: {kind}", recomputed, (candidate, kind, long, *look)) for look in looks]
         found.append(Task(f"ledger: {kind}", counted, (candidate, kind, short, 0.05)))
     if own is not None:
-        for alpha in ALPHAS:
-            found.append(Task("ledger: own vector", recomputed, (candidate, "own vector", own, alpha, len(own))))
+        found += [
+            Task("ledger: own vector", recomputed, (candidate, "own vector", own, alpha, len(own))) for alpha in ALPHAS
+        ]
     return found

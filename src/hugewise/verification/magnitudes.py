@@ -1,4 +1,4 @@
-"""Vectors of |differences| for the exhaustive proof and the ledger: built-in kinds, and the caller's own from a file."""
+"""Vectors of |differences| for the exhaustive proof and the ledger: built-in kinds, and the caller's own."""
 
 from __future__ import annotations
 

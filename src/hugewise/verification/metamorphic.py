@@ -14,7 +14,7 @@ import numpy as np
 
 from hugewise.verification.candidate import Candidate
 from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import CV, FAMILIES, Floats, Pairs, generator, log_ratios
+from hugewise.verification.generators import CV, FAMILIES, Pairs, generator, log_ratios
 
 __all__ = ["metamorphic", "tasks"]
 
@@ -22,7 +22,8 @@ ALPHA = 0.05
 PAIRS = 200
 EFFECT = 0.5 * CV
 
-_Relation = Callable[[Candidate, Pairs, Floats], bool]
+_Relation = Callable[[Candidate, Pairs], bool]
+_FACTORS = generator(1, "common factors").lognormal(0, 1, PAIRS)
 
 
 def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[Finding]:
@@ -30,14 +31,12 @@ def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[Findi
     broken = dict.fromkeys(_RELATIONS, 0)
     verdicts = 0
     for family in FAMILIES:
-        random = generator(seed, "metamorphic", family.name)
-        drawn = family.draw(random, streams, PAIRS)
+        drawn = family.draw(generator(seed, "metamorphic", family.name), streams, PAIRS)
         for stream in range(streams):
             raw = Pairs(arm=drawn.arm[stream] * np.exp(EFFECT), baseline=drawn.baseline[stream])
-            common = random.lognormal(0, 1, PAIRS)
             verdicts += candidate.stop(log_ratios(raw), ALPHA, PAIRS)[1] != 0
             for name, holds in _RELATIONS.items():
-                broken[name] += not holds(candidate, raw, common)
+                broken[name] += not holds(candidate, raw)
     total = streams * len(FAMILIES)
     findings = [
         Finding(
@@ -65,22 +64,22 @@ def _stop(candidate: Candidate, raw: Pairs) -> tuple[int, int]:
     return candidate.stop(log_ratios(raw), ALPHA, PAIRS)
 
 
-def _swap(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
+def _swap(candidate: Candidate, raw: Pairs) -> bool:
     pairs, verdict = _stop(candidate, raw)
     swapped = Pairs(arm=raw.baseline, baseline=raw.arm)
     same = candidate.verdict(log_ratios(swapped), ALPHA, PAIRS) == -candidate.verdict(log_ratios(raw), ALPHA, PAIRS)
     return same and _stop(candidate, swapped) == (pairs, -verdict)
 
 
-def _unit(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
+def _unit(candidate: Candidate, raw: Pairs) -> bool:
     return _stop(candidate, raw) == _stop(candidate, Pairs(arm=raw.arm * 1000, baseline=raw.baseline * 1000))
 
 
-def _common(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
-    return _stop(candidate, raw) == _stop(candidate, Pairs(arm=raw.arm * common, baseline=raw.baseline * common))
+def _common(candidate: Candidate, raw: Pairs) -> bool:
+    return _stop(candidate, raw) == _stop(candidate, Pairs(arm=raw.arm * _FACTORS, baseline=raw.baseline * _FACTORS))
 
 
-def _for_good(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
+def _for_good(candidate: Candidate, raw: Pairs) -> bool:
     differences = log_ratios(raw)
     pairs, verdict = _stop(candidate, raw)
     before = candidate.verdict(differences[: pairs - 1], ALPHA, PAIRS) if verdict else 0
@@ -88,9 +87,9 @@ def _for_good(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
     return (before, at, after) == (0, verdict, verdict)
 
 
-def _failures(candidate: Candidate, raw: Pairs, common: Floats) -> bool:
+def _failures(candidate: Candidate, raw: Pairs) -> bool:
     differences = log_ratios(raw)
-    differences[common > 8] = np.inf  # about one in fifty
+    differences[_FACTORS > 8] = np.inf  # about one in fifty
     pairs, verdict = candidate.stop(differences, ALPHA, PAIRS)
     return candidate.stop(-differences, ALPHA, PAIRS) == (pairs, -verdict)
 

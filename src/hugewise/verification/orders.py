@@ -58,7 +58,9 @@ def of_run(path: Path) -> Sequence[Finding]:
         _finding("run: the seed's hash is the one in its first record", _matches(seed, opened.seed_hash), "it is"),
         _finding("run: blocks in another order than the seed's", f"{other} of {len(blocks)}", f"0 of {len(blocks)}"),
         _finding(
-            "run: blocks whose attempts began in another order", f"{out_of_order} of {len(blocks)}", f"0 of {len(blocks)}"
+            "run: blocks whose attempts began in another order",
+            f"{out_of_order} of {len(blocks)}",
+            f"0 of {len(blocks)}",
         ),
         _finding("run: attempts that began before their block's coin", f"{late} of {len(began)}", f"0 of {len(began)}"),
     ]

@@ -12,7 +12,7 @@ import numpy as np
 from hugewise.verification import naive
 from hugewise.verification.candidate import Candidate
 from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import FAMILIES, generator, log_ratios
+from hugewise.verification.generators import FAMILIES, Pairs, generator, log_ratios
 
 __all__ = ["ALPHA", "CONTROL", "PAIRS", "limit", "replay", "tasks"]
 
@@ -30,7 +30,9 @@ def replay(candidate: Candidate, family: str, seed: int, streams: int, pairs: in
     """The verdicts on one family's streams, and the control."""
     chosen = next(known for known in FAMILIES if known.name == family)
     raw = chosen.draw(generator(seed, "replay", family), streams, pairs)
-    verdicts = sum(candidate.verdict(stream, ALPHA, pairs) != 0 for stream in log_ratios(raw))
+    verdicts = 0
+    for arm, baseline in zip(raw.arm, raw.baseline, strict=True):
+        verdicts += candidate.verdict(log_ratios(Pairs(arm, baseline)), ALPHA, pairs) != 0
     share = verdicts / streams
     findings = [
         Finding(

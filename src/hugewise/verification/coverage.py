@@ -1,0 +1,169 @@
+"""Coverage: does an interval that one looks at after every pair ever lose the truth? With a known truth, counted.
+
+The typical ratio's interval only shrinks, so that losing the truth at any time is losing it at the end. The campaign
+average moves with the pairs that were run: there every look is compared with the average so far. The interval beyond
+the sessions is looked at after every session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.random import Generator
+
+from hugewise.stats import campaign, inversion, sessions
+from hugewise.verification.finding import Finding, Task
+from hugewise.verification.generators import CV, Floats, Pairs, autoregression, generator, heavy, log_ratios, randomised
+from hugewise.verification.matched import benchmarks
+
+__all__ = ["ALPHA", "average", "beyond", "costs", "limit", "tasks", "typical"]
+
+ALPHA = 0.05
+PAIRS = 400
+LONG = 1000
+SESSIONS = 60
+EFFECT = 0.02
+
+
+def limit(repeats: int) -> float:
+    """Most misses: 3 standard errors above alpha."""
+    return ALPHA + 3 * float(np.sqrt(ALPHA * (1 - ALPHA) / repeats))
+
+
+def typical(case: str, seed: int, repeats: int) -> Sequence[Finding]:
+    """The typical ratio by inversion: constant effects, and arms that differ in spread or in their tails."""
+    draw = _TYPICAL[case]
+    truth = EFFECT if case in _SYMMETRIC else _pseudo_median(draw(generator(seed, "truth", case), 400, LONG))
+    misses = 0
+    raw = draw(generator(seed, "coverage", case), repeats, PAIRS)
+    for arm, baseline in zip(raw.arm, raw.baseline, strict=True):
+        low, high = inversion.interval(log_ratios(Pairs(arm, baseline)), ALPHA, PAIRS, 1e-3)
+        misses += not low <= truth <= high
+    return [_finding(f"typical ratio, {case}", misses, repeats)]
+
+
+def average(case: str, seed: int, repeats: int) -> Sequence[Finding]:
+    """The campaign average while the effect drifts; every look from the hundredth pair on."""
+    random = generator(seed, "campaign", case)
+    effect = EFFECT + 2 * EFFECT * _DRIFTS[case](random, repeats)
+    places = [CV * autoregression(random, repeats, LONG, 0.9) for _ in range(2)]
+    coin = np.where(random.random((repeats, LONG)) < 0.5, 1, -1)
+    averages = np.cumsum(effect, axis=1) / np.arange(1, LONG + 1)
+    misses = 0
+    for stream, differences in enumerate(effect + coin * (places[0] - places[1])):
+        seen = campaign.Campaign(ALPHA)
+        missed = False
+        for difference, truth in zip(differences.tolist(), averages[stream].tolist(), strict=True):
+            seen.add(difference)
+            found = seen.interval()
+            missed = missed or (found is not None and not found[0] <= truth <= found[1])
+        misses += missed
+    return [_finding(f"campaign average, {case}", misses, repeats)]
+
+
+def costs(seed: int, repeats: int) -> Sequence[Finding]:
+    """The ratio of arithmetic means on heavy-tailed times, looked at after 100, 200, 400 and 800 pairs."""
+    random = generator(seed, "costs")
+    truth = float(np.exp(EFFECT))
+    misses = 0
+    for _ in range(repeats):
+        raw = _heavy(random, 1, LONG)
+        arm, baseline = raw.arm[0].tolist(), raw.baseline[0].tolist()
+        missed = False
+        for n in (100, 200, 400, 800):
+            found = campaign.ratio_of_means(arm[:n], baseline[:n], ALPHA)
+            missed = missed or (found is not None and not found[1] <= truth <= found[2])
+        misses += missed
+    return [_finding("ratio of means, a constant effect", misses, repeats)]
+
+
+def beyond(seed: int, repeats: int) -> Sequence[Finding]:
+    """The effect beyond the sessions: session effects are normal, looked at after every session."""
+    random = generator(seed, "sessions")
+    within = CV / np.sqrt(25)  # of the mean of 25 pairs
+    misses = 0
+    for _ in range(repeats):
+        means = EFFECT + random.normal(0, EFFECT, SESSIONS) + random.normal(0, within, SESSIONS)
+        looks = (sessions.interval(means[:n].tolist(), ALPHA) for n in range(2, SESSIONS + 1))
+        misses += any(found is not None and not found[0] <= EFFECT <= found[1] for found in looks)
+    return [_finding("beyond these sessions, session effects", misses, repeats)]
+
+
+def tasks(seed: int, repeats: int) -> list[Task]:
+    """One task a case."""
+    found = [Task(f"coverage: {case}", typical, (case, seed, repeats)) for case in _TYPICAL]
+    found += [Task(f"coverage: {case}", average, (case, seed, repeats)) for case in _DRIFTS]
+    found.append(Task("coverage: ratio of means", costs, (seed, repeats)))
+    found.append(Task("coverage: sessions", beyond, (seed, repeats)))
+    return found
+
+
+def _finding(case: str, misses: int, repeats: int) -> Finding:
+    share = misses / repeats
+    return Finding(
+        check="coverage",
+        case=f"{case}: ever missed",
+        seen=f"{share:.4f}",
+        required=f"<= {limit(repeats):.3f}",
+        passed=share <= limit(repeats),
+    )
+
+
+def _heavy(random: Generator, streams: int, pairs: int) -> Pairs:
+    """Heavy-tailed times whose bulk correlates by 0.8; the arm takes exp(EFFECT) times as long."""
+    host = np.sqrt(0.8) * random.standard_normal((streams, pairs))
+    own = np.sqrt(0.2) * random.standard_normal((2, streams, pairs))
+    noise = CV * heavy(random, host + own)
+    raw = randomised(random, noise[0], noise[1])
+    return Pairs(arm=raw.arm * np.exp(EFFECT), baseline=raw.baseline)
+
+
+def _drifting_places(random: Generator, streams: int, pairs: int) -> Pairs:
+    places = [CV * autoregression(random, streams, pairs, 0.99) for _ in range(2)]
+    raw = randomised(random, places[0], places[1])
+    return Pairs(arm=raw.arm * np.exp(EFFECT), baseline=raw.baseline)
+
+
+def _unequal(random: Generator, streams: int, pairs: int) -> Pairs:
+    """The published bandwidths: skewed, with standard deviations of 1.58 and 1.40."""
+    return next(known for known in benchmarks() if known.name == "iperf3").draw(random, streams, pairs, 0.8)
+
+
+def _more_stalls(random: Generator, streams: int, pairs: int) -> Pairs:
+    """The arm stalls in another 1% of its runs, for up to five times the time."""
+    raw = _heavy(random, streams, pairs)
+    struck = random.random((streams, pairs)) < 0.01
+    return Pairs(arm=raw.arm * np.where(struck, random.uniform(1.5, 5, (streams, pairs)), 1.0), baseline=raw.baseline)
+
+
+def _pseudo_median(raw: Pairs) -> float:
+    """The median of the mean of two independent differences."""
+    first, second = np.array_split(log_ratios(raw).ravel(), 2)
+    return float(np.median((first + second) / 2))
+
+
+def _by_session(pairs: int) -> Callable[[Generator, int], Floats]:
+    def draw(random: Generator, streams: int) -> Floats:
+        return np.repeat(random.standard_normal((streams, LONG // pairs)), pairs, axis=1)
+
+    return draw
+
+
+def _drift(memory: float) -> Callable[[Generator, int], Floats]:
+    return lambda random, streams: autoregression(random, streams, LONG, memory)
+
+
+_SYMMETRIC = ("a constant effect", "a constant effect, places drift")
+_TYPICAL: dict[str, Callable[[Generator, int, int], Pairs]] = {
+    "a constant effect": _heavy,
+    "a constant effect, places drift": _drifting_places,
+    "unequal sd, skewed": _unequal,
+    "the arm stalls more often": _more_stalls,
+}
+_DRIFTS: dict[str, Callable[[Generator, int], Floats]] = {
+    "25 pairs a session": _by_session(25),
+    "50 pairs a session": _by_session(50),
+    "drift AR(.95)": _drift(0.95),
+    "drift AR(.99)": _drift(0.99),
+}

@@ -1,0 +1,50 @@
+"""The open-ended e-process, exhaustively: over all sign vectors its value has mean 1, and reaches 1/alpha rarely.
+
+Both follow from the coins alone, given the magnitudes; both are counted here with nothing left to chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from hugewise.stats.eprocess import EProcess
+from hugewise.verification import magnitudes
+from hugewise.verification.finding import Finding, Task
+from hugewise.verification.generators import Floats
+
+__all__ = ["exhaustive", "tasks"]
+
+ALPHA = 0.05
+
+
+def exhaustive(what: str, vector: Floats) -> Sequence[Finding]:
+    """Mean value and share of rejections over all sign vectors."""
+    n = len(vector)
+    bits = np.arange(n)
+    values, rejected = [], 0
+    for number in range(2**n):
+        process = EProcess()
+        for difference in (vector * (1 - 2 * (number >> bits & 1))).tolist():
+            process.add(difference)
+        values.append(process.value)
+        rejected += process.rejects(ALPHA)
+    mean = math.fsum(values) / 2**n
+    return [
+        Finding(
+            check="e-process",
+            case=f"{what}, n {n}: mean value, and share that ever reaches {1 / ALPHA:g}",
+            seen=f"{mean:.9f}, {rejected} of {2**n}",
+            required=f"1, <= {int(ALPHA * 2**n)}",
+            passed=abs(mean - 1) < 1e-9 and rejected <= ALPHA * 2**n,
+        )
+    ]
+
+
+def tasks(seed: int, pairs: int) -> list[Task]:
+    """One task a kind of magnitudes."""
+    return [
+        Task(f"e-process: {kind}", exhaustive, (kind, magnitudes.draw(kind, pairs, seed))) for kind in magnitudes.KINDS
+    ]

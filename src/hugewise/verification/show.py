@@ -1,0 +1,55 @@
+"""What was found, on the terminal: a table for each check at 80 columns, and a line with the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TextIO
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hugewise.verification.suite import Listener, Report
+
+__all__ = ["progress", "show"]
+
+_MOST = 100
+
+
+def show(report: Report, file: TextIO | None = None) -> None:
+    """Print the report; at most 100 columns."""
+    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    width = min(console.width, _MOST)
+    for check, findings in groupby(report.findings, key=lambda finding: finding.check):
+        table = Table(title=check, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, width=width)
+        for head, ratio in (("case", 9), ("seen", 6), ("required", 4)):
+            table.add_column(head, ratio=ratio, overflow="fold")
+        table.add_column(width=4, no_wrap=True)
+        for finding in findings:
+            table.add_row(finding.case, finding.seen, finding.required, "ok" if finding.passed else "FAIL")
+        console.print(table, width=width)
+    failed = sum(not finding.passed for finding in report.findings)
+    total = len(report.findings)
+    outcome = "all as required" if not failed else f"{failed} NOT as required"
+    console.print(f"{total} findings, {outcome} (seed {report.seed}, {report.seconds:.0f} s)", soft_wrap=True)
+
+
+@contextmanager
+def progress(file: TextIO) -> Iterator[Listener]:
+    """A bar on a terminal; elsewhere a line for every tenth of the work."""
+    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+
+        def tenth(name: str, done: int, of: int) -> None:
+            if done * 10 // of > (done - 1) * 10 // of:
+                print(f"{done} of {of} done, {name} the last", file=file, flush=True)
+
+        yield tenth
+        return
+    columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=console, transient=True) as bar:
+        shown = bar.add_task("", total=None)
+        yield lambda name, done, of: bar.update(shown, completed=done, total=of, description=name)

@@ -1,0 +1,149 @@
+"""All checks, in processes side by side."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import UserError
+from hugewise.verification import (
+    coverage,
+    evalue,
+    ledger,
+    magnitudes,
+    metamorphic,
+    orders,
+    power,
+    replay,
+    selftest,
+    size,
+)
+from hugewise.verification.candidate import PUBLIC, Candidate
+from hugewise.verification.finding import Finding, Task
+from hugewise.verification.generators import Floats
+
+__all__ = ["CHECKS", "Options", "Report", "verify"]
+
+CHECKS = ("size", "ledger", "e-process", "replay", "coverage", "metamorphic", "coins", "self-test", "power")
+Listener = Callable[[str, int, int], None]
+"""Called with what was done last, how many pieces are done, and of how many."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to check, and how much of it.
+
+    seed      of all random streams; the same seed gives the same figures
+    streams   null streams of each family
+    pairs     in each null stream
+    replays   of each published benchmark
+    repeats   of each coverage case
+    lengths   of the vectors whose sign vectors are all tried
+    ledger    pairs of the vectors whose ledger is recomputed
+    relations streams of each family for the metamorphic checks
+    vector    a file of magnitudes of the caller's own, for size and ledger
+    run       a finished run's folder, for the coins
+    jobs      processes; 1: this one
+    """
+
+    checks: tuple[str, ...] = CHECKS
+    seed: int = 1
+    streams: int = 2000
+    pairs: int = replay.PAIRS
+    replays: int = 400
+    repeats: int = 1000
+    lengths: tuple[int, ...] = (8, 12, 16)
+    ledger: int = 1000
+    relations: int = 20
+    vector: Path | None = None
+    run: Path | None = None
+    jobs: int = 0
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found. `seconds` is the wall time."""
+
+    passed: bool
+    seed: int
+    seconds: float
+    findings: tuple[Finding, ...]
+
+
+def verify(options: Options, listener: Listener | None = None, candidate: Candidate = PUBLIC) -> Report:
+    """Run the checks; findings come in the order of `CHECKS`. Raises UserError for a bad option, vector or run."""
+    started = time.monotonic()
+    listener = listener or _silent
+    pieces = _tasks(options, candidate)
+    jobs = options.jobs or os.cpu_count() or 1
+    found = _alone(pieces, listener) if jobs == 1 else _together(pieces, jobs, listener)
+    findings = tuple(finding for some in found for finding in some)
+    return Report(
+        passed=all(finding.passed for finding in findings),
+        seed=options.seed,
+        seconds=time.monotonic() - started,
+        findings=findings,
+    )
+
+
+def _silent(name: str, done: int, of: int) -> None:
+    del name, done, of
+
+
+def _tasks(options: Options, candidate: Candidate) -> list[Task]:
+    unknown = set(options.checks) - set(CHECKS)
+    if unknown:
+        raise UserError(f"no check is called {min(unknown)}", hint=f"one of: {', '.join(CHECKS)}")
+    for name in ("seed", "jobs"):
+        if getattr(options, name) < 0:
+            raise UserError(f"--{name} {getattr(options, name)}: below 0", hint="give a whole number from 0 on")
+    for name in ("streams", "replays", "repeats", "relations"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name} {getattr(options, name)}: below 1", hint="give a whole number from 1 on")
+    own: Floats | None = None if options.vector is None else magnitudes.read(options.vector)
+    if options.run is not None:
+        orders.of_run(options.run)  # what is wrong with the folder is said before minutes have gone by
+    seed = options.seed
+    made = {
+        "size": lambda: size.tasks(candidate, seed, options.lengths, own),
+        "ledger": lambda: ledger.tasks(candidate, seed, options.ledger, own),
+        "e-process": lambda: evalue.tasks(seed, 10),
+        "replay": lambda: replay.tasks(candidate, seed, options.streams, options.pairs),
+        "coverage": lambda: coverage.tasks(seed, options.repeats),
+        "metamorphic": lambda: metamorphic.tasks(candidate, seed, options.relations),
+        "coins": lambda: orders.tasks(seed, options.run),
+        "self-test": lambda: selftest.tasks(candidate, seed),
+        "power": lambda: power.tasks(candidate, seed, options.replays),
+    }
+    return [task for check in CHECKS if check in options.checks for task in made[check]()]
+
+
+def _alone(pieces: Sequence[Task], listener: Listener) -> list[Sequence[Finding]]:
+    found = []
+    for number, task in enumerate(pieces, 1):
+        found.append(task.run())
+        listener(task.name, number, len(pieces))
+    return found
+
+
+def _together(pieces: Sequence[Task], jobs: int, listener: Listener) -> list[Sequence[Finding]]:
+    """Fresh processes (spawned: no state of this one is shared); the longest kinds of piece are begun first."""
+    begun_first = sorted(range(len(pieces)), key=lambda place: not pieces[place].name.startswith(("power", "null")))
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        places = {pool.submit(pieces[place].run): place for place in begun_first}
+        found: dict[int, Sequence[Finding]] = {}
+        left = set(places)
+        try:
+            while left:
+                done, left = wait(left, return_when=FIRST_COMPLETED)
+                for future in done:
+                    found[places[future]] = future.result()
+                    listener(pieces[places[future]].name, len(found), len(pieces))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [found[place] for place in range(len(pieces))]
