@@ -3,18 +3,19 @@
 Model (randomisation-based; Neyman 1923, for pairs Imai 2008, Stat. Med. 27:4857). Pair t has two slots (first and
 second in time, or two CPUs). Had arm a run in slot s, its log measurement would have been y_t(s, a): four fixed
 numbers, of which the coin z_t = +-1 lets us see two. They may drift, be correlated, have tails, and depend on all
-earlier coins; they may not depend on this pair's coin. With d_t(+) and d_t(-) the differences that the two faces show,
+earlier coins; they may not depend on this pair's coin. (In a block of more arms: given the places of the others.) With
+d_t(+) and d_t(-) the differences that the two faces show,
 
     D_t = tau_t + z_t g_t,    tau_t = (d_t(+) + d_t(-)) / 2,    g_t = (d_t(+) - d_t(-)) / 2,
 
-tau_t is the effect averaged over the two slots, and g_t is half the difference of the faces, mostly "slot 1 against
-slot 2". Given the past, tau_t and g_t are fixed and z_t is a fair coin: this is the only randomness that is used. The
-estimand after n pairs is the realised average tau_1..tau_n; as it moves with n, *intervals of different n are about
-different averages and must not be intersected*.
+tau_t is the effect averaged over the two slots (with what the first run of a pair does to the second, if anything),
+and g_t is half the difference of the faces, mostly "slot 1 against slot 2". Given the past, tau_t and g_t are fixed and
+z_t is a fair coin: this is the only randomness that is used. The estimand after n pairs is the realised average
+of tau_1..tau_n. It moves with n: *intervals of different n are about different averages and must not be intersected*.
 
 Bound. sum(D_t - tau_t) is a martingale with conditionally symmetric steps of size |g_t|, so for each x
 exp(x sum(z g) - x^2/2 sum(g^2)) is a supermartingale (de la Pena 1999, Ann. Probab. 27:537; Howard, Ramdas, McAuliffe
-and Sekhon 2020, Probab. Surv. 17:257, lemma 3). Mixed over x ~ N(0, 1/r) and with Ville's inequality, with
+and Sekhon 2020, Probab. Surv. 17:257). Mixed over x ~ N(0, 1/r) and with Ville's inequality, with
 probability 1 - alpha for all n at once (Robbins 1970, Ann. Math. Stat. 41:1397; Howard et al. 2021, Ann. Statist.
 49:1055):
 

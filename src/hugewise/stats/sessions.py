@@ -11,9 +11,11 @@ martingale in the filtration of the scale-invariant statistics):
     B = sqrt(q) ((1 + t^2/(n-1)) / (1 + q t^2/(n-1)))^(n/2),    q = phi / (phi + n).
 
 All means with B < 1/alpha are the interval: it holds for all n together, is exact for normal session means whatever
-their variance, and scales with the unit. For other distributions it is an approximation that gets better with the
-pairs in a session and the number of sessions; sessions that drift together (one afternoon, one placement) are not
-independent, and the interval then speaks of such sessions only.
+their variance, and scales with the unit. Simulated at nominal 5% with up to 60 sessions, it missed by 1.9% (normal),
+1.5% and 1.1% (Student's t with 5 and 2.5 degrees of freedom), but 9.6% for session means as skewed as an exponential
+(0.4% at nominal 0.01%). Means over many pairs are less skewed than the pairs; sessions of which a few are very bad are
+not. Sessions that drift together (one afternoon, one placement) are not independent: the interval then speaks of
+such sessions only.
 """
 
 from __future__ import annotations
