@@ -140,6 +140,40 @@ def restore() -> None:
         click.echo(line)
 
 
+@cli.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--arm", "arms", multiple=True, metavar="NAME", help="Name of each file's arm, in their order.")
+@click.option("--baseline", metavar="ARM", help="The arm to compare with (default: the first).")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="Metric to judge (default: the file's main one)."
+)
+@click.option("--better", type=click.Choice(["lower", "higher"]), help="Which direction is good.")
+@click.option("--unit", help="Unit of the values.")
+@click.option("--confidence", type=float, default=0.99, show_default=True, help="Of intervals and margins of error.")
+@click.option("--margin", default="0.5%", show_default=True, help="Differences within it are equivalent.")
+@click.option("--value", metavar="COLUMN", help="CSV and Parquet: the column of measurements.")
+@click.option("--arm-column", metavar="COLUMN", help="CSV and Parquet: the arm (default: arm, where there is one).")
+@click.option("--block", metavar="COLUMN", help="CSV and Parquet: the block or pair.")
+@click.option("--order", metavar="COLUMN", help="CSV and Parquet: time or place in time.")
+@click.option("--session", metavar="COLUMN", help="CSV and Parquet: what shares a boot, build or allocation.")
+@click.option("--slot", metavar="COLUMN", help="CSV and Parquet: where it ran (CPU, VM, machine).")
+@click.option("--run", metavar="COLUMN", help="CSV and Parquet: the program run, where a run has several rows.")
+@click.option("--randomised", is_flag=True, help="A coin chose the order of the arms within each block.")
+@click.option("--budget", type=click.IntRange(1), help="With --randomised: pairs declared before the first one.")
+@click.option("--format", "format_", metavar="NAME", help="Format of the files, where it cannot be told.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder of the report.")
+@_RESULTS
+def analyze(files: Sequence[Path], **options: Any) -> None:
+    """Figures, comparison and report of measurements made elsewhere.
+
+    Reads CSV and Parquet columns, hyperfine and memtier JSON, perf stat (-x, and -j), pgbench logs and summaries,
+    sysbench and Go benchmark text; recognised by content.
+    """
+    from hugewise import external_main  # noqa: PLC0415
+
+    external_main.run(files, options)
+
+
 @cli.command("verify-statistics")
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
 @click.option("--power", is_flag=True, help="Only the power replay, as --check power.")

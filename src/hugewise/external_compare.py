@@ -104,16 +104,16 @@ def _exact(
     if not layout.carries_verdict:
         verdict, reason = "none", _why_not(layout)
     elif arm.metric.better == "neutral":
-        verdict, reason = "none", "nothing says whether lower or higher is better: give --better"
+        verdict, reason = "none", "Nothing says whether lower or higher is better: give --better"
     elif sign and not contradicted:
         verdict = "better" if (sign > 0) == (arm.metric.better == "higher") else "worse"
-        reason = "the exact test crossed its boundary" + (" in this campaign" if n < campaign.FEWEST else "")
+        reason = "The exact test crossed its boundary" + (" in this campaign" if n < campaign.FEWEST else "")
     elif sign:
-        verdict, reason = "undecided", "the exact test says one direction and the campaign average the other"
+        verdict, reason = "undecided", "The exact test says one direction and the campaign average the other"
     elif -margin < low and high < margin and not failures:
-        verdict, reason = "equivalent", f"the whole interval lies within the margin of {plan.margin:.3g}"
+        verdict, reason = "equivalent", f"The whole interval lies within the margin of {plan.margin:.3g}"
     else:
-        verdict, reason = "undecided", f"the exact test has not crossed its boundary in {n} pairs"
+        verdict, reason = "undecided", f"The exact test has not crossed its boundary in {n:,} pairs"
     means = _session_means(paired)
     beyond = sessions.interval(means, alpha) if means else None
     tiers = (
@@ -292,7 +292,7 @@ def _suggest(low: float, high: float, margin: float, metric: Metric) -> Suggesti
 def _why_not(layout: Layout) -> str:
     fatal = layout.fatal
     chosen: Caveat | None = fatal or (layout.caveats[0] if layout.caveats else None)
-    return chosen.sentence if chosen is not None else "no coin is known to have chosen the order"
+    return chosen.sentence if chosen is not None else "No coin is known to have chosen the order"
 
 
 def _shared(paired: Paired) -> float | None:

@@ -233,7 +233,7 @@ def _coin(paired: Paired, name: str) -> Sequence[Caveat]:
         return (
             Caveat(
                 "coin",
-                f"the order within the blocks changes {turns} times in {n} blocks: a pattern, not a coin. A rhythm of "
+                f"The order within the blocks changes {turns} times in {n} blocks: a pattern, not a coin. A rhythm of "
                 "the machine that fits it would go with the arm.",
             ),
         )
@@ -304,8 +304,8 @@ def _order(arm: Series, baseline: Series, *, same_source: bool) -> Sequence[Cave
             Caveat(
                 "drift",
                 f"All values of {first} were taken before all values of {second} (AAAA..BBBB): there is no defence "
-                "against drift. On one machine this layout called 71-86% of differences that did not exist at a "
-                "nominal 5%.",
+                "against drift. In measurements of ours this layout found a difference that did not exist in 71-86% of "
+                "cases, at a nominal 5%.",
             ),
         )
     return (

@@ -10,7 +10,7 @@ from pathlib import Path
 from hugewise.errors import StorageError
 from hugewise.results import Results
 
-__all__ = ["write"]
+__all__ = ["write", "write_file"]
 
 
 def write(results: Results, folder: Path | str) -> dict[str, Path]:
@@ -35,7 +35,7 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
         inline[drawing.key] = images.inline(drawn, name=f"figure-{drawing.key}", title=drawing.text)
         linked[drawing.key] = (f"figures/{drawing.stem}.svg", drawing.text)
         for kind, data in (("svg", alone.encode()), ("png", images.png(alone))):
-            paths[f"{drawing.key}.{kind}"] = _write(place / "figures" / f"{drawing.stem}.{kind}", data)
+            paths[f"{drawing.key}.{kind}"] = write_file(place / "figures" / f"{drawing.stem}.{kind}", data)
     for key, name, data in (
         ("json", "report.json", json.encode(results)),
         ("attempts", "attempts.csv", csv.attempts(results).encode()),
@@ -43,11 +43,11 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
         ("markdown", "report.md", markdown(results, linked).encode()),
         ("html", "report.html", html(results, inline).encode()),
     ):
-        paths[key] = _write(place / name, data)
+        paths[key] = write_file(place / name, data)
     return paths
 
 
-def _write(path: Path, data: bytes) -> Path:
+def write_file(path: Path, data: bytes) -> Path:
     """Write beside the place and rename into it. Raises StorageError."""
     temporary: str | None = None
     try:

@@ -1,0 +1,134 @@
+"""A report as a document: sections of sentences, tables and figures, rendered as HTML, Markdown or terminal text."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from hugewise.report.sentences import printable
+from hugewise.report.tables import Table
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+__all__ = ["Document", "Lines", "Part", "Picture", "Section", "html", "markdown"]
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|&~$])")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Sentences; as a list where they are `points`. The badge, if any, is a word of `sentences.SYMBOLS`."""
+
+    lines: tuple[str, ...]
+    points: bool = False
+    badge: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure by its key, with its caption."""
+
+    key: str
+    caption: str
+
+
+Part = Lines | Table | Picture
+
+
+@dataclass(frozen=True)
+class Section:
+    """`level` 2 or 3; sections that are not `brief` are left out on a terminal."""
+
+    title: str
+    parts: tuple[Part, ...]
+    level: int = 2
+    brief: bool = False
+
+
+@dataclass(frozen=True)
+class Document:
+    """A title, what it is about, and its sections."""
+
+    title: str
+    lead: tuple[str, ...]
+    sections: tuple[Section, ...] = field(default=())
+
+
+@functools.cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (only when a report is written)
+
+    environment = Environment(
+        loader=PackageLoader("hugewise.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["printable"] = printable
+    environment.tests["table"] = lambda part: isinstance(part, Table)
+    environment.tests["picture"] = lambda part: isinstance(part, Picture)
+    return environment.get_template("document.html.jinja")
+
+
+def html(document: Document, figures: Mapping[str, str], symbols: Mapping[str, str]) -> str:
+    """One page that needs nothing else. `figures`: key -> SVG made by `images.inline`."""
+    style = resources.files("hugewise.report").joinpath("style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return _template().render(
+        document=document,
+        style=Markup(style),  # noqa: S704  (our own file)
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        figures={key: Markup(svg) for key, svg in figures.items()},  # noqa: S704  (made by images.inline)
+        symbols=symbols,
+    )
+
+
+def markdown(document: Document, figures: Mapping[str, str], symbols: Mapping[str, str]) -> str:
+    """GitHub flavour. `figures`: key -> path relative to the report."""
+    return "\n".join(_lines(document, figures, symbols)) + "\n"
+
+
+def _lines(document: Document, figures: Mapping[str, str], symbols: Mapping[str, str]) -> Iterator[str]:
+    yield f"# {_escape(document.title)}"
+    for line in document.lead:
+        yield from ("", _escape(line))
+    for section in document.sections:
+        yield from ("", f"{'#' * section.level} {_escape(section.title)}")
+        for part in section.parts:
+            yield ""
+            match part:
+                case Lines():
+                    badge = f"**{symbols[part.badge]} {part.badge}**: " if part.badge else ""
+                    first, *rest = part.lines
+                    mark = "- " if part.points else ""
+                    yield f"{mark}{badge}{_escape(first)}"
+                    for line in rest:
+                        yield f"{mark}{_escape(line)}" if part.points else f"\n{_escape(line)}"
+                case Picture():
+                    if part.key in figures:
+                        yield f"![{_escape(part.caption)}]({figures[part.key]})"
+                case Table():
+                    yield from _table(part)
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"**{_escape(table.caption)}**"
+    yield ""
+    yield "| " + " | ".join(_escape(entry) for entry in table.head) + " |"
+    yield "|" + "|".join("---:" if i >= table.numeric else "---" for i in range(len(table.head))) + "|"
+    for row in table.rows:
+        yield "| " + " | ".join(_escape(entry) for entry in row) + " |"
+
+
+def _escape(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", printable(text))

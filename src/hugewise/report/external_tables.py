@@ -1,0 +1,144 @@
+"""The tables of `hugewise analyze`, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hugewise.external_compare import effective
+from hugewise.external_types import MetricResults
+from hugewise.report import numbers
+from hugewise.report.numbers import NOTHING, Scale
+from hugewise.report.sentences import printable
+from hugewise.report.tables import Table
+
+__all__ = [
+    "cleaned",
+    "figures_table",
+    "margins_table",
+    "medians_table",
+    "outliers_table",
+    "quantiles_table",
+    "unit_of",
+]
+
+
+def unit_of(metric: MetricResults) -> Scale:
+    """The unit in which the values of a metric are shown."""
+    return numbers.scale(metric.metric.unit, [arm.figures.mean for arm in metric.arms])
+
+
+def figures_table(metric: MetricResults, unit: Scale) -> Table:
+    """Location, spread and shape of each arm."""
+    head = ("arm", "n", "mean", "margin", "sd", "median", "min", "max", "max/min", "skewness", "excess kurtosis")
+    level = numbers.percent(metric.arms[0].figures.confidence)
+    rows = []
+    for arm in metric.arms:
+        shown = arm.figures
+        digits = shown.margin
+        rows.append(
+            (
+                arm.arm,
+                f"{shown.n:,}",
+                unit.number(shown.mean, digits),
+                NOTHING if digits is None else f"±{unit.number(digits, digits)}",
+                unit.number(shown.sd, digits),
+                unit.number(shown.median, digits),
+                unit.number(shown.min, digits),
+                unit.number(shown.max, digits),
+                NOTHING if shown.spread is None else f"{shown.spread:.3g}",
+                NOTHING if shown.skewness is None else f"{shown.skewness:+.2f}",
+                NOTHING if shown.kurtosis is None else f"{shown.kurtosis:+.2f}",
+            )
+        )
+    caption = f"successful runs, in {unit.unit or 'their own unit'}; margin of error at {level}, as if independent"
+    return Table(caption, head, cleaned(rows))
+
+
+def margins_table(metric: MetricResults, unit: Scale) -> Table:
+    """Margins of error at several confidences, and what dependence leaves of them."""
+    levels = list(metric.arms[0].figures.margins)
+    head = (
+        "arm",
+        *(numbers.percent(float(level)) for level in levels),
+        "effective n",
+        "honest margin",
+        "runs",
+        "failed",
+        "missing",
+    )
+    rows = []
+    for arm in metric.arms:
+        shown, worth = arm.figures, effective(arm)
+        honest = None if shown.margin is None or worth <= 1 else shown.margin * (shown.n / worth) ** 0.5
+        known = arm.order_known and shown.n >= 50
+        rows.append(
+            (
+                arm.arm,
+                *(unit.number(shown.margins.get(level), shown.margins.get(level)) for level in levels),
+                f"{worth:,.0f}" if known else "not known",
+                NOTHING if honest is None or not known else unit.number(honest, honest),
+                NOTHING if arm.runs is None else f"{arm.runs:,}",
+                f"{arm.failed:,}",
+                f"{arm.missing:,}",
+            )
+        )
+    return Table("margin of error by confidence; what the order in time makes of it", head, cleaned(rows))
+
+
+def quantiles_table(metric: MetricResults, unit: Scale) -> Table:
+    """Quantiles of each arm."""
+    probabilities = list(metric.arms[0].figures.quantiles)
+    rows = [
+        (arm.arm, *(unit.number(arm.figures.quantiles[p], arm.figures.margin) for p in probabilities))
+        for arm in metric.arms
+    ]
+    return Table("quantiles", ("arm", *(numbers.percent(float(p)) for p in probabilities)), cleaned(rows))
+
+
+def outliers_table(metric: MetricResults, unit: Scale) -> Table:
+    """What lies beyond 3 and 6 standard deviations, and the figures without it."""
+    head = (
+        "arm, beyond",
+        "below",
+        "above",
+        "normal has",
+        "share of variance",
+        "mean without",
+        "sd without",
+        "margin without",
+    )
+    rows = [
+        (
+            f"{arm.arm}, {one.k} sd",
+            f"{one.below:,}",
+            f"{one.above:,}",
+            f"{one.expected:,.2g}",
+            numbers.share(one.variance_share),
+            unit.number(one.mean, one.margin),
+            unit.number(one.sd, one.margin),
+            unit.number(one.margin, one.margin),
+        )
+        for arm in metric.arms
+        for one in arm.figures.beyond
+    ]
+    return Table("values far from the mean", head, cleaned(rows))
+
+
+def medians_table(metric: MetricResults, unit: Scale) -> Table:
+    """What medians of a few runs would be."""
+    rows = [
+        (
+            f"{arm.arm}, median of {one.k}",
+            unit.number(one.mean, arm.figures.margin),
+            unit.number(one.sd, arm.figures.margin),
+            f"{unit.number(one.low, arm.figures.margin)} to {unit.number(one.high, arm.figures.margin)}",
+        )
+        for arm in metric.arms
+        for one in arm.figures.medians
+    ]
+    return Table("the median of a few runs", ("", "mean", "sd", "95% of such medians"), cleaned(rows))
+
+
+def cleaned(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Rows without control characters."""
+    return tuple(tuple(printable(entry) for entry in row) for row in rows)
