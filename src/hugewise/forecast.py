@@ -297,13 +297,15 @@ def _take(pilot: _Pilot, block: Block, span: float | None, contrasts: Iterable[C
         pilot.seconds.setdefault(attempt.arm, []).append(attempt.ended - attempt.started)
         busy += attempt.ended - attempt.started
     pilot.busy += busy
-    pilot.spans += max(busy, span or 0.0)
+    pilot.spans += span if span is not None else _extent(block)
+
+
+def _extent(block: Block) -> float:
+    return max(attempt.ended for attempt in block.attempts) - min(attempt.started for attempt in block.attempts)
 
 
 def _spans(folder: RunFolder) -> dict[int, float]:
-    """Seconds from a block's opening to its close; a block that a resumed run went on with counts its pause too, so
-    it is left out.
-    """
+    """Seconds from a block's opening to its close; not of a block that a resumed run went on with after a pause."""
     opened: dict[int, float] = {}
     found: dict[int, float] = {}
     for record in folder.records():
