@@ -114,3 +114,13 @@ def test_a_failed_scan_is_unproven_with_its_reason() -> None:
     found = proof([probe.Error(fault="host", before_timed=False, message="cannot read pagemap")], None)
     assert found.delivered is None
     assert found.reason == "cannot read pagemap"
+
+
+def test_memory_given_back_before_the_exit_is_proven_by_the_counters_and_named_so() -> None:
+    big = msgspec.structs.replace(USAGE, peak_bytes=64 << 20)
+    events: list[probe.Event] = [coverage(1 << 20), big, EXIT]
+    assert proof(events, None).proof == "counters"
+    assert proof(events, None).coverage == {"anon:4096": 5}
+    assert proof([coverage(60 << 20), big, EXIT], None).proof == "exit"
+    assert proof([coverage(1 << 20), USAGE, EXIT], None).proof == "exit"
+    assert proof(events, None, proof="ranges").proof == "ranges"

@@ -23,6 +23,9 @@ _METRIC_COUNTERS = {
     "dtlb_load_misses": "dTLB-load-misses",
 }
 
+# Below this peak, what is missing from a scan may be the file mappings of any program.
+_WORTH_PROVING = 32 << 20
+
 _Kind = TypeVar("_Kind", bound=probe.Event)
 
 
@@ -155,27 +158,30 @@ def coverage_proof(
 ) -> Delivery:
     """Judge the delivery by the best proof that the attempt has.
 
-    The twin's scan goes before the attempt's own (it saw every process); the counters are used only where the
-    workload asked for them. Of a micro-workload only the memory that it named counts.
+    The twin's scan goes before the attempt's own (it saw every process). The counters are used where the workload
+    asked for them, and where most of a command's memory was given back before it could be scanned: then the proof is
+    named `counters` too. Of a micro-workload only the memory that it named counts.
     """
-    problem = None
-    if proof == "counters" and by_counters is not None:
-        found: Mapping[str, int] = by_counters
-        source, disabled = "counters", False
-    else:
-        scanned = [event for event in (events if twin is None else twin) if isinstance(event, probe.Coverage)]
-        found = delivery.total(event.bytes for event in scanned)
-        disabled = any(event.thp_disabled for event in scanned) and not thp_disabled_by_us
-        source = scanned[0].source if scanned else source
-        error = last(events, probe.Error)
-        problem = error.message if error is not None and error.fault == "host" else None
+    scanned = [event for event in (events if twin is None else twin) if isinstance(event, probe.Coverage)]
+    found: Mapping[str, int] = delivery.total(event.bytes for event in scanned)
+    source = scanned[0].source if scanned else source
+    named: Proof = "twin" if twin is not None else proof
+    if by_counters is not None and (proof == "counters" or (proof != "ranges" and _given_back(events, found))):
+        found, source, named = by_counters, "counters", "counters"
+    error = last(events, probe.Error)
     return delivery.judge(
         target,
         found,
-        proof="twin" if twin is not None else proof,
+        proof=named,
         source=source,
         share=share,
         base_above=base_above,
-        thp_disabled=disabled,
-        problem=problem,
+        thp_disabled=any(event.thp_disabled for event in scanned) and not thp_disabled_by_us,
+        problem=error.message if error is not None and error.fault == "host" else None,
     )
+
+
+def _given_back(events: Sequence[probe.Event], found: Mapping[str, int]) -> bool:
+    """Whether a command's processes had given back most of their memory when they were scanned at exit."""
+    usage = last(events, probe.Usage)
+    return usage is not None and usage.peak_bytes >= _WORTH_PROVING and sum(found.values()) < usage.peak_bytes / 2
