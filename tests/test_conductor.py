@@ -144,11 +144,9 @@ class Stage:
             pools={2 << 20: 4},
             cgroups=None,
         )
-        self.state = (
-            Conductor(bench, cells, methods, SEED, self.events.append, 0.0, clock=lambda: self.now)  # type: ignore[arg-type]
-            .conduct()
-            .state
-        )
+        conductor = Conductor(bench, cells, methods, SEED, self.events.append, 0.0, clock=lambda: self.now)  # type: ignore[arg-type]
+        ended = conductor.conduct()
+        self.state = None if ended is None else ended.state
         return methods
 
     def opened(self) -> list[tuple[int, str, tuple[str, ...]]]:
@@ -297,3 +295,10 @@ def test_progress_says_what_runs_and_what_is_left(stage: Stage) -> None:
     assert [(event.closed, event.blocks) for event in ended] == [(1, 3), (2, 3), (3, 3)]
     assert [event.left_s for event in ended] == pytest.approx([4.0, 2.0, 0.0])
     assert sum(isinstance(event, progress.AttemptStarted) for event in stage.events) == 6
+
+
+def test_a_session_is_over_when_every_open_cell_has_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path, monkeypatch, STUDY.replace("[budget]", "[sessions]\npairs = 2\n[budget]"))
+    stage.conduct([cell("one", "thp"), cell("two", "thp")], {})
+    assert stage.state is None
+    assert [name for _, name, _ in stage.opened()] == ["one", "two"] * 2

@@ -293,3 +293,14 @@ def test_nothing_is_left_of_the_journal_and_the_lock(tmp_path: Path) -> None:
     assert journal.recover(LocalHost()).run is None
     with HostLock(LocalHost()):
         pass
+
+
+def test_a_new_session_begins_after_its_pairs_and_everything_is_set_up_again(tmp_path: Path) -> None:
+    path = small(tmp_path, "base", "thp", blocks=4)
+    path.write_text(path.read_text().replace("[between]", "[sessions]\npairs = 2\n\n[between]"))
+    walked: list[str] = []
+    folder = session.run(hugewise.load(path), tmp_path / "results", on_step=walked.append)
+    results = hugewise.open_results(folder.path)
+    check_whole(results, blocks=4)
+    assert Counter(a.session for a in results.attempts) == {1: 4, 2: 4}
+    assert walked.count("lock") == walked.count("unlock") == 2

@@ -58,8 +58,11 @@ class Conductor:
         """Where everything goes."""
         return self.bench.folder
 
-    def conduct(self) -> runlog.Closed:
-        """Run blocks until nothing is open or the time is up; returns the last record (already written)."""
+    def conduct(self) -> runlog.Closed | None:
+        """Run blocks until nothing is open or the time is up; returns the last record (already written).
+
+        None when the statistical session is over (the study's pairs per session) and the run goes on in a new one.
+        """
         start = self.clock() - self.spent_before
         for block in self.folder.blocks():
             self._observe(block)
@@ -79,6 +82,8 @@ class Conductor:
             cell = next(cell for cell in cells if cell.id == chosen)
             if self._late(cell, self.clock() - start):
                 return self._close("time is up")
+            if self._session_over(cell):
+                return None
             block = self._new_block(cell)
             useless = 0 if block.state == "complete" else useless + 1
             if useless == _PATIENCE:
@@ -94,6 +99,12 @@ class Conductor:
         )
         self.folder.append(record)
         return record
+
+    def _session_over(self, cell: Cell) -> bool:
+        """Whether the cell that is due has all its pairs of this session: then every open cell has, or has more."""
+        pairs = self.study.sessions.pairs
+        here = [b for b in self._complete() if b.cell == cell.id and b.attempts[0].session == self.bench.session]
+        return pairs is not None and len(here) >= pairs
 
     def _complete(self) -> list[Block]:
         return [block for block in self._blocks if block.state == "complete"]

@@ -21,6 +21,7 @@ from hugewise.study import (
     Layout,
     PolicyUse,
     Retries,
+    Sessions,
     Study,
     Validity,
     WorkloadUse,
@@ -71,6 +72,7 @@ _TABLES: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("`[calibration]`", CalibrationRule),
     ("`[between]`", Between),
     ("`[validity]`", Validity),
+    ("`[sessions]`", Sessions),
     ("`[attempt]`", Retries),
 )
 

@@ -43,7 +43,7 @@ from hugewise.study import Study
 # A GiB of freed memory needs about a second until the kernel has it back in its lists.
 _SETTLED_AFTER = 1 << 30
 
-__all__ = ["CLOSING", "OPENING", "make_plan", "restore", "resume", "run"]
+__all__ = ["CLOSING", "OPENING", "make_plan", "restore", "resume", "run", "versions"]
 
 
 def make_plan(study: Study, host: Host | None = None) -> Plan:
@@ -65,10 +65,12 @@ def run(
     seed: bytes | None = None,
     listener: progress.Listener = lambda _: None,
     on_step: Callable[[str], None] = lambda _: None,
+    calibrating: bool = False,
 ) -> RunFolder:
     """Start a new run of `study` below the folder `results` and conduct it to its end.
 
-    An interrupt ends it early, with everything restored and the run ready to be resumed.
+    An interrupt ends it early, with everything restored and the run ready to be resumed. A run that is a stream of a
+    calibration (`calibrating`) needs none itself.
     """
     seed = seed or design.new_seed()
     plan = make_plan(study)
@@ -77,7 +79,12 @@ def run(
         raise UserError(f"nothing of {study.name} can run here: {reasons}", hint="see: hugewise doctor")
     written = Path(study.file).read_text(encoding="utf-8") if study.file and Path(study.file).is_file() else None
     folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed)
-    _Session(study, folder, seed, plan, None, listener, on_step).hold()
+    session = _Session(study, folder, seed, plan, None, listener, on_step)
+    if not calibrating:
+        session.withheld = _withheld(study, plan, results / "calibration", session.host)
+        for cell, reason in session.withheld.items():
+            session.say(f"no verdicts on {cell}: {reason}")
+    _hold(session)
     return folder
 
 
@@ -96,7 +103,7 @@ def resume(
         who = "root" if opened.mechanism == "system" else "an ordinary user"
         raise RunError(f"{path} was begun by {who}: its policies work by another mechanism", hint=f"resume as {who}")
     _check_host(path, opened)
-    _Session(study, folder, seed, make_plan(study), opened, listener, on_step).hold()
+    _hold(_Session(study, folder, seed, make_plan(study), opened, listener, on_step))
     return folder
 
 
@@ -110,6 +117,16 @@ def _check_host(path: Path, opened: runlog.Opened) -> None:
         raise RunError(
             f"{path} was begun under the kernel {before}; {here['kernel']['release']} runs now",
             hint="boot that kernel again, or start a new run of its study",
+        )
+
+
+def _hold(session: _Session) -> None:
+    """Session after session, until the run has ended or was interrupted."""
+    while not session.hold():
+        session.say("a new session: everything is put back and set up again")
+        study, folder = session.study, session.folder
+        session = _Session(
+            study, folder, session.seed, make_plan(study), folder.opened(), session.listener, session.on_step
         )
 
 
@@ -132,19 +149,24 @@ class _Session:
     number: int = 1
     spent: float = 0.0
     boot_id: str = ""
+    withheld: Mapping[str, str] = field(default_factory=dict)
     settings: Settings = field(init=False)
 
-    def hold(self) -> None:
-        """Open, conduct, close: whatever happens in between, what was opened is closed."""
+    def hold(self) -> bool:
+        """Open, conduct, close: whatever happens in between, what was opened is closed.
+
+        False when only this session is over: the run goes on in another one.
+        """
         try:
             for step in OPENING:
                 self.on_step(step.__name__)
                 step(self)
-            self.conduct()
+            return self.conduct()
         except KeyboardInterrupt:
             if not (self.folder.path / "run.jsonl").exists():
                 raise  # nothing was begun that could be reported or resumed
             self.say(f"interrupted; to go on: hugewise resume {self.folder.path}")
+            return True
         finally:
             with _uninterrupted():
                 self.closing.close()
@@ -235,11 +257,12 @@ class _Session:
                     mechanism=mechanism(self.host),
                     boot_id=self.boot_id,
                     host=fingerprint.fingerprint(self.host, _cpu()),
-                    versions=_versions(),
+                    versions=versions(),
                     settings=dict(self.settings.initial),
                     cells=cells,
                     left_out=self.plan.left_out,
                     pools=self.pools,
+                    withheld=self.withheld,
                 )
             )
             return
@@ -270,8 +293,8 @@ class _Session:
                 probe.ask("touch", "--bytes", str(amount), "--map", where)
         time.sleep(min(1.0, largest / _SETTLED_AFTER))
 
-    def conduct(self) -> None:
-        """Block after block."""
+    def conduct(self) -> bool:
+        """Block after block; whether the run has ended."""
         bench = Bench(
             host=self.host,
             study=self.study,
@@ -286,7 +309,7 @@ class _Session:
             on_step=self.on_step,
         )
         methods = methods_for(self.study, self.plan.cells)
-        Conductor(bench, self.plan.cells, methods, self.seed, self.listener, self.spent).conduct()
+        return Conductor(bench, self.plan.cells, methods, self.seed, self.listener, self.spent).conduct() is not None
 
 
 OPENING: tuple[Callable[[_Session], None], ...] = (
@@ -376,6 +399,29 @@ def _records(plan: Plan, sizes: PageSizes) -> tuple[CellRecord, ...]:
     )
 
 
+def _withheld(study: Study, plan: Plan, records: Path, host: Host) -> Mapping[str, str]:
+    """Why cells get no verdict: the calibration that the study or its design needs is not there, or not good."""
+    if study.design.kind != "duet" and not study.calibration.required:
+        return {}
+    from hugewise.calibration import record  # noqa: PLC0415  (numpy and the tests behind it)
+
+    facts = fingerprint.fingerprint(host)
+    return record.withheld(
+        study,
+        [
+            record.Planned(
+                cell.id,
+                record.same(cell.workload.name, cell.values, cell.metric.name),
+                cell.arm(cell.baseline).treatment,
+                {arm.name: arm.treatment for arm in cell.arms if arm.name != cell.baseline},
+            )
+            for cell in plan.cells
+        ],
+        record.load(records),
+        record.Here(facts["machine"], host.name, facts["kernel"]["release"], time.time()),
+    )
+
+
 def _cpu() -> probe.Cpu | None:
     try:
         found = probe.ask("cpu")
@@ -384,7 +430,8 @@ def _cpu() -> probe.Cpu | None:
     return found if isinstance(found, probe.Cpu) else None
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The programs that take part, by name."""
     return {
         "hugewise": version("hugewise"),
         "hugewise-probe": version("hugewise-probe"),

@@ -33,6 +33,7 @@ from hugewise.study_tables import (
     ParameterInput,
     PolicyUse,
     Retries,
+    Sessions,
     Validity,
     WorkloadUse,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "ParameterInput",
     "PolicyUse",
     "Retries",
+    "Sessions",
     "Study",
     "Validity",
     "WorkloadUse",
@@ -103,7 +105,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Key(
             keys.choice("fixed-n", "sequential"),
             "The statistical method: a planned number of blocks, or an exact test after every block.",
-            'method = "fixed-n"',
+            'method = "sequential"',
         ),
     ] = "fixed-n"
     end_points: Annotated[
@@ -142,6 +144,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     validity: Annotated[Validity, Key(keys.table(Validity), "Rules that flag disturbed attempts.", "[validity]")] = (
         Validity()
     )
+    sessions: Annotated[Sessions, Key(keys.table(Sessions), "Statistical sessions.", "[sessions]")] = Sessions()
     attempt: Annotated[Retries, Key(keys.table(Retries), "The single attempt.", "[attempt]")] = Retries()
     file: str = ""
 

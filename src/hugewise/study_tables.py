@@ -21,6 +21,7 @@ __all__ = [
     "ParameterInput",
     "PolicyUse",
     "Retries",
+    "Sessions",
     "Validity",
     "WorkloadUse",
 ]
@@ -363,6 +364,22 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     clock_source: Annotated[
         bool, Key(keys.flag(), "Flag when the kernel's clock source changed or is a slow one.", "clock_source = true")
     ] = True
+
+
+class Sessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Statistical sessions: what shares one allocation and one boot. Their means carry the widest claim."""
+
+    pairs: Annotated[
+        int | None,
+        Key(
+            keys.integer(1),
+            "Complete blocks of each cell in a session; then everything is put back and a new session begins: pools are"
+            " reserved and memory is touched anew. `hugewise plan` says how many are worth it. After a reboot,"
+            " `hugewise resume` begins a session too.",
+            "pairs = 25",
+            default="one session",
+        ),
+    ] = None
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -163,7 +163,7 @@ class Sequential:
         )
 
     def _interval(self, differences: Sequence[float]) -> tuple[float, float]:
-        """The interval; an end that its rounding put on "no change" itself, just rejected, is looked at more closely."""
+        """The interval; an end that its rounding put on "no change", just rejected, is looked at more closely."""
         found = inversion.interval(differences, self.alpha, self.planned)
         return inversion.interval(differences, self.alpha, self.planned, 1e-7) if 0.0 in found else found
 
