@@ -144,7 +144,7 @@ class Stage:
             pools={2 << 20: 4},
             cgroups=None,
         )
-        conductor = Conductor(bench, cells, methods, SEED, self.events.append, 0.0, clock=lambda: self.now)  # type: ignore[arg-type]
+        conductor = Conductor(bench, cells, methods, SEED, self.events.append, 0.0, clock=lambda: self.now)
         ended = conductor.conduct()
         self.state = None if ended is None else ended.state
         return methods

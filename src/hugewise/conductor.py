@@ -6,6 +6,7 @@ at a time, and the methods which comparisons remain. All state is in the run's f
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ class Conductor:
     listener: progress.Listener
     spent_before: float = 0.0
     clock: Callable[[], float] = time.time
+    _start: float = 0.0
     _blocks: list[Block] = field(default_factory=list)
     _durations: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
@@ -63,7 +65,7 @@ class Conductor:
 
         None when the statistical session is over (the study's pairs per session) and the run goes on in a new one.
         """
-        start = self.clock() - self.spent_before
+        self._start = self.clock() - self.spent_before
         for block in self.folder.blocks():
             self._observe(block)
         planned = sum(self._remaining(cell) for cell in self.cells) + len(self._complete())
@@ -80,7 +82,7 @@ class Conductor:
             counts = Counter(block.cell for block in self._complete())
             chosen = design.next_cell([cell.id for cell in cells], counts)
             cell = next(cell for cell in cells if cell.id == chosen)
-            if self._late(cell, self.clock() - start):
+            if self._late(cell):
                 return self._close("time is up")
             if self._session_over(cell):
                 return None
@@ -136,12 +138,17 @@ class Conductor:
         known = self._durations.get(cell.id) or [value for values in self._durations.values() for value in values]
         return fmean(known[-5:]) if known else 0.0
 
-    def _late(self, cell: Cell, spent: float) -> bool:
+    def _time_left(self) -> float:
+        """Seconds of the time budget that are left; without one there is no end."""
         budget = self.study.budget.time
-        return budget is not None and spent + self._expected(cell) > budget
+        return math.inf if budget is None else max(0.0, budget - (self.clock() - self._start))
+
+    def _late(self, cell: Cell) -> bool:
+        return self._expected(cell) > self._time_left() or self._time_left() == 0
 
     def _left(self) -> float:
-        return sum(self._remaining(cell) * self._expected(cell) for cell in self.cells)
+        wanted = sum(self._remaining(cell) * self._expected(cell) for cell in self.cells)
+        return min(wanted, self._time_left())
 
     def _new_block(self, cell: Cell) -> Block:
         number = max((block.number for block in self._blocks), default=0) + 1
