@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -129,7 +129,6 @@ def _arm(series: Series, confidence: float) -> ArmFigures:
     if series.order is not None and (np.diff(series.order) < 0).any():
         values = values[np.argsort(series.order[good], kind="stable")]
     runs = None if series.run is None else len(np.unique(series.run))
-    step = max(1, math.ceil(len(values) / _FIGURE_POINTS))
     return ArmFigures(
         arm=str(series.arm),
         sources=tuple(series.source.split(", ")),
@@ -140,9 +139,22 @@ def _arm(series: Series, confidence: float) -> ArmFigures:
         figures=figures(values, confidence, ordered_in_time=order_known),
         run_means=_run_means(series, good, confidence),
         session_share=None if series.session is None else _between(series.session[good], series.values[good]),
-        sampled=tuple((place, float(values[place])) for place in range(0, len(values), step)),
+        sampled=_sampled(values),
         notes=series.notes,
     )
+
+
+def _sampled(values: NDArray[np.float64]) -> tuple[tuple[int, float], ...]:
+    """Values to draw: all, or the first, the lowest and the highest of each of 500 stretches: no peak is lost."""
+    n = len(values)
+    if n <= _FIGURE_POINTS:
+        return tuple(enumerate(values.tolist()))
+    cuts = np.linspace(0, n, _FIGURE_POINTS // 3 + 1).astype(np.int64).tolist()
+    places: set[int] = set()
+    for start, end in itertools.pairwise(cuts):
+        part = values[start:end]
+        places |= {start, start + int(part.argmin()), start + int(part.argmax())}
+    return tuple((place, float(values[place])) for place in sorted(places))
 
 
 def _run_means(series: Series, good: NDArray[np.bool_], confidence: float) -> Figures | None:

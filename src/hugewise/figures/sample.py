@@ -41,7 +41,7 @@ def histogram(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale
     return _strips(
         rows,
         arms,
-        "count (square-root scale; points: beyond 3 standard deviations)",
+        "count, square-root scale",
         {"x": x, "y": y, "color": nominal(_names(arms), _colours(arms, colour))},
         [
             {

@@ -69,13 +69,30 @@ def _table(path: Path, head: bytes) -> Iterator[tuple[Any, Mapping[str, str]]]:
             if head.startswith(_PARQUET):
                 relation = connection.read_parquet(place)
             else:
-                relation = connection.read_csv(
-                    place, header=True, all_varchar=True, sep=_delimiter(head) or ",", null_padding=False
-                )
+                relation = _csv(connection, place, head, path)
             connection.register("data", relation)
             yield connection, dict(zip(relation.columns, map(str, relation.types), strict=True))
         except duckdb.Error as error:
             raise _refused(error, path) from error
+
+
+def _csv(connection: Any, place: str, head: bytes, path: Path) -> Any:
+    """Told everything, so that nothing is guessed: a guess would skip the rows that do not fit it."""
+    delimiter = _delimiter(head) or ","
+    first = head.decode("utf-8-sig", "replace").split("\n", 1)[0].rstrip("\r")
+    header = next(csv.reader([first], delimiter=delimiter), [])
+    if not header or len(set(header)) < len(header):
+        raise DataError("no header with a name of its own for each column", file=path, where="line 1", hint="add one")
+    return connection.read_csv(
+        place,
+        auto_detect=False,
+        header=True,
+        columns=dict.fromkeys(header, "VARCHAR"),
+        sep=delimiter,
+        quotechar='"',
+        escapechar='"',
+        null_padding=False,
+    )
 
 
 def _refused(error: Exception, path: Path) -> DataError:

@@ -108,10 +108,11 @@ def _take(gathered: dict[str, _Figures], told: object, run: int, path: Path, nam
         if key.startswith("p"):
             metric = Metric(f"latency_{key}_ms", "ms", "lower", f"latency at {key} of each run (memtier)")
             add(metric, value, f"Percentile Latencies.{key}")
-    seconds = list((totals.get("Time-Serie") or {}).items())
-    while seconds and not seconds[-1][1].get("Count"):  # what is left of the last second
-        seconds.pop()
+    lasted = (told.get("Runtime") or {}).get("Total duration")
+    seconds = (totals.get("Time-Serie") or {}).items()
     for at, row in seconds:
+        if isinstance(lasted, int | float) and (float(at) + 1) * 1e3 > lasted:
+            continue  # what is left of the last second
         add(_SECONDS, row.get("Count"), f"Time-Serie.{at}.Count", start + float(at))
 
 

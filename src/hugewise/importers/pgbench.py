@@ -39,8 +39,7 @@ def recognises(head: bytes) -> bool:
 
 
 def _is_log(head: bytes) -> bool:
-    lines = [line for line in head.split(b"\n")[:3] if line]
-    return bool(lines) and all(re.fullmatch(rb"\d+( (\d+|skipped|failed)){5,16}\r?", line) for line in lines)
+    return re.match(rb"\d+( (\d+|skipped|failed)){5,16}\r?(\n|$)", head) is not None
 
 
 def read(path: Path, ask: Ask) -> list[Series]:

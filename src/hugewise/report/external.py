@@ -108,11 +108,8 @@ def _sections(results: ExternalResults, metric: MetricResults, number: int, pref
     if caveats:
         yield Section(f"{prefix}What this layout cannot support", (Lines(caveats, points=True),), level=3, brief=True)
     yield Section(f"{prefix}Figures", (figures_table(metric, unit), margins_table(metric, unit)), brief=True)
-    yield Section(
-        f"{prefix}Three questions",
-        tuple(part for question in _questions(metric, unit) for part in question),
-        brief=True,
-    )
+    yield Section(f"{prefix}Three questions", (), brief=True)
+    yield from _questions(metric, unit)
     yield Section(f"{prefix}Comparisons", tuple(_comparison_parts(metric, results)))
     yield Section(
         f"{prefix}Shape, outliers and order",
@@ -131,7 +128,7 @@ def _caveats(metric: MetricResults) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _questions(metric: MetricResults, unit: Scale) -> Iterator[tuple[Part, ...]]:
+def _questions(metric: MetricResults, unit: Scale) -> Iterator[Section]:
     asked = (
         [tuple(answers.normal(arm)) for arm in metric.arms],
         [tuple(answers.outliers(arm, unit, effective(arm))) for arm in metric.arms],
@@ -142,7 +139,7 @@ def _questions(metric: MetricResults, unit: Scale) -> Iterator[tuple[Part, ...]]
     )
     for question, told in zip(answers.QUESTIONS, asked, strict=True):
         lines = _once([" ".join(lines) for lines in told], told)
-        yield (Lines((question,)), Lines(lines, points=True))
+        yield Section(question, (Lines(lines, points=True),), level=3, brief=True)
 
 
 def _once(joined: list[str], told: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
