@@ -122,10 +122,44 @@ def plan(**asked: Any) -> None:
     planning.main(planning.Asked(**asked))
 
 
+@cli.command()
+@click.argument("study", required=False, type=click.Path(path_type=Path))
+@click.option("--pairs", type=int, default=60, show_default=True, help="Pairs of each stream.")
+@click.option(
+    "--planted", default="0%", show_default=True, help="Let one label do so much more work: it must be found."
+)
+@click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
+@_RESULTS
+def calibrate(study: Path | None, pairs: int, planted: str, seed: str | None, results: Path) -> None:
+    """A/A on this host: is the same under two labels called different, and how small an effect can be seen?
+
+    With the workloads of STUDY under its baseline; without, with a loop in the first cache. Writes a record that a
+    study may require. Exit status 1 when it does not pass.
+    """
+    from hugewise import progress  # noqa: PLC0415
+    from hugewise import study as studies  # noqa: PLC0415
+    from hugewise.calibration.campaign import calibrate as measure  # noqa: PLC0415
+    from hugewise.calibration.told import lines  # noqa: PLC0415
+    from hugewise.quantity import parse_share  # noqa: PLC0415
+
+    try:
+        share = parse_share(planted)
+    except ValueError as error:
+        raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
+    asked = None if study is None else studies.load(study)
+    with progress.shown(sys.stderr) as listener:
+        record, path = measure(asked, results, pairs=pairs, planted=share, seed=_seed(seed), listener=listener)
+    for line in lines(record):
+        click.echo(line)
+    click.echo(f"Record: {path}")
+    if not record.passed:
+        sys.exit(1)
+
+
 @cli.command("list")
-@click.argument("what", type=click.Choice(["policies", "workloads", "metrics", "studies"]))
+@click.argument("what", type=click.Choice(["policies", "workloads", "metrics", "studies", "published"]))
 def list_(what: str) -> None:
-    """List policies, workloads, metrics or studies."""
+    """List policies, workloads, metrics, studies or published sources."""
     from hugewise.listing import show_list  # noqa: PLC0415
 
     show_list(what)

@@ -1,4 +1,4 @@
-"""Plain listings for the terminal: a dry run's plan, and what there is of policies, workloads, metrics, studies."""
+"""Plain listings for the terminal: a dry run's plan, and what there is of policies, workloads, metrics, and so on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from hugewise import design
+from hugewise import design, published
 from hugewise import policy as policies
 from hugewise import study as studies
 from hugewise import workload as workloads
@@ -44,13 +44,20 @@ def show_plan(plan: Plan, seed: bytes | None) -> None:
 
 
 def show_list(what: str) -> None:
-    """Print one of the four listings."""
-    makers = {"policies": _policies, "workloads": _workloads, "metrics": _metrics, "studies": _studies}
+    """Print one of the listings."""
+    makers = {
+        "policies": _policies,
+        "workloads": _workloads,
+        "metrics": _metrics,
+        "studies": _studies,
+        "published": _published,
+    }
     heads = {
         "policies": ("policy", "here", "what it is"),
         "workloads": ("workload", "judged by", "what it is"),
         "metrics": ("metric", "of", "unit", "better", "what it is"),
         "studies": ("study", "question"),
+        "published": ("source", "what it is"),
     }
     table = _table(*heads[what])
     for row in makers[what]():
@@ -101,6 +108,13 @@ def _studies() -> Iterator[Sequence[str]]:
             yield _shown(path), found.question
         except StudyError as error:
             yield _shown(path), f"cannot be read: {error.message}"
+
+
+def _published() -> Iterator[Sequence[str]]:
+    for name in published.names():
+        found = published.load(name)
+        planned = ", ".join(one.name for one in found.benchmarks) or "nothing, for want of figures"
+        yield name, f"{found.source.title} ({found.source.publisher}, {found.source.date})\nto plan: {planned}"
 
 
 def _folders() -> Iterable[Path]:
