@@ -197,15 +197,21 @@ def _quantile(ordered: Numbers, probability: float) -> float:
 
 
 def _median_deviation(ordered: Numbers, median: float) -> float:
-    """The median of |x - median|: the middle of two sorted lists, found by halving (Gastwirth and Cohen's idea)."""
+    """The median of |x - median|."""
+    n = len(ordered)
+    ranks = {(n + 1) // 2, n // 2 + 1}
+    return sum(_deviation(ordered, median, rank) for rank in ranks) / len(ranks)
+
+
+def _deviation(ordered: Numbers, median: float, rank: int) -> float:
+    """The `rank`-th smallest |x - median|, by halving: no second copy of the sample is made and sorted."""
     low, high = 0.0, float(max(median - ordered[0], ordered[-1] - median))
-    half = (len(ordered) + 1) // 2
-    for _ in range(200):
+    for _ in range(1100):
         middle = (low + high) / 2
         if middle in (low, high):
             break
         within = np.searchsorted(ordered, median + middle, "right") - np.searchsorted(ordered, median - middle, "left")
-        low, high = (low, middle) if within >= half else (middle, high)
+        low, high = (low, middle) if within >= rank else (middle, high)
     return high
 
 
