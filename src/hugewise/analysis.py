@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from hugewise import runlog
+from hugewise.arrangement import qualified
 from hugewise.policy import Treatment
 from hugewise.quantity import format_size
 from hugewise.results import CellResult, Comparison, Results
@@ -42,7 +43,10 @@ def analyze(path: Path) -> Results:
     for block in blocks:
         for method in methods:
             method.observe(block)
-    comparisons = conclude(methods, study.confidence, study.margin)
+    comparisons = [
+        qualified(comparison, study.design.kind, opened.withheld.get(method.contrast.cell))
+        for method, comparison in zip(methods, conclude(methods, study.confidence, study.margin), strict=True)
+    ]
     found = list(zip(methods, comparisons, strict=True))
     closed = next((record for record in records if isinstance(record, runlog.Closed)), None)
     left_open = folder.open_block()

@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
+import msgspec
+
 from hugewise.policy import Treatment
+from hugewise.results import Comparison
 from hugewise.workload import Launch, ParameterValue, Workload
 
-__all__ = ["ESTIMANDS", "Kind", "Resident", "at_once", "refusal"]
+__all__ = ["ESTIMANDS", "Kind", "Resident", "at_once", "qualified", "refusal"]
 
 Kind = Literal["sequential", "duet", "crossover"]
 
@@ -42,6 +45,21 @@ class Resident(Protocol):
 def at_once(kind: Kind) -> bool:
     """Whether all arms of a block need their memory at the same time."""
     return kind != "sequential"
+
+
+def qualified(comparison: Comparison, kind: Kind, withheld: str | None) -> Comparison:
+    """The comparison with the question that the design answers, and without its verdict where that is withheld."""
+    if condition := ESTIMANDS[kind]:
+        comparison = msgspec.structs.replace(
+            comparison,
+            estimand=f"{comparison.estimand}, {condition}",
+            reason="; ".join(part for part in (comparison.reason, f"the ratio is one {condition}") if part),
+        )
+    if withheld is None:
+        return comparison
+    return msgspec.structs.replace(
+        comparison, verdict="none", reason=f"withheld: {withheld}; {comparison.reason}", reach=None
+    )
 
 
 def refusal(

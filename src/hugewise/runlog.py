@@ -74,7 +74,10 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
 
 
 class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
-    """First record. A resumed run must find the same cells; `pools` are pages granted by page size in bytes."""
+    """First record. A resumed run must find the same cells; `pools` are pages granted by page size in bytes.
+
+    `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
+    """
 
     format: int = 1
     run: str
@@ -89,6 +92,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     cells: tuple[CellRecord, ...]
     left_out: tuple[LeftOut, ...]
     pools: Mapping[int, int] = {}
+    withheld: Mapping[str, str] = {}
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
