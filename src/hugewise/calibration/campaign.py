@@ -211,7 +211,8 @@ def _study(  # noqa: PLR0917
     bench: _Bench, cell: Cell, pair: Sequence[PolicyUse], baseline: str, kind: Kind, pairs: int
 ) -> Study:
     """The study that is one stream: two arms, one cell, a number of blocks."""
-    used = next(w for w in bench.study.workload if cell.id == w.called or cell.id.startswith(f"{w.called}-"))
+    mine = [w for w in bench.study.workload if cell.id == w.called or cell.id.startswith(f"{w.called}-")]
+    used = max(mine, key=lambda each: len(each.called))  # "chase-slow" is not a cell of "chase"
     slots = bench.study.design.slots or (bench.cpus if kind == "duet" else ())
     return msgspec.structs.replace(
         bench.study,
