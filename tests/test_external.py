@@ -1,0 +1,242 @@
+"""`hugewise analyze`, from files to verdicts, suggestions and reports."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from hugewise.cli import cli
+from hugewise.errors import UserError
+from hugewise.external import analyze
+from hugewise.external_types import ExternalComparison, ExternalResults, Plan, encode
+from hugewise.importer import Ask, DataError
+from hugewise.report.external import document, show, write
+from hugewise.report.sentences import SYMBOLS
+from hugewise.stats import signflip
+
+DATA = Path(__file__).parent / "importers" / "data"
+ASK = Ask(value="seconds", unit="s", better="lower", block="round", order="at", slot="vm", session="session")
+
+
+def campaign(path: Path, *, n: int, effect: float, seed: int = 1, fixed: bool = False, coin: bool = True) -> Path:
+    """Paired builds as in the study of 2021: common machine noise, outliers; slots by a coin, or fixed to the arm."""
+    rng = np.random.default_rng(seed)
+    host, own = rng.normal(0, 0.09, n), rng.normal(0, 0.02, (n, 2))
+    stall = np.where(rng.random((n, 2)) < 0.005, rng.exponential(0.5, (n, 2)), 0.0)
+    times = 147 * np.exp(host[:, None] + own + stall + np.array([0.0, effect]))
+    rows = ["round,at,arm,vm,session,seconds"]
+    for i in range(n):
+        swap = coin and rng.random() < 0.5
+        for place, arm in enumerate(("shp1g", "thp") if swap else ("thp", "shp1g")):
+            vm = arm if fixed else f"vm{place}"
+            rows.append(f"{i},{2 * i + place},{arm},{vm},{i // 50},{times[i, int(arm == 'shp1g')]:.4f}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def only(results: ExternalResults) -> ExternalComparison:
+    ((comparison,),) = [metric.comparisons for metric in results.metrics]
+    return comparison
+
+
+def test_randomised_pairs_get_the_exact_verdict(tmp_path: Path) -> None:
+    path = campaign(tmp_path / "c.csv", n=150, effect=-0.02)
+    found = only(analyze([path], ask=ASK, plan=Plan(confidence=0.9999, randomised=True)))
+    assert (found.arm, found.baseline, found.verdict) == ("shp1g", "thp", "better")
+    assert found.low is not None and found.high is not None and found.ratio is not None
+    assert found.low < np.exp(-0.02) < found.high < 1
+    assert found.ratio == pytest.approx(np.exp(-0.02), rel=0.01)
+    assert found.n == 150 and found.shared is not None and found.shared > 0.7
+    assert [tier.name for tier in found.tiers] == ["this campaign", "campaign average", "beyond these sessions"]
+    assert found.tiers[1].high is not None and found.tiers[2].low is None
+
+
+def test_the_verdict_is_the_sign_tests_own(tmp_path: Path) -> None:
+    """The same function as a study's, on the differences in the order of their blocks."""
+    for seed, effect in enumerate((0.0, 0.0, 0.004, 0.01)):
+        path = campaign(tmp_path / "c.csv", n=60, effect=effect, seed=seed)
+        found = only(analyze([path], ask=ASK, plan=Plan(confidence=0.95, randomised=True)))
+        table = np.genfromtxt(path, delimiter=",", skip_header=1, usecols=[5])
+        arms = [line.split(",")[2] for line in path.read_text().splitlines()[1:]]
+        first, second = table[0::2], table[1::2]
+        thp_first = np.array([arm == "thp" for arm in arms[0::2]])
+        differences = np.log(np.where(thp_first, second / first, first / second))
+        sign = signflip.verdict(differences, 0.05, None)
+        expected = {1: "worse", -1: "better"}.get(sign)
+        assert found.verdict == expected if sign else found.verdict in ("undecided", "equivalent")
+
+
+def test_two_equal_arms_are_equivalent_within_the_margin(tmp_path: Path) -> None:
+    path = campaign(tmp_path / "c.csv", n=150, effect=0.0)
+    found = only(analyze([path], ask=ASK, plan=Plan(confidence=0.95, margin=0.03, randomised=True)))
+    assert found.verdict == "equivalent"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "coin", "declared", "why"),
+    [
+        (True, True, True, "never shared a slot"),
+        (False, False, True, "no fair coin does that"),
+        (False, True, False, "nothing says that a coin"),
+    ],
+)
+def test_layouts_that_cannot_carry_a_verdict_get_none(
+    tmp_path: Path, fixed: bool, coin: bool, declared: bool, why: str
+) -> None:
+    path = campaign(tmp_path / "c.csv", n=200, effect=-0.05, fixed=fixed, coin=coin)
+    ask = replace(ASK, slot="vm" if fixed else None)
+    found = only(analyze([path], ask=ask, plan=Plan(randomised=declared)))
+    assert found.verdict == "none" and why in found.reason
+    assert found.suggestion == ("nothing" if fixed else "better")
+
+
+def test_unpaired_samples_get_welch_and_a_suggestion() -> None:
+    found = only(analyze([DATA / "hyperfine.json"]))
+    assert found.method.startswith("Welch") and found.verdict == "none" and found.suggestion == "worse"
+    assert "AAAA..BBBB" in found.reason
+    assert any("before looking" in line for line in found.assumptions)
+    assert found.p is not None and found.p < 1e-9
+
+
+def test_one_run_of_each_arm_suggests_nothing() -> None:
+    """Intervals of one run are not replicates, as the 37,000 of iperf3 in the study of 2021 may have been."""
+    files = [DATA / "pgbench-transactions.log", DATA / "pgbench-rate.log"]
+    found = only(analyze(files, arms=["base", "thp"]))
+    assert found.verdict == "none" and found.suggestion == "nothing"
+    assert found.low is None and found.p is None
+    assert any(caveat.sentence.startswith("Pseudo-replication") for caveat in found.layout.caveats)
+
+
+def test_dependent_values_count_for_less(tmp_path: Path) -> None:
+    """37,000 values with autocorrelation 0.8 are worth about 4,100: the difference of 0.37% is then no finding."""
+    from scipy.signal import lfilter
+
+    rng = np.random.default_rng(2)
+    for arm, mean, sd in (("thp", 29.74, 1.58), ("shp1g", 29.85, 1.40)):
+        noise = lfilter([0.6], [1, -0.8], rng.standard_normal(37_000))
+        rows = "\n".join(f"{i},{mean + sd * value:.3f}" for i, value in enumerate(noise))
+        (tmp_path / f"{arm}.csv").write_text(f"second,gbit_per_s\n{rows}\n")
+    files = [tmp_path / "thp.csv", tmp_path / "shp1g.csv"]
+    ask = Ask(value="gbit_per_s", better="higher", order="second")
+    results = analyze(files, ask=ask, plan=Plan(confidence=0.9999))
+    found = only(results)
+    assert 3000 < found.n < 5200
+    assert any("depend on those before them" in caveat.sentence for caveat in found.layout.caveats)
+    assert results.metrics[0].arms[0].figures.margin == pytest.approx(0.03, abs=0.005)  # the published one
+
+
+def test_runs_are_counted_by_their_means(tmp_path: Path) -> None:
+    rows = ["arm,run,v"]
+    rng = np.random.default_rng(4)
+    for run in range(12):
+        level = 10 + rng.normal(0, 1)
+        rows += [f"{'ab'[run % 2]},{run},{level + rng.normal(0, 0.01)}" for _ in range(100)]
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(rows))
+    found = only(analyze([path], ask=Ask(value="v", run="run", better="lower")))
+    assert found.n == 6 and found.suggestion == "nothing"
+    assert "6 runs of b, each by its mean" in found.assumptions[0]
+
+
+def test_what_is_declared_wrongly_is_refused(tmp_path: Path) -> None:
+    path = campaign(tmp_path / "c.csv", n=30, effect=0.0)
+    with pytest.raises(UserError, match="no block holds both arms"):
+        analyze([DATA / "hyperfine.json"], plan=Plan(randomised=True))
+    with pytest.raises(UserError, match="--budget 20: there are 30 pairs"):
+        analyze([path], ask=ASK, plan=Plan(randomised=True, budget=20))
+    with pytest.raises(UserError, match="--baseline x: no such arm"):
+        analyze([path], ask=ASK, plan=Plan(baseline="x"))
+    with pytest.raises(UserError, match="--metric x: not in these files"):
+        analyze([path], ask=ASK, plan=Plan(metrics=("x",)))
+    with pytest.raises(DataError, match="no value of cycles"):
+        analyze([DATA / "perf-stat.json"], plan=Plan(metrics=("cycles",)))
+
+
+def test_the_three_questions_of_the_study_are_answered(tmp_path: Path) -> None:
+    """Data with the published moments of the builds: n, mean, sd, and what lies beyond 3 and 6 sd."""
+    rng = np.random.default_rng(3)
+    n = 24_000
+    rows = ["arm,seconds"]
+    for arm, mean, sd, far, farther, longest in (
+        ("thp", 147.08, 14.53, 130, 6, 592.13),
+        ("shp1g", 145.43, 14.42, 120, 11, 562.92),
+    ):
+        values = mean - 0.5 + 0.955 * sd * np.clip(rng.standard_normal(n), -3.2, 3.1)
+        values[:far] = mean + sd * (3.1 + rng.exponential(0.6, far))
+        values[:farther] = np.linspace(mean + 7 * sd, longest, farther)
+        rows += [f"{arm},{value:.2f}" for value in rng.permutation(values)]
+    path = tmp_path / "builds.csv"
+    path.write_text("\n".join(rows))
+    results = analyze([path], ask=Ask(value="seconds", unit="s", better="lower"), plan=Plan(confidence=0.9999))
+    thp = results.metrics[0].arms[0].figures
+    assert thp.mean == pytest.approx(147.08, abs=0.4) and thp.sd == pytest.approx(14.53, abs=0.8)
+    assert thp.margin == pytest.approx(0.36, abs=0.02)
+    page = "\n".join(
+        line for section in document(results).sections for part in section.parts for line in getattr(part, "lines", ())
+    )
+    assert re.search(r"thp: not normal\. .*a normal bulk with a tail that is not", page)
+    assert re.search(r"the 99.99% interval lies wholly below the true mean with chance", page)
+    assert re.search(r"thp: 1\d\d of 24,000 values lie beyond 3 standard deviations \(a normal sample has 65\)", page)
+    assert "widen the margin of error rather than invalidate it" in page
+    assert "order in time is not known here, so that cannot be checked" in page
+    assert re.search(r"thp: the standard deviation is \d+\.\d% of the mean; the bulk alone \d\.\d%", page)
+    assert "Causes have no names in such data" in page
+    assert re.search(r"median of 3 runs of shp1g would come out lower than that of 3 of thp in 5[3-6]\.\d%", page)
+    assert not re.search(r"shp1g is (better|worse) than thp: seconds.*from", page)
+
+
+def test_reports_are_whole_escaped_and_self_contained(tmp_path: Path) -> None:
+    path = tmp_path / "odd.csv"
+    rows = [f"{'<b>&' if i % 2 else 'a|b'},{100 + i % 7}" for i in range(60)]
+    path.write_text("arm,wall_s\n" + "\n".join(rows))
+    results = analyze([path])
+    paths = write(results, tmp_path / "out")
+    page = paths["html"].read_text()
+    assert "<b>&amp;" not in page and "&lt;b&gt;&amp;" in page
+    assert "http://" not in page.replace("http-equiv", "") and "<script" not in page
+    assert page.count("<figure>") == 2  # without an order: no time order, no autocorrelation
+    assert "a\\|b" in paths["markdown"].read_text()
+    told = json.loads(paths["json"].read_bytes())
+    assert told["metrics"][0]["arms"][0]["figures"]["n"] == 30
+    assert json.loads(encode(results)) == told
+    for key in ("1-histogram.svg", "1-qq.png"):
+        assert paths[key].stat().st_size > 1000
+
+
+def test_the_terminal_shows_what_matters(tmp_path: Path) -> None:
+    results = analyze([DATA / "hyperfine.json"])
+    out = io.StringIO()
+    show(results, {"html": tmp_path / "report.html"}, Console(file=out, width=80))
+    text = out.getvalue()
+    assert max(len(line) for line in text.splitlines() if not line.startswith("Report: ")) <= 80
+    assert f"{SYMBOLS['none']} No verdict on sleep against base" in text
+    assert "What this layout cannot support" in text and str(tmp_path / "report.html") in text
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = campaign(tmp_path / "c.csv", n=60, effect=-0.05)
+    options = ["--value", "seconds", "--better", "lower", "--block", "round", "--order", "at", "--slot", "vm"]
+    done = CliRunner().invoke(cli, ["analyze", str(path), *options, "--randomised", "--output", str(tmp_path / "r")])
+    assert done.exit_code == 0, done.output
+    assert "shp1g is better than thp" in " ".join(done.output.split())
+    assert (tmp_path / "r" / "report.html").is_file()
+
+
+def test_the_command_refuses_by_name(tmp_path: Path) -> None:
+    for options, message in (
+        (["--confidence", "2"], "--confidence 2.0"),
+        (["--margin", "x"], "--margin x"),
+        (["--budget", "5"], "--budget belongs to --randomised"),
+        (["--format", "x"], "--format x: no such format"),
+    ):
+        done = CliRunner().invoke(cli, ["analyze", str(DATA / "hyperfine.json"), *options])
+        assert isinstance(done.exception, UserError)
+        assert message in done.exception.message and done.exception.hint
