@@ -4,8 +4,8 @@ Published are mean, standard deviation, least and greatest time of each arm, and
 and 6 standard deviations (Benchmarking transparent versus 1GiB static huge page performance in Linux virtual machines,
 Red Hat Developer, 2021-04-27; `published/redhat-2021-vm-1gib.toml`). Each arm has its own mean and standard deviation;
 the shape is one per benchmark: a normal, log-normal or Weibull bulk, and rare stalls of Pareto length, capped. Its
-moments are known in closed form, so that mean and standard deviation are met exactly; the extremes are met within a
-tenth or so at the published number of samples.
+moments are known in closed form, so that mean and standard deviation are met exactly; the published extremes are
+nothing special among those of as many draws.
 
 What was not published is how the two times of a pair correlate, and whether a stall strikes both. The correlation is an
 argument here; stalls are shared in the same degree, so that all of a time correlates by it. `OTHER_SHAPES` shows what
@@ -105,7 +105,7 @@ class Shape:
         """E[length^k] of the capped Pareto distribution (tail not 1 or 2)."""
         low, high, a = self.shortest, self.longest, self.tail
         capped = high**k * (low / high) ** a
-        return a * low**a * (low ** (k - a) - high ** (k - a)) / (a - k) + capped
+        return float(a * low**a * (low ** (k - a) - high ** (k - a)) / (a - k) + capped)
 
 
 # Chosen so that the least and the greatest of the published number of draws, and the counts beyond 3 and 6 standard
