@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+import random
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hugewise.calibration.figures import NOMINAL, Stream, _crossings, _signs, agreement, purchases, relabelled, stream
+from hugewise.stats import signflip
+
+
+def noise(n: int, seed: int, *, sd: float = 0.02, shift: float = 0.0, drift: float = 0.0) -> Stream:
+    """A stream of n pairs in which `drift` is common to a pair."""
+    coins = random.Random(seed)  # noqa: S311
+    first, second, in_time = [], [], []
+    level = 0.0
+    for _ in range(n):
+        level += coins.gauss(0, drift)
+        a, b = (math.exp(level + coins.gauss(0, sd)) for _ in range(2))
+        b *= math.exp(shift)
+        first.append(a)
+        second.append(b)
+        in_time += [a, b] if coins.random() < 0.5 else [b, a]
+    return stream("sequential", first, second, in_time, 0.5)
+
+
+def test_a_stream_is_described() -> None:
+    found = noise(200, 1, drift=0.05)
+    assert found.pairs == 200
+    assert found.sd == pytest.approx(0.02 * math.sqrt(2), rel=0.2)
+    assert found.sd_low is not None
+    assert found.sd_high is not None
+    assert found.sd_low < found.sd < found.sd_high
+    assert found.correlation is not None
+    assert found.correlation > 0.8
+    assert found.lag_one is not None
+    assert found.lag_one > 0.5
+    assert found.verdict == 0
+    assert noise(60, 2, shift=0.1).verdict == 1
+    assert noise(60, 2, shift=-0.1).verdict == -1
+
+
+def test_relabelling_finds_as_many_verdicts_as_the_test_allows() -> None:
+    """Also where an effect is planted: labels are drawn anew, so every verdict is wrong."""
+    for shift in (0.0, 0.1):
+        found = relabelled(noise(60, 3, shift=shift, drift=0.2).differences, 7)
+        assert found.passed
+        assert 0.02 < found.rate <= found.limit
+        assert 5 <= found.campaign_verdicts <= 32
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.floats(-1, 1), min_size=12, max_size=30), st.integers(0, 1000))
+def test_the_relabelled_walks_cross_where_the_test_itself_says(differences: list[float], seed: int) -> None:
+    signs = _signs(np.random.default_rng(seed), 40, len(differences))
+    magnitudes = np.abs(differences)
+    expected = sum(signflip.verdict(row * magnitudes, 0.2, len(differences)) != 0 for row in signs)
+    assert _crossings(differences, 0.2, signs) == expected
+
+
+def test_a_test_that_is_too_generous_does_not_pass() -> None:
+    found = relabelled(noise(30, 4).differences, 1)
+    assert not msgspec.structs.replace(found, rate=0.08).passed
+    assert not msgspec.structs.replace(found, campaign_verdicts=33).passed
+    assert found.nominal == NOMINAL
+
+
+def test_where_a_machine_drifts_pairs_buy_much_and_where_it_does_not_little() -> None:
+    def gains(drift: float) -> dict[str, float]:
+        coins = random.Random(5)  # noqa: S311
+        level, in_time = 0.0, []
+        for _ in range(400):
+            level += coins.gauss(0, drift)
+            in_time.append(math.exp(level + coins.gauss(0, 0.01)))
+        first, second = in_time[::2], in_time[1::2]
+        sequential = stream("sequential", first, second, in_time, 0.4)
+        crossover = stream("crossover", [1.0] * 50, [math.exp(coins.gauss(0, 0.002)) for _ in range(50)], [], 0.2)
+        found = {bought.design: bought for bought in purchases(in_time, [sequential, crossover])}
+        assert found["blocked"].for_pairs == 1
+        assert found["crossover"].measured
+        assert not found["coin pairs"].measured
+        assert (found["crossover"].for_time or 0) == pytest.approx(2 * (found["crossover"].for_pairs or 0))
+        return {name: bought.for_pairs or 0 for name, bought in found.items()}
+
+    calm, drifting = gains(0.0), gains(0.02)
+    assert 0.5 < calm["coin pairs"] < 2
+    assert drifting["coin pairs"] > 10
+    assert drifting["alternating"] > 10
+    assert purchases([1.0, 2.0], [noise(12, 1)]) == ()
+
+
+def test_a_duet_that_agrees_and_is_more_alike_is_believed() -> None:
+    sequential, duet = noise(60, 6, shift=-0.2), noise(60, 7, shift=-0.2, drift=0.1)
+    found = agreement("thp", ("t", "b"), sequential, duet, 0.05)
+    assert found.agrees
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 0 < found.high
+
+
+def test_a_duet_that_finds_another_effect_or_buys_nothing_is_not() -> None:
+    sequential = noise(60, 6, shift=-0.2, drift=0.05)
+    other = agreement("thp", ("t", "b"), sequential, noise(60, 7, shift=-0.05, drift=0.1), 0.05)
+    assert not other.agrees
+    assert "apart" in other.reason
+    alone = agreement("thp", ("t", "b"), sequential, noise(60, 8, shift=-0.2), 0.05)
+    assert not alone.agrees
+    assert "no more alike" in alone.reason

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise.calibration.figures import Agreement, relabelled
+from hugewise.calibration.record import Calibrated, Here, Planned, Record, identity, load, same, save, withheld
+from hugewise.pages import PageTarget
+from hugewise.policy import Treatment
+from hugewise.study import Study, parse
+from tests.calibration.test_figures import noise
+
+BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
+THP = Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20), advice="huge")
+KEY = same("chase", {"bytes": 1 << 20}, "ns_per_load")
+CELL = Planned("chase", KEY, BASE, {"thp": THP})
+NOW = 1_000_000.0
+HERE = Here("m", "h", "6.18", NOW)
+STUDY = """
+format = 1
+name = "s"
+policies = ["base", "thp"]
+[design]
+kind = "{kind}"
+slots = [0, 1]
+[calibration]
+required = {required}
+age = "2h"
+[[workload]]
+name = "chase"
+"""
+
+
+def study(kind: str = "sequential", required: str = "true") -> Study:
+    return parse(STUDY.format(kind=kind, required=required), "s.toml")
+
+
+def calibrated(**changes: Any) -> Calibrated:
+    found = Calibrated(
+        key=KEY,
+        cell="chase",
+        metric="ns_per_load",
+        policy="base",
+        streams=(noise(20, 1),),
+        relabelled=relabelled(noise(20, 1).differences, 1),
+        purchases=(),
+        agreements=(),
+        passed=True,
+        reason="fine",
+    )
+    return msgspec.structs.replace(found, **changes)
+
+
+def agreed(**changes: Any) -> Agreement:
+    found = Agreement(
+        arm="any name",
+        treatment=identity(THP),
+        baseline=identity(BASE),
+        sequential=-0.1,
+        duet=-0.1,
+        low=-0.01,
+        high=None,
+        within=0.05,
+        correlation_sequential=0.5,
+        correlation_duet=0.8,
+        agrees=True,
+        reason="they agree",
+    )
+    return msgspec.structs.replace(found, **changes)
+
+
+def record(*cells: Calibrated, **changes: Any) -> Record:
+    found = Record(
+        made=NOW - 3600,
+        host="h",
+        machine="m",
+        kernel="6.18",
+        versions={},
+        study="s",
+        seed="ab" * 16,
+        planted=0.0,
+        runs=(),
+        cells=cells or (calibrated(),),
+    )
+    return msgspec.structs.replace(found, **changes)
+
+
+def reason(asked: Study, *records: Record) -> str | None:
+    return withheld(asked, [CELL], records, HERE).get("chase")
+
+
+def test_records_are_kept_by_host_and_read_the_newest_first(tmp_path: Path) -> None:
+    old, new = record(made=NOW - 9000), record(calibrated(agreements=(agreed(),)), host="a/b")
+    assert save(old, tmp_path).parent == tmp_path / "h"
+    assert save(new, tmp_path).parent == tmp_path / "a-b"
+    (tmp_path / "h" / "torn.json").write_text('{"format": 1')
+    assert load(tmp_path) == [new, old]
+    assert load(tmp_path / "nothing") == []
+
+
+def test_a_study_that_requires_nothing_gets_its_verdicts() -> None:
+    assert reason(study(required="false")) is None
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ([], "there is none of this workload on this host"),
+        ([record(machine="other")], "there is none"),
+        ([record(host="other")], "there is none"),
+        ([record(planted=0.1)], "there is none"),
+        ([record(calibrated(key="other"))], "there is none"),
+        ([record(kernel="6.12")], "under kernel 6.12"),
+        ([record(made=NOW - 7201)], "old (age: 2 h"),
+        ([record(calibrated(passed=False, reason="too many"))], "failed: too many"),
+    ],
+)
+def test_what_is_missing_is_said_with_the_cure(records: list[Record], words: str) -> None:
+    said = reason(study(), *records) or ""
+    assert words in said
+    assert said.endswith("(hugewise calibrate s.toml)")
+
+
+def test_a_good_calibration_lets_verdicts_stand() -> None:
+    assert reason(study(), record()) is None
+    assert same("chase", {"bytes": 1 << 21}, "ns_per_load") != KEY
+
+
+def test_a_duet_needs_every_arm_to_agree_even_if_the_study_asks_for_nothing() -> None:
+    duet = study("duet", required="false")
+    assert "there is none" in (reason(duet, record()) or "")
+    assert reason(duet, record(calibrated(agreements=(agreed(),)))) is None
+    far = record(calibrated(agreements=(agreed(agrees=False, reason="the effects may lie 9% apart"),)))
+    assert "for thp the effects may lie 9% apart" in (reason(duet, far) or "")
+    other = record(calibrated(agreements=(agreed(treatment="other"),)))
+    assert "had not thp beside the baseline" in (reason(duet, other) or "")
+
+
+def test_a_treatments_name_is_not_its_identity() -> None:
+    assert identity(THP) == identity(msgspec.structs.replace(THP, policy="mine"))
+    assert identity(THP) != identity(msgspec.structs.replace(THP, advice="none"))
