@@ -302,3 +302,68 @@ def test_a_session_is_over_when_every_open_cell_has_its_pairs(tmp_path: Path, mo
     stage.conduct([cell("one", "thp"), cell("two", "thp")], {})
     assert stage.state is None
     assert [name for _, name, _ in stage.opened()] == ["one", "two"] * 2
+
+
+DUET = STUDY.replace("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[budget]')
+
+
+def at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[str, ...], int, str | None]]:
+    """Let blocks be attempted all at once; what was asked for."""
+    asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
+
+    def together(
+        bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+    ) -> list[Attempt]:
+        asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
+        return [stage.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
+
+    monkeypatch.setattr(runner, "together", together)
+    return asked
+
+
+def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, monkeypatch, DUET)
+    asked = at_once(stage, monkeypatch)
+    stage.conduct([cell("one", "thp", "mthp-64k")], {})
+    assert [(block, number, turns) for block, _, number, turns in asked] == [(1, 1, None), (2, 1, None), (3, 1, None)]
+    for block, arms, _, _ in asked:
+        trials = design.order(SEED, block, ["base", "thp", "mthp-64k"], 3)
+        assert arms == tuple(trial.arm for trial in trials)
+        assert {trial.slot for trial in trials} == {0, 1, 2}
+
+
+def test_a_crossover_is_told_the_turns_of_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path, monkeypatch, STUDY.replace("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]'))
+    asked = at_once(stage, monkeypatch)
+    stage.conduct([cell("one", "thp")], {})
+    assert [turns for *_, turns in asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
+
+
+def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, monkeypatch, DUET)
+    asked = at_once(stage, monkeypatch)
+    stage.script = lambda trial, number: "rejected" if (trial.block, number) == (1, 1) else "accepted"
+    stage.conduct([cell("one", "thp")], {})
+    assert [(block, number) for block, _, number, _ in asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
+
+
+def test_a_duet_broken_off_between_its_arms_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path, monkeypatch, DUET)
+    at_once(stage, monkeypatch)
+
+    def script(trial: Trial, number: int) -> str:
+        if trial.block == 1 and trial.order == 1 and len(stage.ran) == 2:
+            raise KeyboardInterrupt
+        return "accepted"
+
+    stage.script = script
+    with pytest.raises(KeyboardInterrupt):
+        stage.conduct([cell("one", "thp")], {})
+    (method,) = stage.conduct([cell("one", "thp")], {})
+    assert method.seen == [2, 3, 4]
+    first = stage.folder.blocks()[0]
+    assert (first.state, first.reason) == ("incomplete", "broken off between attempts that ran at the same time")

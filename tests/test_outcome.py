@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hugewise import probe
-from hugewise.outcome import coverage_proof, outcome
+from hugewise.outcome import coverage_proof, layout, outcome
 from hugewise.pages import PageTarget
 
 EXIT = probe.Exit(t_ns=9, wall_ns=2_000_000_000, code=0, signal=None, timed_out=False, early_exits=0, killed=0)
@@ -124,3 +124,26 @@ def test_memory_given_back_before_the_exit_is_proven_by_the_counters_and_named_s
     assert proof([coverage(60 << 20), big, EXIT], None).proof == "exit"
     assert proof([coverage(1 << 20), USAGE, EXIT], None).proof == "exit"
     assert proof(events, None, proof="ranges").proof == "ranges"
+
+
+def test_layouts_of_one_process_are_told_apart_and_what_they_share_is_nobodys() -> None:
+    def coverage(size: int) -> probe.Coverage:
+        return probe.Coverage(
+            pid=1, command="x", named=True, source="kpageflags", bytes={f"anon:{size}": 8}, thp_disabled=None, scan_ns=1
+        )
+
+    second = msgspec.structs.replace(RESULT, wall_ns=700_000_000, metrics={"ns_per_load": 25.0, "cpu_s": 0.6})
+    first = msgspec.structs.replace(RESULT, metrics={"ns_per_load": 12.5, "cpu_s": 0.4})
+    shared = counters("timed", page_faults=3)
+    events: list[probe.Event] = [first, second, shared, coverage(4096), coverage(2 << 20), USAGE, EXIT]
+    for index, (time, wall, cpu, size) in enumerate([(12.5, 0.5, 0.4, 4096), (25.0, 0.7, 0.6, 2 << 20)]):
+        own = layout(events, index, 2)
+        found = outcome(own, micro=True, timeout_s=1)
+        assert found.metrics["ns_per_load"] == time
+        assert (found.wall_s, found.metrics["cpu_s"]) == (wall, cpu)
+        assert found.metrics["page_faults"] is None
+        assert "share one process" in found.absent["page_faults"]
+        assert found.peak_bytes is None
+        assert [event.bytes for event in own if isinstance(event, probe.Coverage)] == [{f"anon:{size}": 8}]
+    # A scan that failed leaves it open which layout the other one was of.
+    assert not any(isinstance(event, probe.Coverage) for event in layout([first, second, coverage(4096), EXIT], 0, 2))

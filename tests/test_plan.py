@@ -229,3 +229,59 @@ def test_any_parameters_give_typed_cells_or_a_study_error(parameters: dict[str, 
     types = {"size": int, "integer": int, "number": float, "duration": float, "share": float, "text": str, "flag": bool}
     for cell in made.cells:
         assert all(type(value) is types[kinds[name]] for name, value in cell.values.items())
+
+
+def test_an_arm_with_base_pages_by_prctl_has_its_policys_knobs_and_promises_base_pages() -> None:
+    made = planned([{"name": "chase"}], use=["thp", {"name": "off", "from": "thp", "thp_disable": True}])
+    plain, off = (arm.treatment for arm in made.cells[0].arms)
+    assert off.knobs == plain.knobs
+    assert (off.thp_disable, off.advice, str(off.target.kind), off.target.size) == ("all", "none", "base", 4096)
+    with pytest.raises(StudyError, match="pages of a pool"):
+        planned([{"name": "chase"}], use=["base", {"name": "off", "from": "hugetlb-1g", "thp_disable": True}])
+
+
+def test_an_arm_has_parameters_of_its_own() -> None:
+    more = {"name": "more", "from": "base", "parameters": {"loads": 7, "bytes": "2m"}}
+    made = planned([{"name": "chase", "parameters": {"loads": 5}}], use=["base", more])
+    (cell,) = made.cells
+    assert cell.values["loads"] == 5
+    assert cell.given(cell.arm("more")) == {"bytes": 2 << 20, "loads": 7}
+    assert cell.given(cell.arm("base")) == cell.values
+
+
+def test_parameters_of_an_arm_are_looked_up() -> None:
+    wrong = {"name": "more", "from": "base", "parameters": {"lodas": 7}}
+    assert "did you mean loads?" in (refused({"name": "chase"}, use=["base", wrong]).hint or "")
+    text = {"name": "more", "from": "base", "parameters": {"loads": "many"}}
+    assert "policies[2].parameters.loads" in str(refused({"name": "chase"}, use=["base", text]))
+    here = {"name": "more", "from": "base", "parameters": {"loads": 7}}
+    made = planned([{"name": "chase"}, {"name": "mmap-perf"}], use=["base", here, "thp"])
+    assert [len(cell.arms) for cell in made.cells] == [3, 2]
+    assert LeftOut("mmap-perf", "more", "mmap-perf has no parameter loads") in made.left_out
+
+
+def test_a_design_takes_the_arms_that_it_can_lay_out_beside_the_baseline() -> None:
+    duet = {"kind": "duet", "slots": [0, 1]}
+    off = {"name": "off", "from": "thp", "thp_disable": True}
+    third = {"name": "third", "from": "thp", "environment": {"A": "b"}}
+    made = planned([{"name": "chase"}], use=["thp", off, third], design=duet)
+    assert [arm.name for arm in made.cells[0].arms] == ["thp", "off"]
+    assert [left.policy for left in made.left_out] == ["third"]
+    assert "slots names 2" in made.left_out[0].reason
+    # The baseline has its place, wherever it stands among the policies.
+    made = planned([{"name": "chase"}], use=["thp", off, third], design=duet, baseline="third")
+    assert [arm.name for arm in made.cells[0].arms] == ["thp", "third"]
+    crossover = planned([{"name": "chase"}], use=["thp", third], design={"kind": "crossover"})
+    assert crossover.cells == ()
+    assert "chase cannot hold two layouts in one process" in {left.reason for left in crossover.left_out}
+
+
+def test_slots_must_be_there_and_a_workload_may_not_be_pinned_beside_them() -> None:
+    design = {"slots": [0, 5]}
+    data = {"format": 1, "name": "s", "policies": ["base", "thp"], "workload": [{"name": "chase"}], "design": design}
+    host = FakeHost({"/sys/devices/system/cpu/online": "0-1,3"})
+    made = plan(read(data, "s.toml"), policies(), workloads(), host, SIZES, "system")
+    assert made.cells == ()
+    assert "CPU 5 of the design's slots is not online here" in made.left_out[0].reason
+    assert planned([{"name": "chase"}], design=design).cells
+    assert "workload[1].cpus" in str(refused({"name": "chase", "cpus": [1]}, design=design))
