@@ -223,7 +223,20 @@ def test_the_terminal_shows_what_matters(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     path = campaign(tmp_path / "c.csv", n=60, effect=-0.05)
-    options = ["--value", "seconds", "--better", "lower", "--block", "round", "--order", "at", "--slot", "vm"]
+    options = [
+        "--value",
+        "seconds",
+        "--better",
+        "lower",
+        "--baseline",
+        "thp",
+        "--block",
+        "round",
+        "--order",
+        "at",
+        "--slot",
+        "vm",
+    ]
     done = CliRunner().invoke(cli, ["analyze", str(path), *options, "--randomised", "--output", str(tmp_path / "r")])
     assert done.exit_code == 0, done.output
     assert "shp1g is better than thp" in " ".join(done.output.split())

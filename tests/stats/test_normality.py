@@ -14,14 +14,14 @@ RNG = np.random.default_rng(11)
 
 
 def anderson(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
-    found = normality(np.sort(values), float(values.mean()), float(values.std(ddof=1)))
+    found = normality(np.sort(values), float(values.mean()), float(values.std(ddof=1)), 1.0)
     assert found is not None
     return found.anderson, found.anderson_p
 
 
 def test_statistics_are_scipys() -> None:
     values = RNG.gamma(9.0, size=400)
-    found = normality(np.sort(values), float(values.mean()), float(values.std(ddof=1)))
+    found = normality(np.sort(values), float(values.mean()), float(values.std(ddof=1)), 1.0)
     assert found is not None
     told = stats.shapiro(values)
     assert (found.shapiro, found.shapiro_p) == pytest.approx((told.statistic, told.pvalue), rel=1e-6)
@@ -49,13 +49,14 @@ def test_a_qq_plot_keeps_the_ends_and_is_straight_for_normal_values() -> None:
     assert found.observed[:20].tolist() == ordered[:20].tolist()
     assert found.observed[-20:].tolist() == ordered[-20:].tolist()
     assert found.correlation > 0.9995
+    assert found.correlation == pytest.approx(stats.probplot(ordered, fit=True)[1][2], abs=1e-6)
     slope = np.polyfit(found.theoretical, found.observed, 1)[0]
     assert slope == pytest.approx(5, rel=0.05)
 
 
 def test_where_nothing_can_be_said() -> None:
-    assert normality(np.arange(7.0), 3.0, 2.0) is None
-    assert normality(np.ones(50), 1.0, 0.0) is None
+    assert normality(np.arange(7.0), 3.0, 2.0, 1.0) is None
+    assert normality(np.ones(50), 1.0, 0.0, 1.0) is None
 
 
 def test_skewed_samples_miss_as_the_expansion_says() -> None:

@@ -37,7 +37,7 @@ class Beyond(msgspec.Struct, frozen=True, kw_only=True):
     variance_share       their share of the sum of squared deviations
     largest_share        that of the single value furthest from the mean
     mean, sd, margin     of the other values; the margin at the confidence asked for
-    correlation          of the other values' normal Q-Q plot; None where they are all the same
+    correlation          of the other values' normal Q-Q plot, for k = 3; None where they are all the same
     """
 
     k: int
@@ -126,6 +126,7 @@ def figures(values: Numbers, confidence: float = 0.95, *, ordered_in_time: bool 
     robust = 1.4826 * _median_deviation(ordered, median)
     edges, counts = _histogram(ordered)
     varied = sd is not None and sd > 0 and ordered[0] < ordered[-1]
+    plot = qq(ordered) if varied and n >= 3 else None
     return Figures(
         n=n,
         confidence=confidence,
@@ -145,13 +146,13 @@ def figures(values: Numbers, confidence: float = 0.95, *, ordered_in_time: bool 
         misses=missing_chances(skewness, n, confidence) if varied and n >= 30 else None,
         beyond=tuple(_beyond(ordered, mean, squares, k, confidence) for k in (3, 6)) if varied and sd else (),
         medians=tuple(_median_of(ordered, k) for k in MEDIANS) if n > 1 else (),
-        normality=normality(ordered, mean, sd) if varied and sd else None,
+        normality=normality(ordered, mean, sd, plot.correlation) if plot is not None and sd else None,
         dependence=dependence(values) if ordered_in_time else None,
         slow_share=_slow_share(values) if ordered_in_time and varied else None,
         modes=_modes(ordered, robust) if varied and n >= 50 else None,
         edges=edges,
         counts=counts,
-        qq=qq(ordered) if varied and n >= 3 else None,
+        qq=plot,
     )
 
 
@@ -232,7 +233,7 @@ def _beyond(ordered: Numbers, mean: float, squares: float, k: int, confidence: f
         mean=float(kept.mean()) if len(kept) else mean,
         sd=rest_sd,
         margin=margin_of_error(rest_sd, len(kept), confidence) if len(kept) > 1 else None,
-        correlation=correlation(kept) if len(kept) > 2 and kept[0] < kept[-1] else None,
+        correlation=correlation(kept) if k == 3 and len(kept) > 2 and kept[0] < kept[-1] else None,
     )
 
 
