@@ -76,7 +76,7 @@ def test_perf_stat_counts_and_times() -> None:
     found = read("perf-stat.csv")
     assert found[None, "duration_time"].primary
     assert found[None, "task-clock"].values.tolist() == [0.58]
-    assert found[None, "task-clock"].metric.unit == "msec"
+    assert found[None, "task-clock"].metric.unit == "ms"
     assert found[None, "page-faults"].values.tolist() == [75.0]
 
 

@@ -25,6 +25,7 @@ DESCRIPTION = "perf stat -x, or perf stat -j (also with -I or --append)"
 
 _STARTED = b"# started on"
 _CURE = "write it again: perf stat -x, -o FILE --append COMMAND"
+_UNITS = {"": "count", "msec": "ms", "usec": "us"}
 _MISSING = {"<not counted>", "<not supported>"}
 _EVENT = re.compile(r"[a-zA-Z][\w:.,/=-]*")
 _CPU = re.compile(r"(S\d+-)?(D\d+-)?(C\d+|CPU\d+|N\d+|S\d+)")
@@ -126,7 +127,7 @@ def _row(line: str, path: Path, number: int) -> _Row | None:
     if not event:
         return None
     averaged = bool(rest) and rest[0].endswith("%")
-    return _Row(event, unit or "count", _number(value, path, where), at, averaged)
+    return _Row(event, _UNITS.get(unit, unit), _number(value, path, where), at, averaged)
 
 
 def _json_row(line: str, path: Path, where: str) -> _Row | None:
@@ -141,10 +142,10 @@ def _json_row(line: str, path: Path, where: str) -> _Row | None:
     if "counter-value" not in told or not told.get("event"):
         return None
     value, at = str(told["counter-value"]), told.get("interval")
-    unit = str(told.get("unit") or "count")
+    unit = str(told.get("unit") or "")
     return _Row(
         str(told["event"]),
-        unit,
+        _UNITS.get(unit, unit),
         _number(value, path, where),
         None if at is None else float(at),
         "variance" in told,

@@ -85,7 +85,7 @@ def correlation(ordered: Numbers) -> float:
 
 
 def normality(ordered: Numbers, mean: float, sd: float, straight: float) -> Normality | None:
-    """The tests for sorted values, shape (n,), `straight` their `correlation`; None below 8 values or if all are equal."""
+    """The tests for sorted values, shape (n,), `straight` their `correlation`; None below 8 values, or if all equal."""
     n = len(ordered)
     if n < 8 or not sd > 0 or ordered[0] == ordered[-1]:
         return None
