@@ -153,6 +153,15 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             keys.integer(2, 100_000), "Complete blocks planned for each cell: the n of every comparison.", "blocks = 12"
         ),
     ] = 12
+    width: Annotated[
+        float | None,
+        Key(
+            keys.share(above=0),
+            "Method sequential: after a better or worse, go on until the interval of the ratio is at most this wide.",
+            'width = "3%"',
+            default="stop at the verdict",
+        ),
+    ] = None
     time: Annotated[
         float | None,
         Key(

@@ -214,3 +214,34 @@ def test_an_arm_with_many_slow_runs_is_worse_in_the_tail() -> None:
     for each in pairs(np.where(rng.random(300) < 0.3, 1.0, 0.0) + rng.normal(0, 0.02, 300)):
         slow.observe(each)
     assert slow.comparison().verdict == "worse"
+
+
+def test_a_width_that_is_asked_for_is_waited_for_and_costs_no_verdict() -> None:
+    blocks = pairs(noise(1, 200, mean=-0.3))
+    early = fed(blocks).comparison()
+    made = fed(blocks, Sequential(CONTRAST, planned=200, alpha=0.01, margin=0.005, width=0.03))
+    waited = made.comparison()
+    assert early.low is not None
+    assert early.high is not None
+    assert waited.low is not None
+    assert waited.high is not None
+    assert early.high - early.low > 0.03 >= waited.high - waited.low
+    assert early.n < waited.n < 200
+    assert (waited.verdict, made.decision().status) == ("better", "stop")
+    never = fed(blocks, Sequential(CONTRAST, planned=60, alpha=0.01, margin=0.005, width=0.0001))
+    assert (never.comparison().n, never.comparison().verdict) == (60, "better")
+
+
+def test_the_studys_width_reaches_its_methods() -> None:
+    text = (
+        'format = 1\nname = "s"\npolicies = ["base", "thp"]\nmethod = "sequential"\nmargin = "0.5%"\n'
+        '[budget]\nblocks = 200\nwidth = "3%"\n[[workload]]\nname = "chase"\n'
+    )
+    (made,) = methods_for(parse(text, "t"), [Cell()])
+    for each in pairs(noise(1, 200, mean=-0.3)):
+        made.observe(each)
+    assert made.decision().status == "stop"
+    (found,) = conclude([made], 0.99, 0.005)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.high - found.low <= 0.03

@@ -36,7 +36,8 @@ def _cell(cell: Calibrated) -> Iterator[str]:
         f"  {found.campaigns} campaigns of {cell.streams[0].pairs} pairs at {100 * found.campaign_alpha:g}%:"
         f" {found.campaign_verdicts} verdicts (at most {found.most_verdicts})"
     )
-    yield "  what a design buys (variance of the effect, blocked AAAA..BBBB = 1; larger is better)"
+    if cell.purchases:
+        yield "  what a design buys (variance of the effect, blocked AAAA..BBBB = 1; larger is better)"
     for bought in cell.purchases:
         how = "measured" if bought.measured else "by relabelling"
         gains = f"{_times(bought.for_pairs):>9} a pair {_times(bought.for_time):>9} a second"

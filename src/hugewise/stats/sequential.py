@@ -36,22 +36,27 @@ class Sequential:
     """The sequential method for one comparison.
 
     `alpha` is its share of the study's error rate, `planned` the declared budget of pairs: both fixed before the first
-    block.
+    block. With `width` a better or worse does not end it until the interval of the ratio is at most as wide; the
+    interval holds whenever one looks, so that waiting for it costs no error.
     """
 
     name = "sequential"
 
-    def __init__(self, contrast: Contrast, *, planned: int, alpha: float, margin: float) -> None:
+    def __init__(
+        self, contrast: Contrast, *, planned: int, alpha: float, margin: float, width: float | None = None
+    ) -> None:
         self.contrast = contrast
         self.planned = planned
         self.alpha = alpha
         self._margin = margin
+        self._width = width
         self._pairs = Pairs(contrast)
         self._test = SignFlip(alpha, planned)
         # Has "arm/baseline is 1 + margin or more" been rejected, and "1/(1 + margin) or less"?
         self._below_upper = SignFlip(alpha, planned)
         self._above_lower = SignFlip(alpha, planned)
         self._average = campaign.Campaign(alpha)
+        self._narrow_at: int | None = None
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block; after the stop nothing is taken in any more."""
@@ -111,7 +116,21 @@ class Sequential:
         self._above_lower.add(difference + margin)
 
     def _stopped(self) -> bool:
-        return self._pairs.exhausted(self.planned) or self._verdict()[0] in ("better", "worse", "equivalent")
+        if self._pairs.exhausted(self.planned):
+            return True
+        verdict = self._verdict()[0]
+        return verdict == "equivalent" or (verdict in ("better", "worse") and self._narrow())
+
+    def _narrow(self) -> bool:
+        """Whether the interval is as narrow as was asked for. Remembered for each pair: it is asked again and again."""
+        if self._width is None or self._narrow_at == len(self._pairs.usable):
+            return True
+        effect = self._effect(self._pairs.usable)
+        ends = None if effect is None or effect.low is None or effect.high is None else (effect.low, effect.high)
+        if ends is None or ends[1] - ends[0] > self._width:
+            return False
+        self._narrow_at = len(self._pairs.usable)
+        return True
 
     def _verdict(self) -> tuple[Verdict, str, Reach | None]:
         refusal = self._pairs.refusal(self.planned)
