@@ -1,0 +1,244 @@
+"""Designs, calibration and planted effects on the real kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hugewise
+from hugewise import session
+from hugewise.calibration.campaign import calibrate
+from hugewise.calibration.record import load
+from hugewise.pages import THP
+from hugewise.results import Results
+from hugewise.runner import STEPS
+from hugewise.study import Study, parse
+from tests.requirements import need, need_root
+from tests.state import page_state
+
+TEXT = """
+format = 1
+name = "designs"
+policies = {policies}
+confidence = 0.9
+
+[budget]
+blocks = {blocks}
+
+[design]
+{design}
+
+[between]
+settle = "0ms"
+
+[[workload]]
+name = "{workload}"
+timeout = "30s"
+parameters = {parameters}
+"""
+SMALL = '{ bytes = "8m", loads = 100000 }'
+OFF = '[{ name = "off", from = "madvise", thp_disable = true }, "thp-advised"]'
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    before = page_state()
+    yield
+    if os.geteuid() == 0:
+        session.restore()
+    assert page_state() == before
+
+
+def cpus() -> list[int]:
+    found = sorted(os.sched_getaffinity(0))[:2]
+    need(len(found) == 2, "two CPUs")
+    return found
+
+
+def study(
+    design: str, policies: str, *, parameters: str = SMALL, workload: str = "chase", blocks: int = 3, more: str = ""
+) -> Study:
+    text = TEXT.format(design=design, policies=policies, parameters=parameters, workload=workload, blocks=blocks)
+    return parse(text + more, "designs.toml")
+
+
+def events(results: Results, block: int, arm: str) -> list[dict[str, Any]]:
+    (path,) = Path(results.folder).glob(f"attempts/b{block:05d}-*-{arm}-1")
+    return [json.loads(line) for line in (path / "events.jsonl").read_bytes().splitlines()]
+
+
+def spec(results: Results, block: int, arm: str) -> dict[str, Any]:
+    (path,) = Path(results.folder).glob(f"attempts/b{block:05d}-*-{arm}-1")
+    found: dict[str, Any] = json.loads((path / "spec.json").read_bytes())
+    return found
+
+
+def test_slots_are_where_attempts_run_and_no_arm_has_one_of_its_own(tmp_path: Path) -> None:
+    pair = cpus()
+    twice = '["as-is", { name = "b", from = "as-is", environment = { A = "1" } }]'
+    results = hugewise.run(study(f"slots = {pair}", twice, blocks=8), results=tmp_path, seed=bytes(16))
+    assert results.state == "finished"
+    for attempt in results.attempts:
+        assert spec(results, attempt.block, attempt.arm)["cpus"] == [pair[attempt.slot]]
+    for block in range(1, 9):
+        assert {a.slot for a in results.attempts if a.block == block} == {0, 1}
+    assert {a.slot for a in results.attempts if a.arm == "b"} == {0, 1}
+
+
+def test_the_arms_of_a_duet_run_at_the_same_time_and_each_has_its_pages(tmp_path: Path) -> None:
+    need_root()
+    pair = cpus()
+    asked = study(f'kind = "duet"\nslots = {pair}', OFF, parameters='{ bytes = "8m", loads = 3000000 }')
+    results = hugewise.run(asked, results=tmp_path)
+    counted = [a for a in results.attempts if a.state == "accepted"]
+    assert len(counted) == 6
+    assert all(a.delivery.delivered for a in counted), [a.delivery for a in counted]
+    for block in (1, 2, 3):
+        spans = []
+        for arm in ("off", "thp-advised"):
+            phases = {e["name"]: e["t_ns"] for e in events(results, block, arm) if e["ev"] == "phase"}
+            assert phases["ready"] <= phases["timed"]
+            spans.append((phases["ready"], phases["timed"], phases["held"]))
+        # Neither begins before both are ready, and they overlap.
+        assert max(ready for ready, _, _ in spans) <= min(timed for _, timed, _ in spans)
+        assert max(timed for _, timed, _ in spans) < min(held for _, _, held in spans)
+    (comparison,) = results.cells[0].comparisons
+    assert comparison.verdict == "none"
+    assert "withheld: a duet must be calibrated" in comparison.reason
+    assert "under mutual contention" in comparison.estimand
+    assert comparison.n == 3
+
+
+def test_commands_in_a_duet_are_launched_together(tmp_path: Path) -> None:
+    need_root()
+    pair = cpus()
+    parameters = '{ argv = ["sleep", "0.3"] }'
+    asked = study(f'kind = "duet"\nslots = {pair}', OFF, parameters=parameters, workload="command", blocks=2)
+    results = hugewise.run(asked, results=tmp_path)
+    for block in (1, 2):
+        starts = [
+            e["t_ns"] for arm in ("off", "thp-advised") for e in events(results, block, arm) if e["ev"] == "start"
+        ]
+        assert abs(starts[0] - starts[1]) < 100_000_000
+
+
+@pytest.mark.parametrize("step", ["launch", "store"])
+def test_a_duet_that_is_interrupted_is_resumed_whole(tmp_path: Path, step: str) -> None:
+    need_root()
+    pair = cpus()
+    seen = 0
+
+    def interrupt(name: str) -> None:
+        nonlocal seen
+        seen += name == step
+        if name == step and seen == 2:
+            raise KeyboardInterrupt
+
+    folder = session.run(study(f'kind = "duet"\nslots = {pair}', OFF), tmp_path, on_step=interrupt)
+    results = hugewise.resume(folder.path)
+    assert results.state == "finished"
+    assert results.blocks_complete == 3
+    assert {"apply", step} <= {each.__name__ for each in STEPS}
+
+
+def test_a_crossover_measures_both_layouts_in_one_process_and_proves_each(tmp_path: Path) -> None:
+    need_root()
+    for workload, parameters in (
+        ("chase", '{ bytes = "16m", loads = 200000 }'),
+        ("gups", '{ bytes = "16m", updates = 200000 }'),
+        ("stream", '{ bytes = "12m", rounds = 20 }'),
+    ):
+        asked = study('kind = "crossover"\nturns = 20', '["base", "hugetlb-2m"]', workload=workload,
+                      parameters=parameters, blocks=2)  # fmt: skip
+        results = hugewise.run(asked, results=tmp_path)
+        (cell,) = results.cells
+        assert [a.state for a in results.attempts] == ["accepted"] * 4
+        for attempt in results.attempts:
+            assert attempt.delivery.delivered, attempt.delivery
+            kind = "hugetlb" if attempt.arm == "hugetlb-2m" else "anon"
+            assert all(key.startswith(kind) for key in attempt.delivery.coverage)
+            assert attempt.metrics[cell.metric.name] is not None
+            assert attempt.cpu_s is not None
+            assert attempt.metrics["page_faults"] is None
+            assert "share one process" in attempt.absent["page_faults"]
+            assert spec(results, attempt.block, attempt.arm) == spec(results, attempt.block, "base")
+        assert "within one process" in cell.comparisons[0].estimand
+        assert results.blocks_complete == 2
+
+
+def test_an_arm_with_more_iterations_takes_longer_by_as_much(tmp_path: Path) -> None:
+    more = '["as-is", { name = "more", from = "as-is", parameters = { iterations = 4000000 } }]'
+    asked = study("", more, workload="spin", parameters="{ iterations = 1000000 }", blocks=5)
+    (comparison,) = hugewise.run(asked, results=tmp_path).cells[0].comparisons
+    assert comparison.ratio is not None
+    assert 3 < comparison.ratio < 5
+
+
+def test_a_thp_flip_while_an_attempt_runs_is_flagged_within_its_pair(tmp_path: Path) -> None:
+    need_root()
+    knob = Path(f"{THP}/enabled")
+    need(knob.exists(), "transparent huge pages")
+    flipped = 0.0
+    launches = 0
+
+    def flip(step: str) -> None:
+        nonlocal launches
+        launches += step == "launch"
+        if step == "launch" and launches == 3:  # the second block's first attempt
+            threading.Timer(0.15, turn).start()
+
+    def turn() -> None:
+        nonlocal flipped
+        knob.write_text("never")
+        flipped = time.time()
+
+    before = next(word.strip("[]") for word in knob.read_text().split() if word.startswith("["))
+    asked = study("", '["thp", { name = "b", from = "thp", environment = { A = "1" } }]', workload="spin",
+                  parameters='{ iterations = 100000000 }', blocks=3)  # fmt: skip
+    try:
+        results = hugewise.open_results(session.run(asked, tmp_path, on_step=flip).path)
+    finally:
+        knob.write_text(before)
+    assert flipped
+    assert results.blocks_disturbed == 1
+    assert results.blocks_complete == 3
+    struck = [a for a in results.attempts if a.started <= flipped <= a.ended]
+    assert [(a.block, a.state) for a in struck] == [(2, "abandoned")]
+    assert any("block 2" in said and str(knob) in said for said in results.disturbances)
+
+
+def test_calibration_passes_finds_what_is_planted_and_lets_verdicts_stand(tmp_path: Path) -> None:
+    text = """
+        format = 1
+        name = "quick"
+        policies = ["as-is", { name = "more", from = "as-is", parameters = { iterations = 4000000 } }]
+        confidence = 0.9
+        calibration = { required = true }
+        budget = { blocks = 8 }
+        between = { settle = "0ms" }
+        workload = [{ name = "spin", parameters = { iterations = 2000000 } }]
+    """.replace("\n        ", "\n")
+    asked = parse(text, "quick.toml")
+    (before,) = hugewise.run(asked, results=tmp_path).cells[0].comparisons
+    assert before.verdict == "none"
+    assert "there is none of this workload on this host (hugewise calibrate quick.toml)" in before.reason
+    found, path = calibrate(asked, tmp_path, pairs=20, planted=0.5)
+    assert found.passed, found.cells[0].reason
+    assert path.is_file()
+    record, _ = calibrate(asked, tmp_path, pairs=20)
+    assert load(tmp_path / "calibration")[0] == record
+    (cell,) = record.cells
+    kinds = ["sequential", "duet", "crossover"] if len(os.sched_getaffinity(0)) > 1 else ["sequential", "crossover"]
+    assert [stream.kind for stream in cell.streams] == kinds
+    assert all(stream.pairs == 20 for stream in cell.streams)
+    assert {"blocked", "alternating", "coin pairs"} < {bought.design for bought in cell.purchases}
+    (after,) = hugewise.run(asked, results=tmp_path).cells[0].comparisons
+    # One A/A stream in a hundred is called different: then it says so, and withholds.
+    assert after.verdict == "worse" if cell.passed else "failed" in after.reason
