@@ -2,6 +2,6 @@
 
 import sys
 
-from bench import launch, statistics
+from bench import launch, statistics, summary
 
-sys.exit(max(main() for main in (launch.main, statistics.main)))
+sys.exit(max(main() for main in (launch.main, statistics.main, summary.main)))

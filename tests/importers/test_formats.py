@@ -117,6 +117,14 @@ def test_pgbench_log() -> None:
     assert len(rated.values) == 51
 
 
+def test_pgbench_transactions_that_were_skipped_are_failures(tmp_path: Path) -> None:
+    path = tmp_path / "log"  # constructed: a rate limit with a latency limit
+    path.write_text("0 1 1529 0 1795206221 853314 5\n0 2 skipped 0 1795206221 853379 9\n")
+    (found,) = READERS["pgbench"].read(path, Ask())
+    assert found.failed is not None and found.failed.tolist() == [False, True]
+    assert found.values[0] == 1529.0 and np.isnan(found.values[1])
+
+
 def test_pgbench_aggregated_log_is_not_taken_for_transactions() -> None:
     found = read("pgbench-aggregated.log")
     assert found[None, "interval_tps"].values.tolist() == [4396.0, 38118.0, 45745.0]
