@@ -35,8 +35,8 @@ def exhaustive(what: str, vector: Floats) -> Sequence[Finding]:
     return [
         Finding(
             check="e-process",
-            case=f"{what}, n {n}: mean value, and share that ever reaches {1 / ALPHA:g}",
-            seen=f"{mean:.9f}, {rejected} of {2**n}",
+            case=f"{what}, n {n}: mean, how many reach {1 / ALPHA:g}",
+            seen=f"{mean:.6f}, {rejected} of {2**n}",
             required=f"1, <= {int(ALPHA * 2**n)}",
             passed=abs(mean - 1) < 1e-9 and rejected <= ALPHA * 2**n,
         )

@@ -37,9 +37,9 @@ def recomputed(candidate: Candidate, what: str, vector: Floats, alpha: float, bu
     return [
         Finding(
             check="ledger",
-            case=f"{what}, n {n} of {budget}, alpha {alpha:g}",
-            seen=f"spent {float(claimed[-1]):.4g}, {apart / alpha:.0e} alpha apart",
-            required="the independent one's",
+            case=f"{what}, n {n}/{budget}, alpha {alpha:g}",
+            seen=f"{float(claimed[-1]):.4g} (off {apart:.0e})",
+            required="recomputed",
             passed=apart <= AGREE * alpha and not over and not claimed_over,
         )
     ]
@@ -60,8 +60,8 @@ def counted(candidate: Candidate, what: str, vector: Floats, alpha: float) -> Se
         Finding(
             check="ledger",
             case=f"{what}, n {n}, alpha {alpha:g}: counted",
-            seen=f"{int(fallen[-1])} of {2**n}, {apart / alpha:.0e} alpha apart",
-            required="the share that fell",
+            seen=f"{float(claimed[-1]):.4g} (off {apart:.0e})",
+            required="counted",
             passed=apart <= AGREE * alpha,
         )
     ]

@@ -51,7 +51,7 @@ def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[Findi
     findings.append(
         Finding(
             check="metamorphic",
-            case="streams that end in a verdict, so that the others mean something",
+            case="streams that end in a verdict",
             seen=f"{verdicts} of {total}",
             required=f">= {total // 2}",
             passed=2 * verdicts >= total,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import groupby
 from typing import TextIO
 
 from rich import box
@@ -23,12 +22,12 @@ def show(report: Report, file: TextIO | None = None) -> None:
     """Print the report; at most 100 columns."""
     console = Console(file=file, highlight=False, markup=False, emoji=False)
     width = min(console.width, _MOST)
-    for check, findings in groupby(report.findings, key=lambda finding: finding.check):
+    for check in dict.fromkeys(finding.check for finding in report.findings):
         table = Table(title=check, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, width=width)
-        for head, ratio in (("case", 9), ("seen", 6), ("required", 4)):
+        for head, ratio in (("case", 37), ("seen", 20), ("required", 13)):
             table.add_column(head, ratio=ratio, overflow="fold")
         table.add_column(width=4, no_wrap=True)
-        for finding in findings:
+        for finding in (finding for finding in report.findings if finding.check == check):
             table.add_row(finding.case, finding.seen, finding.required, "ok" if finding.passed else "FAIL")
         console.print(table, width=width)
     failed = sum(not finding.passed for finding in report.findings)

@@ -33,7 +33,7 @@ def size(candidate: Candidate, what: str, vector: Floats, alpha: float) -> Seque
         Finding(
             check="exhaustive size",
             case=f"{what}, n {n}, alpha {alpha:g}",
-            seen=f"{verdicts} of {2**n} ({verdicts / 2**n / alpha:.3f} alpha)",
+            seen=f"{verdicts} of {2**n}",
             required=f"<= {int(alpha * 2**n)}",
             passed=verdicts <= alpha * 2**n,
         )
