@@ -367,3 +367,11 @@ def test_a_duet_broken_off_between_its_arms_is_replaced(tmp_path: Path, monkeypa
     assert method.seen == [2, 3, 4]
     first = stage.folder.blocks()[0]
     assert (first.state, first.reason) == ("incomplete", "broken off between attempts that ran at the same time")
+
+
+def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: Stage) -> None:
+    stage.conduct([cell("one", "thp", "mthp-64k")], {})
+    records = [record for record in stage.folder.records() if isinstance(record, BlockOpened)]
+    for record in records:
+        coin = [trial.arm for trial in design.order(SEED, record.block, ["base", "thp", "mthp-64k"])]
+        assert list(record.arms) == coin == [arm for block, _, arm, _ in stage.ran if block == record.block]

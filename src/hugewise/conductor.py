@@ -153,7 +153,8 @@ class Conductor:
     def _new_block(self, cell: Cell) -> Block:
         number = max((block.number for block in self._blocks), default=0) + 1
         undecided = {arm.name for arm in self._open_arms(cell)}
-        arms = [arm.name for arm in cell.arms if arm.name in undecided or arm.name == cell.baseline]
+        wanted = [arm.name for arm in cell.arms if arm.name in undecided or arm.name == cell.baseline]
+        arms = [trial.arm for trial in design.order(self.seed, number, wanted)]
         self.folder.append(
             runlog.BlockOpened(t=self.clock(), block=number, cell=cell.id, session=self.bench.session, arms=arms)
         )
