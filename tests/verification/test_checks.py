@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
-from hugewise import design, runlog
+from hugewise import design, runlog, study
 from hugewise.errors import UserError
 from hugewise.stats import signflip
 from hugewise.stats.boundary import Boundary
@@ -29,6 +30,9 @@ from hugewise.verification.faults import FAULTS, DoubledAlpha, DroppedZero, OffB
 from hugewise.verification.finding import Finding
 from hugewise.verification.generators import Floats
 from hugewise.verification.matched import benchmarks
+from tests import examples
+
+STUDY = Path(__file__).parents[2] / "studies" / "demo.toml"
 
 
 def assert_all(findings: object, passed: bool = True) -> None:
@@ -155,22 +159,25 @@ def test_power_on_the_quickest_benchmark() -> None:
 
 
 def test_orders_are_made_again() -> None:
-    findings = orders.of_design(1, 200)
-    assert_all(findings)
+    assert_all(orders.of_design(1, 200))
     for arms in (["a"], ["b", "a"], list("abcdefg")):
-        made = [trial.arm for trial in design.order(bytes(16), 3, arms)]
-        assert made == orders.arms_in_order(bytes(16), 3, arms)
+        for slots in (1, 2, 8):
+            made = design.order(bytes(16), 3, arms, slots, 100)
+            again = orders.places(bytes(16), 3, arms, slots, 100)
+            assert [trial.arm for trial in made] == list(again)
+            assert [(trial.order, trial.slot, trial.environment_pad) for trial in made] == list(again.values())
 
 
 def run_folder(tmp_path: Path, *, ended: bool = True, honest: bool = True) -> Path:
     seed = bytes(range(16))
-    folder = runlog.RunFolder.create(tmp_path, "study", study_json=b"{}", study_toml=None, seed=seed)
+    of = study.load(STUDY)
+    folder = runlog.RunFolder.create(tmp_path, "s", study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
     folder.append(
         runlog.Opened(
             t=0.0,
             run=folder.run,
-            study="study",
-            digest="",
+            study="s",
+            digest=of.digest,
             seed_hash=design.commitment(seed if honest else bytes(16)),
             mechanism="none",
             boot_id="boot",
@@ -182,10 +189,22 @@ def run_folder(tmp_path: Path, *, ended: bool = True, honest: bool = True) -> Pa
         )
     )
     for block in range(1, 9):
-        arms = [trial.arm for trial in design.order(seed, block, ["base", "thp"])]
+        folder.append(runlog.BlockOpened(t=float(block), block=block, cell="c", session=1, arms=["base", "thp"]))
+        trials = list(design.order(seed, block, ["base", "thp"], pad_max=of.attempt.environment_pad))
         if not honest and block == 4:
-            arms.reverse()
-        folder.append(runlog.BlockOpened(t=float(block), block=block, cell="c", session=1, arms=arms))
+            trials.reverse()
+        for position, trial in enumerate(trials):
+            started = block + 0.1 + 0.2 * position
+            accepted = examples.attempt(
+                trial.arm,
+                1.0,
+                number=block,
+                order=position,
+                slot=trial.slot,
+                environment_pad=trial.environment_pad,
+                started=started,
+            )
+            folder.accept(folder.draft(f"b{block}-{trial.arm}"), accepted)
         folder.append(runlog.BlockClosed(t=block + 0.5, block=block, state="complete"))
     if ended:
         folder.append(runlog.Closed(t=9.0, state="finished", seed=seed.hex()))
@@ -193,13 +212,15 @@ def run_folder(tmp_path: Path, *, ended: bool = True, honest: bool = True) -> Pa
 
 
 def test_a_runs_revealed_seed_gives_its_orders(tmp_path: Path) -> None:
-    assert_all(orders.of_run(run_folder(tmp_path)))
+    findings = orders.of_run(run_folder(tmp_path))
+    assert_all(findings)
+    assert findings[1].seen == "0 of 16"
 
 
 def test_a_run_with_another_seed_or_order_is_found_out(tmp_path: Path) -> None:
     findings: list[Finding] = list(orders.of_run(run_folder(tmp_path, honest=False)))
-    assert [finding.passed for finding in findings] == [False, False, True, True]
-    assert findings[1].seen == "1 of 8"
+    assert [finding.passed for finding in findings] == [False, False, False, True]
+    assert [finding.seen for finding in findings[1:3]] == ["2 of 16", "1 of 8"]
 
 
 def test_a_run_that_has_not_ended_is_refused(tmp_path: Path) -> None:

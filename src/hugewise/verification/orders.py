@@ -1,42 +1,52 @@
 """The coins: the revealed seed of a run gives the order of each of its blocks again, and was bound before the first.
 
-The order is made again here from its description (`docs/concepts/blocks.md`), by code that shares nothing with the one
-that made it. Without a run, orders under fresh seeds are compared, and the coin's fairness is looked at.
+Order, slots and added environment are made again here from the description in `hugewise.design`, by code that shares
+nothing with the one that made them. Without a run, those under fresh seeds are compared, and the coin is looked at.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+import struct
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from hugewise import design
+from hugewise.arrangement import at_once
 from hugewise.errors import UserError
 from hugewise.runlog import BlockOpened, Closed, RunFolder
 from hugewise.verification.finding import Finding, Task
 from hugewise.verification.generators import generator
 
-__all__ = ["arms_in_order", "of_design", "of_run", "tasks"]
+__all__ = ["Place", "of_design", "of_run", "places", "tasks"]
+
+_T = TypeVar("_T")
 
 
-def arms_in_order(seed: bytes, block: int, arms: Sequence[str]) -> list[str]:
-    """The arms of a block in the order in which they run."""
-    stream = b"".join(
-        hashlib.sha256(b"hugewise/order/1" + seed + block.to_bytes(8, "big") + counter.to_bytes(8, "big")).digest()
-        for counter in range(len(arms) + 4)
-    )
-    numbers = [int.from_bytes(stream[at : at + 8], "big") for at in range(0, len(stream), 8)]
-    left = sorted(arms)
-    for items in range(len(left), 1, -1):
-        while numbers[0] >= 2**64 // items * items:
-            numbers.pop(0)
-        chosen = numbers.pop(0) % items
-        left[chosen], left[items - 1] = left[items - 1], left[chosen]
-    return left
+class Place(NamedTuple):
+    """An arm's turn in its block (from 0), the slot that it runs in, and the bytes added to its environment."""
+
+    order: int
+    slot: int
+    pad: int
+
+
+def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096) -> dict[str, Place]:
+    """Each arm's place in a block, in the order in which they run."""
+    words = _words(seed, block)
+    names = _permutation(words, sorted(arms))
+    own = _permutation(words, list(range(slots))) if slots > 1 and slots >= len(names) else None
+    found = {}
+    for position, name in enumerate(names):
+        slot = _below(words, slots) if own is None else own[position]
+        found[name] = Place(position, slot, _below(words, pad_max + 1))
+    return found
 
 
 def of_run(path: Path) -> Sequence[Finding]:
-    """A finished run's blocks against its revealed seed. Raises UserError for a run that has not ended, or RunError."""
+    """An ended run's blocks against its revealed seed. Raises UserError for a run that has not ended, or RunError."""
     folder = RunFolder(path)
     records = folder.records()
     seed = next((bytes.fromhex(record.seed) for record in records if isinstance(record, Closed)), None)
@@ -44,25 +54,29 @@ def of_run(path: Path) -> Sequence[Finding]:
         raise UserError(
             f"{path} has not ended: its seed is not revealed yet", hint=f"finish it: hugewise resume {path}"
         )
-    opened = folder.opened()
-    blocks = [record for record in records if isinstance(record, BlockOpened)]
-    other = sum(list(block.arms) != arms_in_order(seed, block.block, block.arms) for block in blocks)
-    began = {(attempt.block, attempt.arm): attempt.started for attempt in reversed(folder.attempts())}
-    announced = {block.block: block.t for block in blocks}
-    late = sum(start < announced.get(block, float("inf")) for (block, _), start in began.items())
-    out_of_order = 0
-    for block in blocks:
-        starts = [began[block.block, arm] for arm in block.arms if (block.block, arm) in began]
-        out_of_order += starts != sorted(starts)
+    study = folder.study()
+    slots, pad_max = max(1, len(study.design.slots)), study.attempt.environment_pad
+    blocks = {record.block: record for record in records if isinstance(record, BlockOpened)}
+    expected = {number: places(seed, number, block.arms, slots, pad_max) for number, block in blocks.items()}
+    attempts = folder.attempts()
+    other = early = 0
+    starts: dict[int, dict[str, float]] = {}
+    for attempt in attempts:
+        place = expected.get(attempt.block, {}).get(attempt.arm)
+        other += place != Place(attempt.order, attempt.slot, attempt.environment_pad)
+        early += attempt.block not in blocks or attempt.started < blocks[attempt.block].t
+        starts.setdefault(attempt.block, {}).setdefault(attempt.arm, attempt.started)
+    turned = 0
+    if not at_once(study.design.kind):
+        for number, began in starts.items():
+            times = [began[arm] for arm in expected.get(number, {}) if arm in began]
+            turned += times != sorted(times)
+    kept = "it is" if hashlib.sha256(seed).hexdigest() == folder.opened().seed_hash else "it is not"
     return [
-        _finding("run: the seed's hash is the one in its first record", _matches(seed, opened.seed_hash), "it is"),
-        _finding("run: blocks in another order than the seed's", f"{other} of {len(blocks)}", f"0 of {len(blocks)}"),
-        _finding(
-            "run: blocks whose attempts began in another order",
-            f"{out_of_order} of {len(blocks)}",
-            f"0 of {len(blocks)}",
-        ),
-        _finding("run: attempts that began before their block's coin", f"{late} of {len(began)}", f"0 of {len(began)}"),
+        _finding("run: the seed's hash is that of its first record", kept, "it is"),
+        _finding("run: attempts not in the seed's place", f"{other} of {len(attempts)}", f"0 of {len(attempts)}"),
+        _finding("run: blocks in another order of time", f"{turned} of {len(starts)}", f"0 of {len(starts)}"),
+        _finding("run: attempts before their block began", f"{early} of {len(attempts)}", f"0 of {len(attempts)}"),
     ]
 
 
@@ -73,8 +87,12 @@ def of_design(seed: int, blocks: int = 2000) -> Sequence[Finding]:
     for block in range(1, blocks + 1):
         run_seed = random.bytes(16)
         arms = ["a", "b", "c", "d", "e"][: 2 + block % 4]
-        made = [trial.arm for trial in design.order(run_seed, block, arms)]
-        other += made != arms_in_order(run_seed, block, arms)
+        slots = 1 + block % 3
+        made = {
+            trial.arm: Place(trial.order, trial.slot, trial.environment_pad)
+            for trial in design.order(run_seed, block, arms, slots)
+        }
+        other += made != places(run_seed, block, arms, slots)
         first += design.order(run_seed, block, ["a", "b"])[0].arm == "a"
     away = abs(first - blocks / 2) / (blocks / 4) ** 0.5
     return [
@@ -97,8 +115,24 @@ def tasks(seed: int, run: Path | None) -> list[Task]:
     return found
 
 
-def _matches(seed: bytes, commitment: str) -> str:
-    return "it is" if hashlib.sha256(seed).hexdigest() == commitment else "it is not"
+def _words(seed: bytes, block: int) -> Iterator[int]:
+    for counter in itertools.count():
+        text = b"hugewise/order/1" + seed + block.to_bytes(8, "big") + counter.to_bytes(8, "big")
+        yield from struct.unpack(">4Q", hashlib.sha256(text).digest())
+
+
+def _below(words: Iterator[int], n: int) -> int:
+    word = next(words)
+    while word >= 2**64 // n * n:
+        word = next(words)
+    return word % n
+
+
+def _permutation(words: Iterator[int], items: list[_T]) -> list[_T]:
+    for many in range(len(items), 1, -1):
+        chosen = _below(words, many)
+        items[chosen], items[many - 1] = items[many - 1], items[chosen]
+    return items
 
 
 def _finding(case: str, seen: str, required: str) -> Finding:
