@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise import cli, listing, session
+from hugewise import cli, listing, recovery, session
 from hugewise.results import Results
 from tests.fake_host import FakeHost
 from tests.requirements import need, need_program, need_root
@@ -79,7 +79,7 @@ def unchanged() -> Iterator[None]:
     before = page_state()
     yield
     if os.geteuid() == 0:
-        session.restore()
+        recovery.restore()
     assert page_state() == before
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise import session
+from hugewise import recovery, session
 from hugewise.calibration.campaign import calibrate
 from hugewise.calibration.record import load
 from hugewise.pages import THP
@@ -52,7 +52,7 @@ def unchanged() -> Iterator[None]:
     before = page_state()
     yield
     if os.geteuid() == 0:
-        session.restore()
+        recovery.restore()
     assert page_state() == before
 
 

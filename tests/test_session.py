@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise import journal, runner, session
+from hugewise import journal, recovery, runner, session
 from hugewise.errors import LockedError
 from hugewise.host import LocalHost
 from hugewise.lock import HostLock
@@ -49,7 +49,7 @@ def unchanged() -> Iterator[None]:
     before = page_state()
     yield
     if os.geteuid() == 0:
-        session.restore()
+        recovery.restore()
     assert page_state() == before
 
 
@@ -124,7 +124,7 @@ def test_killed_at_any_step_it_is_restored_and_resumed(tmp_path: Path, step: str
     nth = "3" if step in [each.__name__ for each in runner.STEPS] else "1"
     killed = drive("run", small(tmp_path), tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    session.restore()
+    recovery.restore()
     assert page_state() == before
     folder = only_run(tmp_path / "results")
     if not (folder / "run.jsonl").exists():
@@ -184,7 +184,7 @@ def test_two_runs_refuse_each_other(tmp_path: Path) -> None:
             with pytest.raises(LockedError, match=f"pid {holder.pid}"):
                 hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "other")
             with pytest.raises(LockedError):
-                session.restore()
+                recovery.restore()
         finally:
             holder.send_signal(signal.SIGINT)
             holder.wait(20)
@@ -289,7 +289,7 @@ def test_a_workload_that_fails_counts_as_the_worst(tmp_path: Path) -> None:
 def test_nothing_is_left_of_the_journal_and_the_lock(tmp_path: Path) -> None:
     need_root()
     hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "results")
-    assert session.restore() == ["nothing to restore"]
+    assert recovery.restore() == ["nothing to restore"]
     assert journal.recover(LocalHost()).run is None
     with HostLock(LocalHost()):
         pass

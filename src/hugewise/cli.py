@@ -168,9 +168,9 @@ def list_(what: str) -> None:
 @cli.command()
 def restore() -> None:
     """Put back page settings that a killed run left (root)."""
-    from hugewise import session  # noqa: PLC0415
+    from hugewise import recovery  # noqa: PLC0415
 
-    for line in session.restore():
+    for line in recovery.restore():
         click.echo(line)
 
 

@@ -10,8 +10,7 @@ import os
 import platform
 import signal
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import arrangement, cgroup, design, fingerprint, journal, probe, progress, runlog
+from hugewise import arrangement, cgroup, design, fingerprint, journal, probe, progress, provision, recovery, runlog
 from hugewise import plan as planning
 from hugewise import policy as policies
 from hugewise import workload as workloads
@@ -29,11 +28,9 @@ from hugewise.host import Host, LocalHost
 from hugewise.knob import Drift
 from hugewise.lock import HostLock, boot_id
 from hugewise.pages import PageSizes, page_flags_readable
-from hugewise.plan import Arm, Cell, Plan
+from hugewise.plan import Plan
 from hugewise.policy import Mechanism
 from hugewise.pool import Pools
-from hugewise.quantity import format_size
-from hugewise.results import LeftOut
 from hugewise.runlog import ArmRecord, CellRecord, RunFolder
 from hugewise.runner import Bench
 from hugewise.setting import Settings
@@ -43,7 +40,7 @@ from hugewise.study import Study
 # A GiB of freed memory needs about a second until the kernel has it back in its lists.
 _SETTLED_AFTER = 1 << 30
 
-__all__ = ["CLOSING", "OPENING", "make_plan", "restore", "resume", "run", "versions"]
+__all__ = ["CLOSING", "OPENING", "make_plan", "resume", "run", "versions"]
 
 
 def make_plan(study: Study, host: Host | None = None) -> Plan:
@@ -188,10 +185,6 @@ class _Session:
     def _together(self) -> bool:
         return arrangement.at_once(self.study.design.kind)
 
-    def _of_a_block(self, needs: Sequence[int]) -> int:
-        """What a block needs at a time, when its arms need `needs`."""
-        return sum(needs) if self._together else max(needs)
-
     def lock(self) -> None:
         """Nobody else measures on this host meanwhile."""
         self.boot_id = boot_id(self.host)
@@ -201,7 +194,7 @@ class _Session:
 
     def recover(self) -> None:
         """Put back what a killed run left, before anything is measured or turned."""
-        for line in restore_leftovers(self.host):
+        for line in recovery.leftovers(self.host):
             self.say(line)
 
     def begin(self) -> None:
@@ -219,19 +212,12 @@ class _Session:
 
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
-        wanted: dict[int, int] = {}
-        for cell in self.plan.cells:
-            needs: defaultdict[int, list[int]] = defaultdict(list)
-            for arm in cell.arms:
-                if (need := _pages(cell, arm)) and arm.treatment.mechanism == "system":
-                    needs[arm.treatment.target.size].append(need)
-            for size, pages in needs.items():
-                wanted[size] = max(wanted.get(size, 0), self._of_a_block(pages))
+        wanted = provision.pool_pages(self.plan, together=self._together)
         if wanted and self.journal is not None:
             pools = Pools(self.settings)
             self.at_close("empty_pools", lambda: self.name_drift(pools.restore()))
             self.pools = pools.fill(wanted)
-        self.plan = _without_short_pools(self.plan, wanted, self.pools, together=self._together)
+        self.plan = provision.without_short_pools(self.plan, wanted, self.pools, together=self._together)
 
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""
@@ -280,10 +266,7 @@ class _Session:
         """Touch as much memory as the largest arm will use, and the pages of the pools: a guest's fresh memory is slow
         to touch the first time.
         """
-        largest = max(
-            self._of_a_block([cell.workload.memory(arm.treatment, cell.given(arm)) for arm in cell.arms])
-            for cell in self.plan.cells
-        )
+        largest = provision.bytes_to_touch(self.plan, together=self._together)
         wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in self.pools.items()}
         total = sum(wanted.values())
         if total:
@@ -322,58 +305,6 @@ OPENING: tuple[Callable[[_Session], None], ...] = (
     _Session.touch,
 )
 CLOSING = ("remove_cgroups", "empty_pools", "restore", "end_journal", "unlock")
-
-
-def restore() -> list[str]:
-    """`hugewise restore`: put back what a killed run left. Raises LockedError while a run holds the host."""
-    host = LocalHost()
-    with HostLock(host):
-        return restore_leftovers(host) or ["nothing to restore"]
-
-
-def restore_leftovers(host: Host) -> list[str]:
-    """Close the journal of a dead run: what was put back, and what was left to others. Raises UserError for a user."""
-    found = journal.recover(host)
-    if found.run is None:
-        return []
-    lines = [f"put back what the killed run {found.run} left"]
-    lines += [f"  {each}" for each in found.put_back]
-    lines += [f"  not restored, somebody else turned it: {drift}" for drift in found.left]
-    if found.killed:
-        lines.append(f"  ended {found.killed} of its processes")
-    return [*lines, *([f"  {found.note}"] if found.note else [])]
-
-
-def _pages(cell: Cell, arm: Arm) -> int:
-    """Pages of a pool that the arm needs."""
-    return -(-cell.workload.pool(arm.treatment, cell.given(arm)) // arm.treatment.target.size)
-
-
-def _without_short_pools(plan: Plan, wanted: Mapping[int, int], granted: Mapping[int, int], *, together: bool) -> Plan:
-    """The plan without the arms whose pool the kernel did not grant, and why."""
-    cells: list[Cell] = []
-    left_out = list(plan.left_out)
-    for cell in plan.cells:
-        kept: list[Arm] = []
-        for arm in cell.arms:
-            size = arm.treatment.target.size
-            beside = [_pages(cell, each) for each in kept if together and each.treatment.target.size == size]
-            need = sum(beside) + _pages(cell, arm)
-            if size in wanted and need > granted.get(size, 0) and arm.treatment.mechanism == "system":
-                reason = f"needs {need} pages of {format_size(size)}; the kernel granted {granted.get(size, 0)}"
-                left_out.append(LeftOut(cell.id, arm.name, reason))
-            else:
-                kept.append(arm)
-        if len(kept) > 1 and any(arm.name == cell.baseline for arm in kept):
-            cells.append(msgspec.structs.replace(cell, arms=tuple(kept)))
-        else:
-            left_out.append(LeftOut(cell.id, "*", "nothing is left to compare"))
-    if not cells:
-        raise HugewiseError(
-            "no cell is left to run: " + "; ".join(left.reason for left in left_out),
-            hint="free memory, or reserve huge pages at boot",
-        )
-    return Plan(tuple(cells), tuple(left_out))
 
 
 def _records(plan: Plan, sizes: PageSizes) -> tuple[CellRecord, ...]:
