@@ -79,6 +79,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     final                False while the planned number of blocks is not reached: intervals are provisional
     estimand             what is estimated: declared before the first run
     alpha, alpha_spent   the share of the study's error rate that this comparison has, and what it has spent so far
+    evidence             e-value now against "no difference", two-sided (`hugewise.stats.eprocess`); None where the
+                         data allow no verdict, and for methods without. It has no part in this run's verdict: it is
+                         what multiplies over runs. evidence_larger, evidence_smaller: for a ratio above 1, and below
     reach, tiers         how far the verdict reaches (sequential methods), and each tier with its interval
     warnings             what the reader should know beside the verdict; never changes it
     """
@@ -108,6 +111,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     reach: Reach | None = None
     tiers: tuple[Tier, ...] = ()
     warnings: tuple[str, ...] = ()
+    evidence: float | None = None
+    evidence_larger: float | None = None
+    evidence_smaller: float | None = None
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):

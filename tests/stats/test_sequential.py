@@ -13,6 +13,7 @@ from hugewise.metric import Metric
 from hugewise.plan import DeliveryThreshold
 from hugewise.results import Comparison
 from hugewise.stats.end_points import EndPoint
+from hugewise.stats.eprocess import EProcess
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
@@ -245,3 +246,22 @@ def test_the_studys_width_reaches_its_methods() -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.high - found.low <= 0.03
+
+
+def test_the_evidence_is_the_open_ended_one_on_the_pairs_up_to_the_stop() -> None:
+    differences = noise(1, 200, mean=-0.3)
+    found = fed(pairs(differences)).comparison()
+    process = EProcess()
+    for difference in differences[: found.n]:
+        process.add(math.log(100.0 * math.exp(difference)) - math.log(100.0))
+    assert found.evidence == pytest.approx(process.value)
+    assert found.evidence_larger == pytest.approx(process.up)
+    assert found.evidence_smaller == pytest.approx(process.down)
+    assert process.down > 100
+    assert process.up < 1
+
+
+def test_there_is_no_evidence_without_a_possible_verdict() -> None:
+    shown = Contrast("chase", "thp", "base", Metric("ns_per_load", "ns", "neutral", ""))
+    found = fed(pairs(noise(1, 20)), method(contrast=shown)).comparison()
+    assert (found.verdict, found.evidence, found.evidence_larger, found.evidence_smaller) == ("none", None, None, None)

@@ -13,15 +13,21 @@ average (`campaign`; from 100 pairs), beyond these sessions (`sessions`). A tier
 
 The estimand is the typical ratio: the pseudo-median of the pairs' log-ratio (Hodges and Lehmann 1963). Its interval is
 the set of ratios that the test has not rejected (`inversion`), so that it excludes 1 exactly when the test has crossed.
+
+Beside it an e-process (`eprocess`) sees the same differences, and stops with the comparison. An e-value counts at any
+stopping time, so at this one too: what it is when the sign test ends the comparison is what multiplies over runs
+(`evidence`). It has no part in the verdict here.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
 from hugewise.results import Comparison, Reach, Tier, Verdict
 from hugewise.stats import campaign, inversion, sessions
+from hugewise.stats.eprocess import EProcess
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.pairs import Pair, Pairs
 from hugewise.stats.signflip import SignFlip
@@ -56,6 +62,7 @@ class Sequential:
         self._below_upper = SignFlip(alpha, planned)
         self._above_lower = SignFlip(alpha, planned)
         self._average = campaign.Campaign(alpha)
+        self._evidence = EProcess()
         self._narrow_at: int | None = None
 
     def observe(self, block: Block) -> Decision:
@@ -102,6 +109,9 @@ class Sequential:
             alpha_spent=self._test.spent,
             reach=reach,
             tiers=self._tiers(effect),
+            evidence=None if verdict == "none" else _finite(self._evidence.value),
+            evidence_larger=None if verdict == "none" else _finite(self._evidence.up),
+            evidence_smaller=None if verdict == "none" else _finite(self._evidence.down),
         )
 
     def _difference(self, pair: Pair) -> float:
@@ -112,6 +122,7 @@ class Sequential:
         if pair.log_ratio is not None:
             self._average.add(pair.log_ratio)
         self._test.add(difference)
+        self._evidence.add(difference)
         self._below_upper.add(difference - margin)
         self._above_lower.add(difference + margin)
 
@@ -233,3 +244,8 @@ def _exp(logarithm: float) -> float:
         return math.exp(logarithm)
     except OverflowError:
         return math.inf
+
+
+def _finite(e_value: float) -> float:
+    """At most the largest double, which JSON can hold; a smaller e-value is an e-value too."""
+    return min(e_value, sys.float_info.max)
