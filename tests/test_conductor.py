@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hugewise import design, progress, runlog, runner
@@ -268,6 +269,17 @@ def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, cont
     in_first = [arm for block, _, arm, _ in stage.ran if block == 1]
     assert in_first.count(first) == 1  # accepted once, never repeated
     assert stage.folder.blocks()[0].state == ("complete" if continues else "incomplete")
+
+
+def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: Stage) -> None:
+    """The first try broke off in the probe, the second was rejected, then the run was killed: the next is the third."""
+    first = design.order(SEED, 1, ["base", "thp"])[0].arm
+    stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=1, arms=["base", "thp"]))
+    made = example(first, 1.0, number=1, cell="one", state="rejected", started=1000.0, ended=1000.0)
+    stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-2"), msgspec.structs.replace(made, number=2))
+    stage.conduct([cell("one", "thp")], {})
+    assert stage.ran[0] == (1, "one", first, 3)
+    assert stage.folder.blocks()[0].state == "complete"
 
 
 def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: Stage) -> None:

@@ -151,6 +151,14 @@ def test_a_new_run_does_not_begin_over_an_open_journal(path: Path) -> None:
     journal.close()
 
 
+def test_a_journal_without_an_owner_keeps_no_run_from_beginning(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    host = FakeHost()
+    Journal.begin(host, path, "run").close()
+    assert recover(host, path).run is None
+
+
 def test_it_is_written_for_all_to_read_and_for_root_to_change(path: Path) -> None:
     Journal.begin(FakeHost(), path, "run").close()
     assert path.stat().st_mode & 0o777 == 0o644

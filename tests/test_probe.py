@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -34,6 +35,21 @@ def test_unknown_fields_are_ignored_and_unknown_events_refused() -> None:
     assert list(probe.decode([b'{"ev":"phase","t_ns":1,"name":"timed","new":3}\n']))
     with pytest.raises(ProbeError, match="unknown"):
         list(probe.decode([b'{"ev":"later"}\n']))
+
+
+def test_a_line_that_is_no_json_is_an_error_with_a_cure() -> None:
+    with pytest.raises(ProbeError, match="something unknown"):
+        list(probe.decode([b"garbage\n"]))
+
+
+def test_a_probe_that_does_not_end_is_an_error_with_a_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 5\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("HUGEWISE_PROBE", str(slow))
+    monkeypatch.setattr(probe, "_PATIENCE_S", 0.05)
+    with pytest.raises(ProbeError, match="has not ended"):
+        probe.ask("touch")
 
 
 def test_a_missing_probe_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,24 @@ def test_the_seed_is_secret_until_the_last_record(folder: RunFolder) -> None:
         folder.seed()
 
 
+def test_a_run_killed_between_its_last_record_and_the_seeds_removal_has_ended(folder: RunFolder) -> None:
+    folder.append(Closed(t=200.0, state="time is up", seed=SEED.hex()))
+    (folder.path / "seed").write_text(SEED.hex())
+    with pytest.raises(RunError, match="has ended"):
+        folder.seed()
+
+
+def test_a_run_has_its_name_from_within_its_folder_too(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.path)
+    assert RunFolder(Path()).run == folder.run
+
+
+def test_a_record_that_is_gone_is_a_clear_error(folder: RunFolder) -> None:
+    folder.append(BlockClosed(t=102.0, block=1, state="complete"))
+    with pytest.raises(RunError, match="block 1 is closed and was never opened"):
+        folder.blocks()
+
+
 def test_a_draft_is_no_attempt_until_it_is_accepted(folder: RunFolder) -> None:
     draft = folder.draft("b00001-thp")
     (draft / "events.jsonl").write_text("{}\n")
@@ -102,6 +120,13 @@ def test_pauses_do_not_count_as_active(folder: RunFolder) -> None:
     folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
     folder.append(BlockClosed(t=1010.0, block=1, state="incomplete"))
     assert folder.active_seconds() == 40.0
+
+
+def test_attempts_of_a_block_that_was_killed_count_as_active(folder: RunFolder) -> None:
+    folder.append(BlockOpened(t=130.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
+    folder.accept(folder.draft("b1-base"), attempt("base", 1.0, number=1, started=130.0, ended=900.0))
+    folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
+    assert folder.active_seconds() == 800.0
 
 
 def test_errors_name_the_folder_and_the_cure(tmp_path: Path) -> None:

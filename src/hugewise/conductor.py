@@ -193,7 +193,8 @@ class Conductor:
                 for trial in trials:
                     tries = [attempt for attempt in attempts if attempt.arm == trial.arm]
                     if not any(attempt.state in _COUNTS for attempt in tries):
-                        self._try(cell, trial, attempts, len(tries))
+                        # The highest number, not how many: a try that broke off in the probe left no attempt.
+                        self._try(cell, trial, attempts, max((each.number for each in tries), default=0))
         except Disturbed as disturbed:
             state, reason = "disturbed", f"turned by somebody else: {disturbed}"
             self.listener(progress.Message(f"block {number} is disturbed: {disturbed}"))

@@ -60,7 +60,8 @@ class Journal:
     @classmethod
     def begin(cls, host: Host, path: Path, run: str) -> Journal:
         """Start the journal of a run. Raises UserError when an earlier one is still open: `recover` comes first."""
-        if path.exists() and not _load(path).closed:
+        earlier = _load(path) if path.exists() else None
+        if earlier is not None and earlier.owner is not None and not earlier.closed:
             raise UserError(f"{path} belongs to a run that has not been put back", hint="sudo hugewise restore")
         try:
             _own_folder(path.parent)

@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 VERSION = 1
+_PATIENCE_S = 600
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -259,13 +260,19 @@ def decode(lines: Iterable[bytes]) -> Iterator[Event]:
             return
         try:
             yield _DECODER.decode(line)
-        except msgspec.ValidationError as error:
+        except msgspec.DecodeError as error:
             raise ProbeError(f"the probe said something unknown ({error})", hint="rebuild it: make setup") from None
 
 
 def ask(*arguments: str) -> Event:
     """The first event of a short subcommand, such as `cpu` or `counters`. Raises ProbeError when it fails."""
-    done = subprocess.run([find(), *arguments], capture_output=True, check=False, timeout=600)
+    try:
+        done = subprocess.run([find(), *arguments], capture_output=True, check=False, timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        raise ProbeError(
+            f"hugewise-probe {' '.join(arguments)} has not ended within {_PATIENCE_S} s",
+            hint="is the host swapping or out of memory? see: dmesg",
+        ) from None
     if done.returncode != 0:
         raise ProbeError(f"hugewise-probe {' '.join(arguments)} failed: {done.stderr.decode(errors='replace').strip()}")
     first = next(decode(done.stdout.splitlines(keepends=True)), None)

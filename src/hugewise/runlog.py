@@ -182,17 +182,16 @@ class RunFolder:
     @property
     def run(self) -> str:
         """The run's identity: its folder's name."""
-        return self.path.name
+        return self.path.resolve().name  # as `.` it has none
 
     def seed(self) -> bytes:
         """The run seed of a run that has not ended. Raises RunError."""
         path = self.path / "seed"
+        # The record decides, not the file: a run killed between its last record and the removal has ended too.
+        if any(isinstance(record, Closed) for record in self.records()):
+            raise RunError(f"{self.path} has ended: its seed is revealed", hint="start a new run of its study")
         try:
             seed = bytes.fromhex(path.read_text(encoding="ascii"))
-        except FileNotFoundError:
-            raise RunError(
-                f"{self.path} has ended: its seed is revealed", hint="start a new run of its study"
-            ) from None
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}", hint="resume it as the user who began it") from None
         except ValueError:
@@ -307,6 +306,11 @@ class RunFolder:
         for record in records:
             if not isinstance(record, BlockClosed):
                 continue
+            if record.block not in opened:
+                raise RunError(
+                    f"{self.path}/run.jsonl: block {record.block} is closed and was never opened",
+                    hint="put the record back, or start a new run of its study",
+                )
             attempts = by_block.get(record.block, [])
             if record.state != "complete":
                 attempts = [msgspec.structs.replace(attempt, state="abandoned") for attempt in attempts]
@@ -336,11 +340,16 @@ class RunFolder:
         return opened, [attempt for attempt in self.attempts() if attempt.block == opened.block]
 
     def active_seconds(self) -> float:
-        """Time that the run has spent running, pauses between its sessions left out."""
+        """Seconds that the run has spent running, pauses between its sessions left out.
+
+        A session that was killed lasted at least to the end of its last attempt.
+        """
+        marks = [(record.t, isinstance(record, Opened | Resumed)) for record in self.records()]
+        marks += [(attempt.ended, False) for attempt in self.attempts()]
         spent, start, last = 0.0, 0.0, 0.0
-        for record in self.records():
-            if isinstance(record, Opened | Resumed):
+        for t, begins in sorted(marks):
+            if begins:
                 spent += last - start
-                start = record.t
-            last = record.t
+                start = t
+            last = t
         return spent + last - start
