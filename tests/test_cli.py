@@ -124,7 +124,7 @@ def only_run(results: Path) -> Path:
 # Help and listings
 
 
-@pytest.mark.parametrize("verb", ["", "run", "resume", "report", "doctor", "list", "restore"])
+@pytest.mark.parametrize("verb", ["", "run", "resume", "report", "doctor", "list", "restore", "combine"])
 def test_help(call: Call, verb: str) -> None:
     status, out, err = call(*filter(None, [verb]), "--help")
     assert (status, err) == (0, "")

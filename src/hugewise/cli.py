@@ -208,6 +208,24 @@ def analyze(files: Sequence[Path], **options: Any) -> None:
     external_main.run(files, options)
 
 
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN RUN...")
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    help="Over all comparisons together (default: that of the studies).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> None:
+    """Judge several runs of the same comparisons together: hosts, sessions, campaigns.
+
+    Multiplies their e-values (method sequential). Name all runs that were made, whatever they found.
+    """
+    from hugewise import combining  # noqa: PLC0415
+
+    combining.main(runs, confidence, as_json=as_json)
+
+
 @cli.command("verify-statistics")
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
 @click.option("--power", is_flag=True, help="Only the power replay, as --check power.")

@@ -1,0 +1,127 @@
+"""`hugewise combine` on run folders that are written here."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from hugewise import analysis, combining
+from hugewise.cli import cli
+from hugewise.errors import UserError
+from hugewise.runlog import CellRecord
+from tests.test_forecast import cell, the_study, write_run
+
+GOLDEN = Path(__file__).parent / "golden" / "cli" / "combine.txt"
+TWO = (cell("chase", "thp", "mthp"),)
+
+
+def a_run(folder: Path, seed: int, *, mean: float = -0.1, cells: tuple[CellRecord, ...] = TWO, **changes: Any) -> Path:
+    """A run of 12 pairs with an id and a seed of its own; `of` is its study, the rest changes its first record."""
+    of = changes.pop("of", the_study())
+    differences = list(np.random.default_rng(seed).normal(mean, 0.05, 12))
+    path = write_run(folder / str(seed), of, differences, cells=cells, seed=seed)
+    log = path / "run.jsonl"
+    first, *others = log.read_text(encoding="utf-8").splitlines()
+    record = json.loads(first) | {"run": f"20261120T21000{seed}Z-000{seed}", "seed_hash": f"{seed:064x}"}
+    record |= {"host": {"name": f"host-{seed}"}} | changes
+    log.write_text("\n".join([json.dumps(record), *others]) + "\n", encoding="utf-8")
+    return path
+
+
+def refused(*runs: Path, confidence: float | None = None) -> UserError:
+    with pytest.raises(UserError) as caught:
+        combining.answer(runs, confidence)
+    assert caught.value.hint
+    return caught.value
+
+
+def called(*arguments: str | Path) -> Result:
+    return CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["combine", *map(str, arguments)])
+
+
+def test_two_runs_say_together_what_neither_says_alone(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path, seed, mean=-0.04) for seed in (1, 2, 3)]
+    single = [one.verdict for path in runs for one in analysis.analyze(path).cells[0].comparisons]
+    found = combining.answer(runs)
+    assert single == ["undecided"] * 6
+    assert found.confidence == 0.99
+    assert [one.verdict for one in found.comparisons] == ["better", "better"]
+    for one in found.comparisons:
+        assert [part.pairs for part in one.parts] == [12, 12, 12]
+        assert one.smaller == pytest.approx(np.prod([part.smaller for part in one.parts if part.smaller]))
+
+
+def test_the_table(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path, 1), a_run(tmp_path, 2), a_run(tmp_path, 3, cells=(cell("chase", "thp", "thp-other"),))]
+    done = called(*runs)
+    assert done.exit_code == 0, done.exception
+    if os.environ.get("HUGEWISE_WRITE_GOLDEN") == "1":
+        GOLDEN.write_text(done.output, encoding="utf-8")
+    assert done.output == GOLDEN.read_text(encoding="utf-8")
+    assert all(len(line) <= 80 for line in done.output.splitlines())
+
+
+def test_json_is_what_python_gives(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path, 1), a_run(tmp_path, 2)]
+    done = called(*runs, "--json", "--confidence", "0.9")
+    assert done.exit_code == 0
+    assert msgspec.json.decode(done.output, type=combining.Combination) == combining.answer(runs, 0.9)
+
+
+def test_one_run_is_refused(tmp_path: Path) -> None:
+    assert "one run alone" in refused(a_run(tmp_path, 1)).message
+
+
+def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 1)
+    assert "20261120T210001Z-0001 is given twice" in refused(run, run).message
+
+
+def test_the_same_seed_twice_is_refused(tmp_path: Path) -> None:
+    runs = a_run(tmp_path, 1), a_run(tmp_path, 2, seed_hash=f"{1:064x}")
+    assert "have the same seed" in refused(*runs).message
+
+
+def test_different_mechanisms_are_refused(tmp_path: Path) -> None:
+    assert "never merged" in refused(a_run(tmp_path, 1), a_run(tmp_path, 2, mechanism="process")).message
+
+
+def test_without_a_common_comparison_nothing_is_combined(tmp_path: Path) -> None:
+    runs = a_run(tmp_path, 1), a_run(tmp_path, 2, cells=(cell("other", "thp"),))
+    assert "no comparison in common" in refused(*runs).message
+
+
+@pytest.mark.parametrize("what", ["parameters", "treatment of the arm", "design"])
+def test_what_is_not_the_same_is_refused(tmp_path: Path, what: str) -> None:
+    base = cell("chase", "thp")
+    arms = (
+        base.arms[0],
+        msgspec.structs.replace(
+            base.arms[1], treatment=msgspec.structs.replace(base.arms[1].treatment, knobs={"/k": "1"})
+        ),
+    )
+    changes: dict[str, dict[str, Any]] = {
+        "parameters": {"cells": (msgspec.structs.replace(base, values={"bytes": 1}),)},
+        "treatment of the arm": {"cells": (msgspec.structs.replace(base, arms=arms),)},
+        "design": {"cells": (base,), "of": the_study(design={"kind": "crossover"})},
+    }
+    error = refused(a_run(tmp_path, 1, cells=(base,)), a_run(tmp_path, 2, **changes[what]))
+    assert f"the {what} of 20261120T210001Z-0001 and 20261120T210002Z-0002 differ" in error.message
+
+
+def test_a_fixed_number_of_pairs_has_no_e_values(tmp_path: Path) -> None:
+    assert "fixed-n" in refused(a_run(tmp_path, 1), a_run(tmp_path, 2, of=the_study(method="fixed-n"))).message
+
+
+def test_different_confidences_need_a_choice(tmp_path: Path) -> None:
+    runs = a_run(tmp_path, 1), a_run(tmp_path, 2, of=the_study(confidence=0.999))
+    error = refused(*runs)
+    assert error.hint == "choose one, such as --confidence 0.999"
+    assert combining.answer(runs, 0.999).confidence == 0.999
