@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
-from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
+from hugewise.report import page
 from hugewise.report.sentences import printable
 from hugewise.report.tables import Table
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 __all__ = ["Document", "Lines", "Part", "Picture", "Section", "html", "markdown"]
 
@@ -63,33 +54,15 @@ class Document:
     sections: tuple[Section, ...] = field(default=())
 
 
-@functools.cache
-def _template() -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (only when a report is written)
-
-    environment = Environment(
-        loader=PackageLoader("hugewise.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["printable"] = printable
-    environment.tests["table"] = lambda part: isinstance(part, Table)
-    environment.tests["picture"] = lambda part: isinstance(part, Picture)
-    return environment.get_template("document.html.jinja")
-
-
 def html(document: Document, figures: Mapping[str, str], symbols: Mapping[str, str]) -> str:
     """One page that needs nothing else. `figures`: key -> SVG made by `images.inline`."""
-    style = resources.files("hugewise.report").joinpath("style.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return _template().render(
+    return page.render(
+        "document.html.jinja",
+        figures,
         document=document,
-        style=Markup(style),  # noqa: S704  (our own file)
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-        figures={key: Markup(svg) for key, svg in figures.items()},  # noqa: S704  (made by images.inline)
         symbols=symbols,
+        is_table=lambda part: isinstance(part, Table),
+        is_picture=lambda part: isinstance(part, Picture),
     )
 
 
