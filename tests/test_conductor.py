@@ -271,6 +271,17 @@ def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, cont
     assert stage.folder.blocks()[0].state == ("complete" if continues else "incomplete")
 
 
+def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_block_was_closed(stage: Stage) -> None:
+    first = design.order(SEED, 1, ["base", "thp"])[0].arm
+    stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=1, arms=["base", "thp"]))
+    made = example(first, 1.0, number=1, cell="one", state="abandoned", reason="enabled is always", ended=1000.0)
+    stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-1"), made)
+    (method,) = stage.conduct([cell("one", "thp")], {})
+    assert method.seen == [2, 3, 4]
+    block = stage.folder.blocks()[0]
+    assert (block.state, block.reason) == ("disturbed", "turned by somebody else: enabled is always")
+
+
 def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: Stage) -> None:
     """The first try broke off in the probe, the second was rejected, then the run was killed: the next is the third."""
     first = design.order(SEED, 1, ["base", "thp"])[0].arm

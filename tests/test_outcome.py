@@ -63,6 +63,7 @@ def test_command_is_timed_whole_and_its_faults_fall_back_on_rusage() -> None:
         ([EXIT], "failed", "no result"),
         ([probe.Error(fault="workload", before_timed=True, message="nosuch: not found")], "failed", "nosuch"),
         ([probe.Error(fault="host", before_timed=True, message="EAGAIN")], "rejected", "EAGAIN"),
+        ([probe.Error(fault="host", before_timed=False, message="launcher killed")], "failed", "launcher killed"),
         ([], "failed", "did not start"),
         ([RESULT, probe.Error(fault="host", before_timed=False, message="scan"), USAGE, EXIT], "accepted", None),
     ],

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,34 @@ def test_interrupted_it_restores_and_can_be_resumed(tmp_path: Path) -> None:
     check_whole(hugewise.resume(folder))
 
 
+def test_an_interrupt_just_before_the_closing_is_raised_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    block, pending = signal.pthread_sigmask, [KeyboardInterrupt()]
+    closed: list[str] = []
+
+    def late(how: int, signals: set[signal.Signals]) -> None:
+        block(how, signals)
+        if pending:
+            raise pending.pop()
+
+    monkeypatch.setattr(signal, "pthread_sigmask", late)
+    closing = ExitStack()
+    closing.callback(closed.append, "restore")
+    with pytest.raises(KeyboardInterrupt):
+        session._close(closing)
+    assert closed == ["restore"]
+    assert signal.SIGINT not in block(signal.SIG_BLOCK, ())
+
+
+def test_what_changed_between_sessions_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drive(
+        "run", small(tmp_path, "base", "thp"), tmp_path / "results", "--at", "launch", "--nth", "2", "--do", "interrupt"
+    )
+    here = session.versions()
+    monkeypatch.setattr(session, "versions", lambda: here | {"hugewise-probe": "99"})
+    results = hugewise.resume(only_run(tmp_path / "results"))
+    assert any("session 2: hugewise-probe is 99, it was" in said for said in results.disturbances)
+
+
 def test_a_block_broken_off_too_long_ago_is_replaced(tmp_path: Path) -> None:
     path = small(tmp_path, "base", "thp")
     path.write_text(path.read_text().replace("format = 1", 'format = 1\nwindow = "1s"'))
@@ -221,6 +250,8 @@ def test_a_knob_that_somebody_turns_disturbs_its_block_and_is_left_to_them(
         results = hugewise.open_results(only_run(tmp_path / "results"))
         check_whole(results)
         assert results.blocks_disturbed == 1
+        stored = RunFolder(Path(results.folder)).attempts()
+        assert ("abandoned" in [attempt.state for attempt in stored]) == (step == "recheck")
         assert any(knob in said and value in said for said in results.disturbances)
         chosen = Path(knob).read_text().strip()
         assert value in (chosen, *[word.strip("[]") for word in chosen.split() if word.startswith("[")])

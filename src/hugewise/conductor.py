@@ -174,6 +174,10 @@ class Conductor:
             reason = f"broken off for {pause:.0f} s (window: {self.study.window:g} s)"
         elif at_once(self.study.design.kind) and any(attempt.state in _COUNTS for attempt in attempts):
             reason = "broken off between attempts that ran at the same time"
+        turned = next((attempt.reason for attempt in attempts if attempt.state == "abandoned"), None)
+        if turned is not None:
+            self._end(opened.block, opened.cell, "disturbed", f"turned by somebody else: {turned}", attempts)
+            return
         if reason is not None or cell is None:
             self._end(opened.block, opened.cell, "incomplete", reason, attempts)
             return

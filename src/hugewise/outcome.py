@@ -114,7 +114,7 @@ def _state(
     micro: bool,
     timeout_s: float,
 ) -> tuple[AttemptState, str | None]:
-    if error is not None and error.fault == "host" and (error.before_timed or exited is None):
+    if error is not None and error.fault == "host" and error.before_timed:
         return "rejected", error.message
     if exited is None:
         return "failed", error.message if error is not None else "it did not start"

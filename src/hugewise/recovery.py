@@ -21,9 +21,11 @@ def leftovers(host: Host) -> list[str]:
     found = journal.recover(host)
     if found.run is None:
         return []
+    if found.note:
+        return [f"run {found.run}: {found.note}"]
     lines = [f"put back what the killed run {found.run} left"]
     lines += [f"  {each}" for each in found.put_back]
     lines += [f"  not restored, somebody else turned it: {drift}" for drift in found.left]
     if found.killed:
         lines.append(f"  ended {found.killed} of its processes")
-    return [*lines, *([f"  {found.note}"] if found.note else [])]
+    return lines

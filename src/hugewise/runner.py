@@ -220,6 +220,8 @@ def store(group: _Group) -> None:
         if rejected is not None and attempt.state != "rejected":
             why = f"{rejected.arm} beside it was rejected: {rejected.reason}"
             attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
+        if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
+            attempt = msgspec.structs.replace(attempt, state="abandoned", reason=str(Disturbed(group.drift)))  # noqa: PLW2901
         if group.shared and work is not group.works[0]:
             with storing(str(work.draft)):
                 for path in group.works[0].draft.iterdir():
@@ -314,7 +316,10 @@ def _account(user: str | None, *, micro: bool, privileged: bool, root: bool) -> 
     if not privileged or root:
         return None
     if micro:
-        return pwd.getpwnam("nobody")
+        try:
+            return pwd.getpwnam("nobody")
+        except KeyError:
+            raise UserError("no account `nobody` to run workloads as", hint='name one: user = "..."') from None
     caller = os.environ.get("SUDO_UID", "")
     try:
         return pwd.getpwuid(int(caller)) if caller.isdigit() and caller != "0" else None
@@ -331,7 +336,10 @@ def _attempt(group: _Group, work: _Work) -> Attempt:
     proof = outcome.coverage_proof(
         work.events,
         work.twin,
-        noise.coverage_from_counters(group.before, group.after, own_faults, bench.base_size),
+        # The counters are the machine's: they cannot tell attempts apart that ran at once.
+        noise.coverage_from_counters(group.before, group.after, own_faults, bench.base_size)
+        if len(group.works) == 1
+        else None,
         target=arm.treatment.target,
         proof=work.launch.proof,
         source=bench.source,

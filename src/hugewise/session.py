@@ -165,8 +165,7 @@ class _Session:
             self.say(f"interrupted; to go on: hugewise resume {self.folder.path}")
             return True
         finally:
-            with _uninterrupted():
-                self.closing.close()
+            _close(self.closing)
 
     def at_close(self, name: str, undo: Callable[[], object]) -> None:
         """Have `undo` called when the session ends; what was opened last is closed first."""
@@ -227,7 +226,13 @@ class _Session:
             if self.host.privileged():
                 self.say(f"no cgroups: {error.message}; processes are followed and killed one by one instead")
             return
-        self.at_close("remove_cgroups", self.cgroups.remove)
+        self.at_close("remove_cgroups", self.remove_cgroups)
+
+    def remove_cgroups(self) -> None:
+        """End what is left of the attempts; what does not die is left to the next root call, by the open journal."""
+        assert self.cgroups is not None
+        with self.settings.closing_only_when_done():
+            self.cgroups.remove()
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
@@ -261,6 +266,17 @@ class _Session:
         self.spent = self.folder.active_seconds()
         self.number = 2 + sum(isinstance(record, runlog.Resumed) for record in self.folder.records())
         self.folder.append(runlog.Resumed(t=time.time(), session=self.number, boot_id=self.boot_id))
+        for text in self.changes(self.opened):
+            self.folder.append(runlog.Noted(t=time.time(), text=f"session {self.number}: {text}"))
+
+    def changes(self, opened: runlog.Opened) -> Iterator[str]:
+        """What is no longer as it was when the run began: programs and page settings."""
+        for name, value in versions().items():
+            if (before := opened.versions.get(name)) != value:
+                yield f"{name} is {value}, it was {before} when the run began"
+        for path, value in self.settings.initial.items():
+            if (before := opened.settings.get(path)) != value:
+                yield f"{path} is {value}, it was {before} when the run began"
 
     def touch(self) -> None:
         """Touch as much memory as the largest arm will use, and the pages of the pools: a guest's fresh memory is slow
@@ -372,11 +388,26 @@ def versions() -> dict[str, str]:
     }
 
 
+def _close(closing: ExitStack) -> None:
+    """Close everything, also when another Ctrl-C comes just before the signals are blocked: it is raised afterwards."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            with _uninterrupted():
+                closing.close()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error  # what was closed is off the stack
+    if interrupt is not None:
+        raise interrupt
+
+
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """A second Ctrl-C must not break off the restoring."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    asking = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, asking)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, asking)

@@ -3,7 +3,7 @@
     planned -> running -> accepted                the attempt counts
                        -> failed                  the workload failed or timed out: counts, as the worst
                        -> rejected                hugewise or the host failed before the timed region: retried
-                       -> abandoned               its block was closed incomplete: kept and shown, counts in no pair
+                       -> abandoned               its block was disturbed or closed incomplete: kept, counts in no pair
 
 An attempt's folder is complete in itself; it is written beside its place and renamed into it, so that it is there
 whole or not at all.
