@@ -115,6 +115,8 @@ def test_a_failed_scan_is_unproven_with_its_reason() -> None:
     found = proof([probe.Error(fault="host", before_timed=False, message="cannot read pagemap")], None)
     assert found.delivered is None
     assert found.reason == "cannot read pagemap"
+    killed = proof([coverage(1)], [probe.Error(fault="host", before_timed=False, message="the launcher was killed")])
+    assert (killed.delivered, killed.reason, killed.proof) == (None, "the launcher was killed", "twin")
 
 
 def test_memory_given_back_before_the_exit_is_proven_by_the_counters_and_named_so() -> None:

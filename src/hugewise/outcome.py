@@ -162,13 +162,14 @@ def coverage_proof(
     asked for them, and where most of a command's memory was given back before it could be scanned: then the proof is
     named `counters` too. Of a micro-workload only the memory that it named counts.
     """
-    scanned = [event for event in (events if twin is None else twin) if isinstance(event, probe.Coverage)]
+    seen = events if twin is None else twin
+    scanned = [event for event in seen if isinstance(event, probe.Coverage)]
     found: Mapping[str, int] = delivery.total(event.bytes for event in scanned)
     source = scanned[0].source if scanned else source
     named: Proof = "twin" if twin is not None else proof
     if by_counters is not None and (proof == "counters" or (proof != "ranges" and _given_back(events, found))):
         found, source, named = by_counters, "counters", "counters"
-    error = last(events, probe.Error)
+    error = last(seen, probe.Error)
     return delivery.judge(
         target,
         found,
