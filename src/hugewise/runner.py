@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import cgroup, noise, outcome, probe
+from hugewise import cgroup, covariates, noise, outcome, probe
 from hugewise.arrangement import Resident
 from hugewise.errors import ProbeError, UserError
 from hugewise.host import Host
@@ -69,6 +69,7 @@ class Bench:
     pools: Mapping[int, int]  # pages that this session reserved, by page size in bytes
     cgroups: cgroup.Hierarchy | None
     on_step: Callable[[str], None] = lambda _: None
+    cwd: str = field(default_factory=os.getcwd)  # where commands run: the same in all sessions of a run
 
 
 @dataclass
@@ -98,6 +99,7 @@ class _Group:
     started: float = 0.0
     ended: float = 0.0
     clock: float = 0.0
+    covariates: Mapping[str, float] = field(default_factory=dict)
     before: noise.Snapshot | None = None
     after: noise.Snapshot | None = None
     knobs: Mapping[str, str] = field(default_factory=dict)
@@ -150,9 +152,14 @@ def together(
     return group.stored
 
 
+def observe(group: _Group) -> None:
+    """Measure the covariates while the treatment is still to come: it cannot have moved them."""
+    group.clock = time.monotonic()
+    group.covariates = covariates.measure(group.bench.host)
+
+
 def apply(group: _Group) -> None:
     """Turn the knobs of the treatment; whatever somebody else turned since is a disturbance, seen here first."""
-    group.clock = time.monotonic()
     drift = group.bench.settings.apply(group.works[0].arm.treatment.knobs)
     if drift:
         raise Disturbed(drift)
@@ -232,7 +239,7 @@ def store(group: _Group) -> None:
         group.bench.folder.accept(work.draft, attempt)
 
 
-STEPS: tuple[Callable[[_Group], None], ...] = (apply, settle, check, launch, recheck, prove, store)
+STEPS: tuple[Callable[[_Group], None], ...] = (observe, apply, settle, check, launch, recheck, prove, store)
 
 
 def _probes(
@@ -284,7 +291,7 @@ def _spec(
         argv=(*start.argv, *own) if start.micro else start.argv,
         micro=start.micro,
         env=environment,
-        cwd=None if start.micro else str(Path.cwd()),
+        cwd=None if start.micro else bench.cwd,
         stdout=str(stdout),
         stderr=str(stderr),
         uid=None if account is None else account.pw_uid,
@@ -381,6 +388,7 @@ def _attempt(group: _Group, work: _Work) -> Attempt:
         pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
         exit_code=result.exit_code,
         signal=result.signal,
+        covariates=group.covariates,
     )
 
 

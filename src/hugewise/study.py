@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import msgspec
 
 from hugewise import study_keys as keys
+from hugewise.covariates import COVARIATES
 from hugewise.errors import StudyError
 from hugewise.study_keys import Key, Place
 from hugewise.study_tables import (
@@ -118,6 +119,17 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             default="none",
         ),
     ] = ()
+    covariate: Annotated[
+        str | None,
+        Key(
+            keys.choice(*COVARIATES),
+            "What was measured of the host before each attempt and is taken out of the differences between arms"
+            " (method sequential): the time of a short fixed loop, or the load average. Arms that run at once"
+            " share it, so that it takes out nothing there.",
+            'covariate = "canary"',
+            default="none",
+        ),
+    ] = None
     window: Annotated[
         float,
         Key(
@@ -202,6 +214,10 @@ def read(data: Mapping[str, Any], file: str) -> Study:
     if study.end_points and study.method != "sequential":
         raise place.at("end_points").wrong(
             f"cannot be judged by the method {study.method}", list(study.end_points), hint='write method = "sequential"'
+        )
+    if study.covariate is not None and study.method != "sequential":
+        raise place.at("covariate").wrong(
+            f"has no part in the method {study.method}", study.covariate, hint='write method = "sequential"'
         )
     _check_policies(study, place)
     _check_workloads(study, place)

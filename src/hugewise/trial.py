@@ -55,7 +55,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One physical try at a trial: the content of `attempt.json`. Seconds; `started` and `ended` are UTC epoch s."""
+    """One physical try at a trial: the content of `attempt.json`. Seconds; `started` and `ended` are UTC epoch s.
+
+    covariates  what was measured of the host before the treatment was applied (`hugewise.covariates`); empty in runs
+                that were made before there were any
+    """
 
     format: int = 1
     run: str
@@ -89,6 +93,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     pool_bytes: int
     exit_code: int | None
     signal: int | None
+    covariates: Mapping[str, float] = {}
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,14 +21,16 @@ _COMPARISON = tuple(name for name in Comparison.__struct_fields__ if name not in
 
 
 def attempts(results: Results) -> str:
-    """One row per attempt, with its delivery, pressure, disturbances, and every metric as `metric.NAME`."""
+    """One row per attempt, with its delivery, pressure, disturbances, every metric as `metric.NAME`, covariates."""
     metrics = _names(one.metrics for one in results.attempts)
     pressure = _names(one.pressure for one in results.attempts)
+    covariates = _names(one.covariates for one in results.attempts)
     head = [
         *_ATTEMPT,
         *("delivered", "delivered_share", "promised", "proof", "source", "coverage", "disturbances"),
         *(f"pressure.{name}" for name in pressure),
         *(f"metric.{name}" for name in metrics),
+        *(f"covariate.{name}" for name in covariates),
     ]
 
     def row(one: Attempt) -> list[object]:
@@ -39,6 +41,7 @@ def attempts(results: Results) -> str:
             *(json.dumps(dict(delivery.coverage), sort_keys=True), "; ".join(one.disturbances)),
             *(one.pressure.get(name) for name in pressure),
             *(one.metrics.get(name) for name in metrics),
+            *(one.covariates.get(name) for name in covariates),
         ]
 
     return _text(head, [row(one) for one in results.attempts])

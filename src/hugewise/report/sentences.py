@@ -106,6 +106,8 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
             f"Failures: {comparison.failures_arm} of {printable(comparison.arm)}, "
             f"{comparison.failures_baseline} of {printable(comparison.baseline)}."
         )
+    for warning in filter(None, map(printable, comparison.warnings)):
+        yield f"{warning[0].upper()}{warning[1:].rstrip('.')}."
 
 
 def run_line(results: Results) -> str:

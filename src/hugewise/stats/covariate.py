@@ -22,9 +22,16 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, variance
 
+from hugewise.stats.pseudomedian import point
 from hugewise.stats.signflip import SignFlip
 
-__all__ = ["ControlVariate", "adjusted", "falsification", "variance_ratio"]
+__all__ = ["FALSIFICATION_ALPHA", "ControlVariate", "Controlled", "adjusted", "falsification", "variance_ratio"]
+
+FALSIFICATION_ALPHA = 0.01
+"""Error rate of the check whether the covariate differs by arm, for each comparison over its declared budget. It is no
+part of the study's error rate: a covariate refused by mistake takes a verdict away, and never makes one."""
+
+_FIRST, _CUT = 10, 2.5  # see Controlled
 
 
 class ControlVariate:
@@ -60,6 +67,52 @@ class ControlVariate:
         self._products += (difference - self._effect) * covariate_difference
         self._squares += covariate_difference**2
         return result
+
+
+class Controlled:
+    """Pairs with the covariate taken out, for the test of every log-ratio theta at once: it is on value - theta weight.
+
+    As b is linear in theta, D - theta - b(theta) C = (D - b_D C) - theta (1 - b_1 C), with b_1 the coefficient of the
+    constant 1: `values` and `weights`, one a pair. Without a covariate they are D and 1. A test and the interval that
+    inverts it can therefore be made of the very same numbers.
+
+    Two precautions keep early and outlying pairs from being thrown about by a poor b; both look at sizes and counts
+    only, which no swap of labels changes. The first 10 pairs with a covariate stay as they are, and C is cut off at
+    2.5 times the root mean square of the earlier ones.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+        self.weights: list[float] = []
+        self._difference, self._unit = ControlVariate(), ControlVariate()
+        self._pairs, self._squares = 0, 0.0
+
+    def add(self, difference: float, covariate_difference: float | None) -> tuple[float, float]:
+        """Value and weight of a new pair. Raises ValueError like `ControlVariate.add`."""
+        moved = None if math.isinf(difference) else covariate_difference
+        if moved is not None and self._pairs >= _FIRST:
+            limit = _CUT * math.sqrt(self._squares / self._pairs)
+            moved = max(-limit, min(limit, moved))
+        value, weight = self._difference.add(difference, moved), self._unit.add(1.0, moved)
+        if self._pairs < _FIRST:
+            value, weight = difference, 1.0
+        if moved is not None:
+            self._pairs += 1
+            self._squares += moved**2
+        self.values.append(value)
+        self.weights.append(weight)
+        return value, weight
+
+    def centre(self) -> float:
+        """The typical log-ratio: theta with pseudo-median(value - theta weight) = 0, to one step of Newton's method.
+
+        The weights average 1. Raises ValueError without pairs.
+        """
+        first = point(self.values)
+        if not math.isfinite(first) or all(weight == 1.0 for weight in self.weights):
+            return first
+        rest = [value - first * weight for value, weight in zip(self.values, self.weights, strict=True)]
+        return first + point(rest)
 
 
 def adjusted(

@@ -83,7 +83,16 @@ def methods_for(study: Study, cells: Iterable[Planned]) -> tuple[Method, ...]:
         share = alpha / (judged * (1 + len(study.end_points)))
         found: list[Method] = []
         for contrast in contrasts:
-            found.append(Sequential(contrast, planned=planned, alpha=share, margin=margin, width=study.budget.width))
+            found.append(
+                Sequential(
+                    contrast,
+                    planned=planned,
+                    alpha=share,
+                    margin=margin,
+                    width=study.budget.width,
+                    covariate=study.covariate,
+                )
+            )
             found += [
                 EndPoint(kind, contrast, planned=planned, alpha=share, margin=margin) for kind in study.end_points
             ]

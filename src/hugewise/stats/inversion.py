@@ -41,9 +41,17 @@ _CLEARLY = 1.15  # boundaries at two thetas differ by a few percent, less the mo
 
 
 def interval(
-    differences: Iterable[float], alpha: float, budget: int | None, resolution: float = 1e-4
+    differences: Iterable[float],
+    alpha: float,
+    budget: int | None,
+    resolution: float = 1e-4,
+    weights: Iterable[float] | None = None,
 ) -> tuple[float, float]:
     """The ends of C_n on the scale of the differences (log-ratio), each rounded outward by `resolution` at most.
+
+    `weights` w: the test of theta is made on D - theta w instead (`covariate.Controlled`, which has them so that
+    each test is exact); w is 1 at an infinite difference, and near 1 as a rule. Where one is negative the walk need not
+    fall as theta rises, and more than an interval can be kept: an end is then further out, or infinite.
 
     Infinite ends where the data do not bound theta yet; both +inf (or -inf) where failures of one side alone have
     decided. Ends closer than twice the resolution also say that no theta may be left: the effect is then not constant.
@@ -51,7 +59,9 @@ def interval(
     """
     if not resolution > 0:
         raise ValueError("the resolution must be positive")
-    tests = _Tests(np.array(list(differences), dtype=np.float64), alpha, budget)
+    values = np.array(list(differences), dtype=np.float64)
+    scale = np.ones_like(values) if weights is None else np.array(list(weights), dtype=np.float64)
+    tests = _Tests(values, alpha, budget, scale)
     return _end(tests, 1, resolution), _end(tests, -1, resolution)
 
 
@@ -116,8 +126,9 @@ class Interval:
 class _Tests:
     """The tests on D - theta of one set of differences. `sign` is exact, `guess` borrows the boundaries at 0."""
 
-    def __init__(self, values: Row, alpha: float, budget: int | None) -> None:
+    def __init__(self, values: Row, alpha: float, budget: int | None, weights: Row | None = None) -> None:
         self._values, self._alpha, self._budget = values, alpha, budget
+        self._weights = np.ones_like(values) if weights is None else weights
         finite = values[np.isfinite(values)]
         self.least, self.most = float(np.min(finite, initial=0.0)), float(np.max(finite, initial=0.0))
         scores = signed(values)
@@ -134,12 +145,12 @@ class _Tests:
 
     def guess(self, theta: float, above: float = 1.0) -> int:
         """The sign of the first crossing of `above` times the boundaries at 0, which those at theta come near."""
-        return _first(signed(self._values - theta).cumsum(), above * self._levels)
+        return _first(signed(self._values - theta * self._weights).cumsum(), above * self._levels)
 
     def _judge(self, theta: float) -> int:
         law = Boundary(self._alpha, self._budget)
         walk = 0
-        for score in signed(self._values - theta).tolist():
+        for score in signed(self._values - theta * self._weights).tolist():
             walk += score
             level = law.step(abs(score))
             if level is not None and abs(walk) >= level:

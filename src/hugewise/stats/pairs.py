@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
+from hugewise import covariates
 from hugewise.stats.method import Contrast
 from hugewise.trial import Attempt, Block
 
@@ -35,7 +36,10 @@ def log_ratio(arm: float, baseline: float) -> float:
 
 @dataclass(frozen=True)
 class Pair:
-    """`log_ratio` is log(arm) - log(baseline), None when a side failed; so is that side's value."""
+    """`log_ratio` is log(arm) - log(baseline), None when a side failed; so is that side's value.
+
+    covariate  the difference of the named covariate, arm minus baseline (`covariates.difference`); None without one
+    """
 
     block: int
     session: int
@@ -44,6 +48,7 @@ class Pair:
     baseline: float | None
     arm_failed: bool
     baseline_failed: bool
+    covariate: float | None = None
 
     def difference(self, *, higher_is_better: bool) -> float:
         """The log-ratio, with a failure as the worst: infinitely far on the bad side; 0 where both failed."""
@@ -99,8 +104,9 @@ class Pairs:
     everything  the same with the pairs of undelivered or unproven pages kept in
     """
 
-    def __init__(self, contrast: Contrast) -> None:
+    def __init__(self, contrast: Contrast, covariate: str | None = None) -> None:
         self.contrast = contrast
+        self.covariate = covariate
         self.usable: list[Pair] = []
         self.everything: list[Pair] = []
         self._arm = _Side(contrast.arm)
@@ -127,7 +133,8 @@ class Pairs:
         if (over is None and not failed[0]) or (under is None and not failed[1]):
             return None
         ratio = log_ratio(over, under) if over is not None and under is not None else None
-        pair = Pair(block.number, arm.session, ratio, over, under, *failed)
+        moved = covariates.difference(self.covariate, arm.covariates, baseline.covariates) if self.covariate else None
+        pair = Pair(block.number, arm.session, ratio, over, under, *failed, moved)
         self.everything.append(pair)
         if not all(stays) and self.contrast.proof_demanded:
             return None

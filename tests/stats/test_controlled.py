@@ -1,0 +1,192 @@
+"""A covariate in a sequential comparison: size, consistency, falsification, gain, and the key of the study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import msgspec
+import numpy as np
+import pytest
+
+from hugewise.errors import StudyError
+from hugewise.metric import Metric
+from hugewise.results import Comparison
+from hugewise.stats import inversion, signflip
+from hugewise.stats.covariate import Controlled
+from hugewise.stats.method import Contrast
+from hugewise.stats.sequential import Sequential
+from hugewise.study import parse
+from hugewise.trial import Block
+from tests.examples import block
+
+CONTRAST = Contrast("chase", "thp", "base", Metric("ns_per_load", "ns", "lower", ""))
+
+
+def method(covariate: str | None = "load_before", planned: int = 200, alpha: float = 0.01) -> Sequential:
+    return Sequential(CONTRAST, planned=planned, alpha=alpha, margin=0.005, covariate=covariate)
+
+
+def blocks(differences: Sequence[float], moved: Sequence[float | None]) -> list[Block]:
+    made = []
+    for number, (difference, by) in enumerate(zip(differences, moved, strict=True), 1):
+        one = block(number, {"base": 100.0, "thp": 100.0 * math.exp(difference)})
+        base, arm = one.attempts
+        before = {} if by is None else {"load_before": 3.0 + by, "canary": 0.001}
+        attempts = (
+            msgspec.structs.replace(base, covariates={"load_before": 3.0, "canary": 0.001}),
+            msgspec.structs.replace(arm, covariates=before),
+        )
+        made.append(msgspec.structs.replace(one, attempts=attempts))
+    return made
+
+
+def found(made: Sequential, given: Sequence[Block]) -> Comparison:
+    for each in given:
+        made.observe(each)
+    return made.comparison()
+
+
+def correlated(seed: int, count: int, effect: float = 0.0, share: float = 0.9) -> tuple[list[float], list[float]]:
+    rng = np.random.default_rng(seed)
+    c = rng.normal(size=count)
+    d = effect + 0.05 * (math.sqrt(share) * c + math.sqrt(1 - share) * rng.normal(size=count))
+    return d.tolist(), c.tolist()
+
+
+def _exhausted(theta: float, pairs: int) -> int:
+    """False verdicts over all coins of the pairs, at the true log-ratio `theta`, by the test that is inverted."""
+    noise, c = (np.array(each) for each in correlated(1, pairs, share=0.99))
+    verdicts = 0
+    for signs in product((1.0, -1.0), repeat=pairs):
+        controlled = Controlled()
+        for s, e, x in zip(signs, noise.tolist(), c.tolist(), strict=True):
+            controlled.add(theta + s * e, s * x)
+        values, weights = np.array(controlled.values), np.array(controlled.weights)
+        verdicts += signflip.verdict((values - theta * weights).tolist(), 0.1, pairs) != 0
+    return verdicts
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.3])
+def test_every_coin_enumerated_keeps_to_alpha_at_any_true_ratio(theta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the covariate taken out from the third pair on, so that eight of ten pairs have it taken out."""
+    monkeypatch.setattr("hugewise.stats.covariate._FIRST", 2)
+    assert 0 < _exhausted(theta, 10) <= 0.1 * 2**10
+
+
+def test_the_whole_method_keeps_to_alpha_over_every_coin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hugewise.stats.covariate._FIRST", 2)
+    noise, c = correlated(2, 8, share=0.99)
+    verdicts = 0
+    for signs in product((1.0, -1.0), repeat=8):
+        given = blocks(
+            [s * e for s, e in zip(signs, noise, strict=True)], [s * x for s, x in zip(signs, c, strict=True)]
+        )
+        made = method(planned=8, alpha=0.2)
+        for each in given:
+            made.observe(each)
+        verdicts += made.decision().verdict in ("better", "worse")
+    assert 0 < verdicts <= 0.2 * 2**8
+
+
+def test_swapped_labels_flip_values_about_any_ratio_and_nothing_else() -> None:
+    d, c = (np.array(each) for each in correlated(3, 40))
+    swaps = np.random.default_rng(4).choice([1.0, -1.0], 40)
+    c[20] = 50.0  # cut off
+
+    def walked(signs: np.ndarray) -> np.ndarray:
+        controlled = Controlled()
+        for e, x in zip((0.3 + signs * d).tolist(), (signs * c).tolist(), strict=True):
+            controlled.add(e, x)
+        return np.array(controlled.values) - 0.3 * np.array(controlled.weights)
+
+    assert walked(swaps) == pytest.approx(swaps * walked(np.ones(40)), abs=1e-12)
+
+
+def test_it_needs_fewer_pairs_and_says_what_it_bought() -> None:
+    streams = [blocks(*correlated(seed, 200, effect=-0.012)) for seed in range(4, 10)]
+    plain = found(method(None), streams[0])
+    every = [found(method(), given) for given in streams]
+    assert [one.verdict for one in every] == ["better"] * 6
+    assert sum(one.n for one in every) < 0.5 * sum(found(method(None), given).n for given in streams)
+    helped = every[0]
+    assert plain.warnings == ()
+    bought, checked = helped.warnings
+    assert "load_before was taken out" in bought
+    assert "0." in bought
+    assert "no difference of the covariate" in checked
+    assert helped.ratio == pytest.approx(math.exp(-0.012), abs=0.015)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_verdict_contradicts_the_interval_shown(seed: int) -> None:
+    made = method(planned=60, alpha=0.05)
+    d, c = correlated(seed, 60, effect=0.006 * (seed % 5 - 2), share=0.9)
+    c[30] = 40.0
+    for each in blocks(d, c):
+        made.observe(each)
+        said = made.comparison()
+        low, high = said.low or 0.0, said.high or math.inf
+        if said.verdict == "better":
+            assert high < 1
+        elif said.verdict == "worse":
+            assert low > 1
+        elif said.verdict == "equivalent":
+            assert 1 / 1.005 < low <= high < 1.005
+        elif said.verdict == "undecided":
+            assert low <= 1 <= high
+        assert said.ratio is not None
+        assert low <= said.ratio <= high
+
+
+def test_a_covariate_that_the_arm_moves_takes_the_verdict_away() -> None:
+    d, c = correlated(6, 60, effect=-0.3)
+    said = found(method(), blocks(d, [x + 5 for x in c]))
+    assert said.verdict == "none"
+    assert said.reason.startswith("load_before: the covariate is larger under the arm (exact test at 0.01")
+    assert (said.low, said.high, said.tiers, said.warnings) == (None, None, (), ())
+    assert said.n < 60
+
+
+def test_a_covariate_that_is_missing_takes_nothing_out() -> None:
+    d, c = correlated(7, 40)
+    none = found(method(planned=40), blocks(d, [None] * 40))
+    assert none.warnings == ("the covariate load_before was measured in no pair: nothing was taken out",)
+    same = found(method(planned=40), blocks(d, [0.0] * 40))
+    assert same.warnings == (
+        "the covariate load_before was the same on both sides of every pair: nothing was taken out",
+    )
+    plain = found(method(None, planned=40), blocks(d, c))
+    assert (none.low, none.high, none.verdict) == (plain.low, plain.high, plain.verdict)
+    some = found(method(planned=40), blocks(d, [None if i % 4 == 0 else x for i, x in enumerate(c)]))
+    assert "missing in 10 of 40 pairs" in some.warnings[0]
+
+
+def test_weights_of_one_change_no_interval() -> None:
+    d, _ = correlated(8, 40)
+    assert inversion.interval(d, 0.01, 40, weights=[1.0] * 40) == inversion.interval(d, 0.01, 40)
+
+
+STUDY = """
+format = 1
+name = "s"
+policies = ["base", "thp"]
+method = "{method}"
+covariate = "{covariate}"
+[[workload]]
+name = "chase"
+"""
+
+
+def test_the_study_names_it() -> None:
+    said = {"method": "sequential", "covariate": "canary"}
+    assert parse(STUDY.format(**said), "s.toml").covariate == "canary"
+    for change, hint in (
+        ({"covariate": "canari"}, "canary"),
+        ({"method": "fixed-n"}, 'method = "sequential"'),
+    ):
+        with pytest.raises(StudyError) as caught:
+            parse(STUDY.format(**(said | change)), "s.toml")
+        assert caught.value.key == "covariate"
+        assert hint in (caught.value.hint or "")
