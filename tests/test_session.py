@@ -173,6 +173,22 @@ def test_an_interrupt_just_before_the_closing_is_raised_after_it(monkeypatch: py
     assert signal.SIGINT not in block(signal.SIG_BLOCK, ())
 
 
+def test_a_command_runs_in_the_folder_of_its_first_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file").touch()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def interrupt(step: str) -> None:
+        if step == "launch":
+            raise KeyboardInterrupt
+
+    chosen = hugewise.command_study(["base", "as-is"], ["cat", "file"], blocks=2)
+    folder = session.run(chosen, tmp_path / "results", on_step=interrupt)
+    monkeypatch.chdir(tmp_path)
+    results = hugewise.resume(folder.path)
+    assert {attempt.state for attempt in results.attempts} == {"accepted"}
+
+
 def test_what_changed_between_sessions_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drive(
         "run", small(tmp_path, "base", "thp"), tmp_path / "results", "--at", "launch", "--nth", "2", "--do", "interrupt"

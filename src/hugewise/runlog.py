@@ -77,6 +77,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     """First record. A resumed run must find the same cells; `pools` are pages granted by page size in bytes.
 
     `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
+    `cwd` is the folder in which commands run, wherever the run is resumed from.
     """
 
     format: int = 1
@@ -93,6 +94,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     left_out: tuple[LeftOut, ...]
     pools: Mapping[int, int] = {}
     withheld: Mapping[str, str] = {}
+    cwd: str = ""
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):

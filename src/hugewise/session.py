@@ -254,6 +254,7 @@ class _Session:
                     left_out=self.plan.left_out,
                     pools=self.pools,
                     withheld=self.withheld,
+                    cwd=str(Path.cwd()),
                 )
             )
             return
@@ -306,6 +307,7 @@ class _Session:
             pools=self.pools,
             cgroups=self.cgroups,
             on_step=self.on_step,
+            cwd=(self.opened.cwd if self.opened is not None else "") or str(Path.cwd()),
         )
         methods = methods_for(self.study, self.plan.cells)
         return Conductor(bench, self.plan.cells, methods, self.seed, self.listener, self.spent).conduct() is not None
