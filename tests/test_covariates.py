@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import io
 import math
 import time
 
+import msgspec
 import pytest
+from msgspec.structs import replace
+from rich.console import Console
 
 from hugewise.covariates import COVARIATES, difference, measure
 from hugewise.host import LocalHost
+from hugewise.report.html import html
+from hugewise.report.markdown import markdown
+from hugewise.report.terminal import show
+from hugewise.trial import Attempt
+from tests.examples import attempt
+from tests.results_example import plain
 
 
 def test_each_is_measured_and_cheap() -> None:
@@ -26,3 +36,28 @@ def test_a_difference_is_on_the_covariates_own_scale() -> None:
     assert difference("load_before", {"load_before": 0.0}, {"load_before": 0.5}) == -0.5
     for arm, base in (({}, {"canary": 1.0}), ({"canary": 1.0}, {"canary": 0.0}), ({"canary": math.nan}, {"canary": 1})):
         assert difference("canary", arm, base) is None
+
+
+def test_an_attempt_stored_before_there_were_covariates_still_loads() -> None:
+    made = attempt("base", 1.0)
+    stored = msgspec.json.decode(msgspec.json.encode(made))
+    del stored["covariates"]
+    assert msgspec.convert(stored, Attempt) == made
+    assert made.covariates == {}
+
+
+def test_warnings_are_shown_everywhere_and_escaped() -> None:
+    results = plain()
+    cell = results.cells[0]
+    one = replace(cell.comparisons[0], warnings=("it was <b>loud</b>\x1b[31m",))
+    results = replace(results, cells=(replace(cell, comparisons=(one, *cell.comparisons[1:])),))
+    out = io.StringIO()
+    show(results, None, Console(file=out, width=80, force_terminal=False))
+    assert "It was" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+    page = html(results, {})
+    assert "It was &lt;b&gt;loud" in page
+    assert "<b>loud" not in page
+    text = markdown(results, {})
+    assert "It was" in text
+    assert "<b>loud" not in text
