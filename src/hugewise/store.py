@@ -49,6 +49,7 @@ _COLUMNS = {
     "pool_bytes": "BIGINT",
     "exit_code": "INTEGER",
     "signal": "INTEGER",
+    "covariates": "MAP(VARCHAR, DOUBLE)",
 }
 _VIEWS = """
 create view observations as
