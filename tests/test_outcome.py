@@ -150,3 +150,20 @@ def test_layouts_of_one_process_are_told_apart_and_what_they_share_is_nobodys() 
         assert [event.bytes for event in own if isinstance(event, probe.Coverage)] == [{f"anon:{size}": 8}]
     # A scan that failed leaves it open which layout the other one was of.
     assert not any(isinstance(event, probe.Coverage) for event in layout([first, second, coverage(4096), EXIT], 0, 2))
+
+
+def test_what_remained_is_no_proof_where_there_are_no_counters() -> None:
+    big = msgspec.structs.replace(USAGE, peak_bytes=64 << 20)
+    found = coverage_proof(
+        [coverage(1 << 20), big, EXIT],
+        None,
+        None,
+        target=PageTarget("thp", 2 << 20),
+        proof="exit",
+        source="smaps",
+        share=0.95,
+        base_above=0.01,
+        thp_disabled_by_us=False,
+    )
+    assert found.delivered is None
+    assert "given back" in (found.reason or "")

@@ -167,9 +167,14 @@ def coverage_proof(
     found: Mapping[str, int] = delivery.total(event.bytes for event in scanned)
     source = scanned[0].source if scanned else source
     named: Proof = "twin" if twin is not None else proof
-    if by_counters is not None and (proof == "counters" or (proof != "ranges" and _given_back(events, found))):
-        found, source, named = by_counters, "counters", "counters"
     error = last(seen, probe.Error)
+    problem = error.message if error is not None and error.fault == "host" else None
+    given_back = proof != "ranges" and _given_back(events, found)
+    if by_counters is not None and (proof == "counters" or given_back):
+        found, source, named = by_counters, "counters", "counters"
+    elif given_back:
+        # What remained at the exit is no proof of what was used.
+        found, problem = {}, problem or "most of its memory was given back before it could be scanned"
     return delivery.judge(
         target,
         found,
@@ -178,7 +183,7 @@ def coverage_proof(
         share=share,
         base_above=base_above,
         thp_disabled=any(event.thp_disabled for event in scanned) and not thp_disabled_by_us,
-        problem=error.message if error is not None and error.fault == "host" else None,
+        problem=problem,
     )
 
 

@@ -331,7 +331,9 @@ def _account(user: str | None, *, micro: bool, privileged: bool, root: bool) -> 
     try:
         return pwd.getpwuid(int(caller)) if caller.isdigit() and caller != "0" else None
     except KeyError:
-        return None
+        raise UserError(
+            f"SUDO_UID = {caller}: no such account to run the command as", hint='name one: user = "..."'
+        ) from None
 
 
 def _attempt(group: _Group, work: _Work) -> Attempt:
