@@ -441,6 +441,7 @@ def test_a_run_under_another_kernel_is_not_resumed(call: Call, copy: Path) -> No
 
 @pytest.mark.parametrize("text", ["", "zz", "ff" * 16, SEED + "\n0"])
 def test_a_seed_that_is_not_the_runs_is_refused(call: Call, copy: Path, text: str) -> None:
+    unfinished(copy)
     (copy / "seed").write_text(text)
     status, _, err = call("resume", copy)
     assert status == 2
