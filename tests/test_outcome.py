@@ -167,3 +167,10 @@ def test_what_remained_is_no_proof_where_there_are_no_counters() -> None:
     )
     assert found.delivered is None
     assert "given back" in (found.reason or "")
+
+
+def test_a_twin_that_did_not_run_to_its_end_proves_nothing() -> None:
+    found = proof([coverage(5)], [coverage(5), exited(code=1)])
+    assert (found.delivered, found.proof) == (None, "twin")
+    assert "did not run to its end" in (found.reason or "")
+    assert proof([coverage(5)], [coverage(5), EXIT]).delivered is True

@@ -169,6 +169,17 @@ def coverage_proof(
     named: Proof = "twin" if twin is not None else proof
     error = last(seen, probe.Error)
     problem = error.message if error is not None and error.fault == "host" else None
+    if twin is not None and (ended := last(twin, probe.Exit)) is not None and (ended.timed_out or ended.code != 0):
+        # What did not run to its end did not use the memory that the attempt used.
+        return delivery.judge(
+            target,
+            {},
+            proof="twin",
+            source=source,
+            share=share,
+            base_above=base_above,
+            problem="its untimed twin did not run to its end",
+        )
     given_back = proof != "ranges" and _given_back(events, found)
     if by_counters is not None and (proof == "counters" or given_back):
         found, source, named = by_counters, "counters", "counters"
