@@ -169,19 +169,11 @@ def coverage_proof(
     named: Proof = "twin" if twin is not None else proof
     error = last(seen, probe.Error)
     problem = error.message if error is not None and error.fault == "host" else None
-    if twin is not None and (ended := last(twin, probe.Exit)) is not None and (ended.timed_out or ended.code != 0):
-        # What did not run to its end did not use the memory that the attempt used.
-        return delivery.judge(
-            target,
-            {},
-            proof="twin",
-            source=source,
-            share=share,
-            base_above=base_above,
-            problem="its untimed twin did not run to its end",
-        )
     given_back = proof != "ranges" and _given_back(events, found)
-    if by_counters is not None and (proof == "counters" or given_back):
+    if twin is not None and _broken_off(twin):
+        # What did not run to its end did not use the memory that the attempt used.
+        found, problem = {}, problem or "its untimed twin did not run to its end"
+    elif by_counters is not None and (proof == "counters" or given_back):
         found, source, named = by_counters, "counters", "counters"
     elif given_back:
         # What remained at the exit is no proof of what was used.
@@ -196,6 +188,12 @@ def coverage_proof(
         thp_disabled=any(event.thp_disabled for event in scanned) and not thp_disabled_by_us,
         problem=problem,
     )
+
+
+def _broken_off(events: Sequence[probe.Event]) -> bool:
+    """Whether the command ended otherwise than by its own exit with status 0."""
+    exited = last(events, probe.Exit)
+    return exited is not None and (exited.timed_out or exited.code != 0)
 
 
 def _given_back(events: Sequence[probe.Event], found: Mapping[str, int]) -> bool:
