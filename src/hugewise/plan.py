@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hugewise import arrangement
+from hugewise import arrangement, parameters
 from hugewise import study_keys as keys
 from hugewise.host import Host
 from hugewise.metric import COMMON, Metric
@@ -22,9 +22,9 @@ from hugewise.pages import THP, PageSizes, PageTarget
 from hugewise.policy import Mechanism, Policy, Treatment
 from hugewise.quantity import format_size, parse_size
 from hugewise.results import LeftOut
-from hugewise.study import ParameterInput, PolicyUse, Study, WorkloadUse
+from hugewise.study import PolicyUse, Study, WorkloadUse
 from hugewise.study_keys import Place
-from hugewise.workload import Parameter, ParameterValue, Workload
+from hugewise.workload import ParameterValue, Workload
 
 __all__ = ["EVERY", "Arm", "Cell", "DeliveryThreshold", "Plan", "plan"]
 
@@ -211,8 +211,8 @@ def _cells(
             "is not a workload", used.name, hint=keys.near(used.name, workloads.keys(), what="workloads")
         )
     metric = _metric(used, workload, place)
-    factors = _factors(used, workload, place.at("parameters"))
-    varied = [name for name in used.parameters if name in factors and _is_factor(used, workload, name)]
+    factors = parameters.factors(used, workload, place.at("parameters"))
+    varied = [name for name in used.parameters if name in factors and parameters.is_factor(used, workload, name)]
     combinations = math.prod(len(levels) for levels in factors.values())
     if combinations > _MOST_CELLS:
         raise place.at("parameters").wrong(
@@ -277,7 +277,7 @@ def _with_parameters(arm: Arm, use: PolicyUse, cell: Cell, place: Place) -> Arm 
     absent = [name for name in use.parameters if name not in known]
     if absent:
         return f"{cell.workload.name} has no parameter {absent[0]}"
-    own = {name: _typed(known[name], given, place.at(name)) for name, given in use.parameters.items()}
+    own = {name: parameters.typed(known[name], given, place.at(name)) for name, given in use.parameters.items()}
     return msgspec.structs.replace(arm, treatment=msgspec.structs.replace(arm.treatment, parameters=own))
 
 
@@ -339,80 +339,6 @@ def _metric(used: WorkloadUse, workload: Workload, place: Place) -> Metric:
             f"is not a metric of {workload.name}", used.metric, hint=keys.near(used.metric, known, what="metrics")
         )
     return known[used.metric]
-
-
-def _factors(used: WorkloadUse, workload: Workload, place: Place) -> dict[str, tuple[ParameterValue, ...]]:
-    """The levels of every parameter of the workload, in its own order. Raises StudyError."""
-    known = {parameter.name: parameter for parameter in workload.parameters}
-    for name, given in used.parameters.items():
-        if name not in known:
-            raise place.at(name).wrong(
-                f"is not a parameter of {workload.name}",
-                given,
-                hint=keys.near(name, known, what=f"parameters of {workload.name}"),
-            )
-    factors: dict[str, tuple[ParameterValue, ...]] = {}
-    for parameter in workload.parameters:
-        here = place.at(parameter.name)
-        if parameter.name not in used.parameters:
-            if parameter.default is None:
-                raise here.wrong("is missing", hint=f"it is {parameter.description}")
-            factors[parameter.name] = (_typed(parameter, parameter.default, here),)
-            continue
-        given = used.parameters[parameter.name]
-        if _is_factor(used, workload, parameter.name):
-            assert isinstance(given, tuple)
-            levels = tuple(_typed(parameter, item, here.item(n)) for n, item in enumerate(given, 1))
-            for number, level in enumerate(levels, 1):
-                if level in levels[: number - 1]:
-                    raise here.item(number).wrong("stands twice", given[number - 1], hint="remove one of them")
-            if not levels:
-                raise here.wrong("is an empty list", hint="name at least one value, or remove the key")
-            factors[parameter.name] = levels
-        else:
-            factors[parameter.name] = (_typed(parameter, given, here),)
-    return factors
-
-
-def _is_factor(used: WorkloadUse, workload: Workload, name: str) -> bool:
-    """Whether the study varies the parameter: a list of values, or for a command a list of lists."""
-    given = used.parameters.get(name)
-    if not isinstance(given, tuple):
-        return False
-    command = any(parameter.name == name and parameter.type == "argv" for parameter in workload.parameters)
-    return not command or any(isinstance(item, tuple) for item in given)
-
-
-_KINDS = {
-    "integer": keys.integer(),
-    "number": keys.number(),
-    "duration": keys.duration(),
-    "share": keys.share(),
-    "text": keys.text(),
-    "flag": keys.flag(),
-}
-
-
-def _typed(parameter: Parameter, given: ParameterInput | ParameterValue, place: Place) -> ParameterValue:
-    """The value as the workload takes it: sizes as bytes, durations as seconds. Raises StudyError."""
-    if parameter.type == "argv":
-        return _argv(given, place)
-    kind = keys.size(0 if parameter.default == 0 else 1) if parameter.type == "size" else _KINDS[parameter.type]
-    value: ParameterValue = kind.read(given, place)
-    return value
-
-
-def _argv(given: ParameterInput | ParameterValue, place: Place) -> tuple[str, ...]:
-    if not isinstance(given, tuple):
-        raise place.wrong("must be a list", given, hint='write ["program", "argument"]; no shell is involved')
-    words = []
-    for number, word in enumerate(given, 1):
-        if not isinstance(word, str):
-            raise place.item(number).wrong("must be text", word, hint="write each argument in quotes")
-        words.append(word)
-    if not words or not words[0]:
-        raise place.wrong("names no program", given, hint='write ["program", "argument"]')
-    return tuple(words)
 
 
 def _identify(
