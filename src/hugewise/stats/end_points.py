@@ -18,20 +18,10 @@ import msgspec
 from hugewise.results import Comparison, Verdict
 from hugewise.stats import campaign, tail
 from hugewise.stats.method import Contrast, Decision
-from hugewise.stats.pairs import Pair, Pairs
+from hugewise.stats.pairs import Finding, Pair, Pairs
 from hugewise.trial import Block
 
 __all__ = ["END_POINTS", "EndPoint"]
-
-
-class _Finding(msgspec.Struct, frozen=True):
-    """What an end point says of the pairs so far; ratios are arm/baseline."""
-
-    verdict: Verdict
-    reason: str
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
 
 
 class EndPoint:
@@ -59,38 +49,21 @@ class EndPoint:
     def comparison(self) -> Comparison:
         """The result on the pairs so far."""
         finding = self._finding(self._pairs.usable)
-        everything = self._finding(self._pairs.everything)
-        bounded = finding.verdict == "undecided" and finding.low is not None and finding.high is not None
-        return Comparison(
-            arm=self.contrast.arm,
-            baseline=self.contrast.baseline,
-            metric=self.contrast.metric.name,
-            method=self.name,
-            n=len(self._pairs.usable),
-            planned=self.planned,
-            ratio=finding.ratio,
-            low=finding.low,
-            high=finding.high,
+        found = self._pairs.comparison(
+            self.name,
+            self.planned,
+            finding,
+            ratio_all=self._finding(self._pairs.everything).ratio,
             confidence=1 - self.alpha,
-            p=None,
-            verdict=finding.verdict,
-            reason=finding.reason,
-            final=True,
-            change=max(abs((finding.low or 0) - 1), abs((finding.high or 0) - 1)) if bounded else None,
-            n_all=len(self._pairs.everything),
-            ratio_all=everything.ratio,
-            failures_arm=sum(pair.arm_failed for pair in self._pairs.usable),
-            failures_baseline=sum(pair.baseline_failed for pair in self._pairs.usable),
-            estimand=self._estimand,
-            alpha=self.alpha,
         )
+        return msgspec.structs.replace(found, estimand=self._estimand, alpha=self.alpha)
 
-    def _finding(self, pairs: Sequence[Pair]) -> _Finding:
+    def _finding(self, pairs: Sequence[Pair]) -> Finding:
         refusal = self._pairs.refusal(self.planned)
         if refusal is not None:
-            return _Finding("none", refusal)
+            return Finding("none", refusal)
         if not pairs:
-            return _Finding("undecided", "there are no pairs yet")
+            return Finding("undecided", "there are no pairs yet")
         worst = 0.0 if self.contrast.metric.better == "higher" else math.inf
         return self._find(
             [worst if pair.arm is None else pair.arm for pair in pairs],
@@ -114,20 +87,20 @@ class _Terms(msgspec.Struct, frozen=True):
         return "better" if larger == self.higher_is_better else "worse"
 
 
-def _mean(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> _Finding:
+def _mean(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
     found = campaign.ratio_of_means(arm, baseline, terms.alpha)
     if found is None:
-        return _Finding("undecided", f"a ratio of means needs 100 pairs without failure, there are {len(arm)}")
+        return Finding("undecided", f"a ratio of means needs 100 pairs without failure, there are {len(arm)}")
     ratio, low, high = found
     if 1 / (1 + terms.margin) <= low and high <= 1 + terms.margin:
-        return _Finding("equivalent", "the whole interval lies within the margin", ratio, low, high)
+        return Finding("equivalent", "the whole interval lies within the margin", ratio, low, high)
     if low > 1 or high < 1:
         verdict = terms.verdict(larger=low > 1)
-        return _Finding(verdict, "the interval of the campaign excludes no change", ratio, low, high)
-    return _Finding("undecided", "the interval includes no change and reaches beyond the margin", ratio, low, high)
+        return Finding(verdict, "the interval of the campaign excludes no change", ratio, low, high)
+    return Finding("undecided", "the interval includes no change and reaches beyond the margin", ratio, low, high)
 
 
-def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> _Finding:
+def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
     found = tail.slow_rate(arm, baseline, terms.alpha, better=terms.better, budget=terms.planned)
     rates = "slow runs cannot be told yet"
     if found.estimate is not None and found.low is not None and found.high is not None:
@@ -136,20 +109,20 @@ def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> _Fi
             f"({100 * found.low:+.1f} to {100 * found.high:+.1f}) against the baseline"
         )
     if found.sign:
-        return _Finding("worse" if found.sign > 0 else "better", f"{rates}; the exact test crossed")
-    return _Finding("undecided", f"{rates}; the exact test has not crossed")
+        return Finding("worse" if found.sign > 0 else "better", f"{rates}; the exact test crossed")
+    return Finding("undecided", f"{rates}; the exact test has not crossed")
 
 
-def _p99(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> _Finding:
+def _p99(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
     found = tail.quantile(
         arm, baseline, 0.01 if terms.higher_is_better else 0.99, terms.alpha, better=terms.better, budget=terms.planned
     )
     verdict: Verdict = "undecided" if found.sign == 0 else "worse" if found.sign > 0 else "better"
     reason = "the exact test has crossed" if found.sign else "the exact test has not crossed"
-    return _Finding(verdict, f"on the worst hundredth of runs {reason}", found.estimate, found.low, found.high)
+    return Finding(verdict, f"on the worst hundredth of runs {reason}", found.estimate, found.low, found.high)
 
 
-_Finder = Callable[[Sequence[float], Sequence[float], _Terms], _Finding]
+_Finder = Callable[[Sequence[float], Sequence[float], _Terms], Finding]
 
 END_POINTS: Mapping[str, tuple[str, _Finder]] = {
     "mean": ("ratio of arithmetic means (cost per job)", _mean),

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from hugewise.results import Comparison, Verdict
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.paired import Signs, Tests, paired
-from hugewise.stats.pairs import Pair, Pairs
+from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
 from hugewise.trial import Block
 
 __all__ = ["FixedN"]
@@ -77,29 +77,16 @@ class FixedN:
         """The result with its interval at confidence 1 - `level`."""
         tests, everything = self._tests(self._pairs.usable), self._tests(self._pairs.everything)
         interval = None if tests is None else tests.interval(level)
-        low, high = (None, None) if interval is None else (_exp(interval[0]), _exp(interval[1]))
+        low, high = (None, None) if interval is None else (ratio_of(interval[0]), ratio_of(interval[1]))
         verdict, reason = self._verdict(tests, low, high, level, margin)
-        bounded = verdict == "undecided" and low is not None and high is not None
-        return Comparison(
-            arm=self.contrast.arm,
-            baseline=self.contrast.baseline,
-            metric=self.contrast.metric.name,
-            method=self.name,
-            n=len(self._pairs.usable),
-            planned=self.planned,
-            ratio=_ratio(tests),
-            low=low,
-            high=high,
+        return self._pairs.comparison(
+            self.name,
+            self.planned,
+            Finding(verdict, reason, _ratio(tests), low, high),
+            ratio_all=_ratio(everything),
             confidence=1 - level,
             p=None if tests is None else tests.p_difference(),
-            verdict=verdict,
-            reason=reason,
             final=self._final(),
-            change=max(abs(low - 1), abs(high - 1)) if bounded and low is not None and high is not None else None,
-            n_all=len(self._pairs.everything),
-            ratio_all=_ratio(everything),
-            failures_arm=sum(pair.arm_failed for pair in self._pairs.usable),
-            failures_baseline=sum(pair.baseline_failed for pair in self._pairs.usable),
         )
 
     def _tests(self, pairs: Sequence[Pair]) -> Tests | None:
@@ -148,11 +135,4 @@ class FixedN:
 
 
 def _ratio(tests: Tests | None) -> float | None:
-    return None if tests is None or tests.centre is None else _exp(tests.centre)
-
-
-def _exp(logarithm: float) -> float:
-    try:
-        return math.exp(logarithm)
-    except OverflowError:
-        return math.inf
+    return None if tests is None or tests.centre is None else ratio_of(tests.centre)

@@ -16,11 +16,14 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
+import msgspec
+
 from hugewise import covariates
+from hugewise.results import Comparison, Verdict
 from hugewise.stats.method import Contrast
 from hugewise.trial import Attempt, Block
 
-__all__ = ["Pair", "Pairs", "log_ratio"]
+__all__ = ["Finding", "Pair", "Pairs", "log_ratio", "ratio_of"]
 
 _TOLERATED = 0.01  # share of a side's attempts that may be undelivered or unproven
 
@@ -32,6 +35,16 @@ def log_ratio(arm: float, baseline: float) -> float:
     and the verdict would depend on the unit.
     """
     return round(math.log(arm) - math.log(baseline), 9)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What a method says of the pairs so far; ratios are arm/baseline."""
+
+    verdict: Verdict
+    reason: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +158,42 @@ class Pairs:
         """Usable pairs in which a side failed."""
         return sum(pair.arm_failed or pair.baseline_failed for pair in self.usable)
 
+    def comparison(
+        self,
+        method: str,
+        planned: int,
+        finding: Finding,
+        *,
+        ratio_all: float | None,
+        confidence: float,
+        p: float | None = None,
+        final: bool = True,
+    ) -> Comparison:
+        """What a method found on these pairs, as the report has it; `ratio_all` is the estimate on `everything`."""
+        low, high = finding.low, finding.high
+        bounded = finding.verdict == "undecided" and low is not None and high is not None
+        return Comparison(
+            arm=self.contrast.arm,
+            baseline=self.contrast.baseline,
+            metric=self.contrast.metric.name,
+            method=method,
+            n=len(self.usable),
+            planned=planned,
+            ratio=finding.ratio,
+            low=low,
+            high=high,
+            confidence=confidence,
+            p=p,
+            verdict=finding.verdict,
+            reason=finding.reason,
+            final=final,
+            change=max(abs((low or 0) - 1), abs((high or 0) - 1)) if bounded else None,
+            n_all=len(self.everything),
+            ratio_all=ratio_all,
+            failures_arm=sum(pair.arm_failed for pair in self.usable),
+            failures_baseline=sum(pair.baseline_failed for pair in self.usable),
+        )
+
     def refusal(self, planned: int) -> str | None:
         """Why there is no verdict and will be none within `planned` pairs, whatever the blocks to come."""
         if self.contrast.metric.better == "neutral":
@@ -192,3 +241,11 @@ def _last(block: Block, arm: str) -> Attempt | None:
     """The attempt of `arm` that counts in this block."""
     counted = [a for a in block.attempts if a.arm == arm and a.state in ("accepted", "failed")]
     return max(counted, key=lambda attempt: attempt.number, default=None)
+
+
+def ratio_of(logarithm: float) -> float:
+    """exp, where a ratio beyond all numbers is infinite."""
+    try:
+        return math.exp(logarithm)
+    except OverflowError:
+        return math.inf

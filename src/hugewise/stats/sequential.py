@@ -31,12 +31,14 @@ import math
 import sys
 from collections.abc import Sequence
 
+import msgspec
+
 from hugewise.results import Comparison, Reach, Tier, Verdict
 from hugewise.stats import campaign, inversion, sessions
 from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsification, variance_ratio
 from hugewise.stats.eprocess import EProcess
 from hugewise.stats.method import Contrast, Decision, Effect
-from hugewise.stats.pairs import Pair, Pairs
+from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
 from hugewise.stats.signflip import SignFlip
 from hugewise.trial import Block
 
@@ -102,27 +104,20 @@ class Sequential:
         verdict, reason, reach = self._verdict()
         effect = self._effect(self._pairs.usable)
         everything = self._effect(self._pairs.everything, interval=False)
-        bounded = verdict == "undecided" and effect is not None and effect.low is not None and effect.high is not None
-        return Comparison(
-            arm=self.contrast.arm,
-            baseline=self.contrast.baseline,
-            metric=self.contrast.metric.name,
-            method=self.name,
-            n=len(self._pairs.usable),
-            planned=self.planned,
-            ratio=None if effect is None else effect.ratio,
-            low=None if effect is None else effect.low,
-            high=None if effect is None else effect.high,
-            confidence=1 - self.alpha,
-            p=None,
-            verdict=verdict,
-            reason=reason,
-            final=True,  # the interval holds whenever one looks
-            change=max(abs((effect.low or 0) - 1), abs((effect.high or 0) - 1)) if bounded and effect else None,
-            n_all=len(self._pairs.everything),
+        finding = (
+            Finding(verdict, reason)
+            if effect is None
+            else Finding(verdict, reason, effect.ratio, effect.low, effect.high)
+        )
+        found = self._pairs.comparison(
+            self.name,
+            self.planned,
+            finding,
             ratio_all=None if everything is None else everything.ratio,
-            failures_arm=sum(pair.arm_failed for pair in self._pairs.usable),
-            failures_baseline=sum(pair.baseline_failed for pair in self._pairs.usable),
+            confidence=1 - self.alpha,
+        )
+        return msgspec.structs.replace(
+            found,
             estimand=_TYPICAL,
             alpha=self.alpha,
             alpha_spent=self._test.spent,
@@ -251,9 +246,9 @@ class Sequential:
         centre = controlled.centre()
         low, high = self._interval(controlled) if interval and not self._moved.sign else (-math.inf, math.inf)
         return Effect(
-            ratio=_exp(centre),
-            low=_exp(low) if math.isfinite(low) else None,
-            high=_exp(high) if math.isfinite(high) else None,
+            ratio=ratio_of(centre),
+            low=ratio_of(low) if math.isfinite(low) else None,
+            high=ratio_of(high) if math.isfinite(high) else None,
             confidence=1 - self.alpha,
             p=math.nan,
             n=len(pairs),
@@ -302,18 +297,13 @@ class Sequential:
 
 def _tier(name: Reach, centre: float, found: tuple[float, float], reason: str) -> Tier:
     low, high = found
-    return Tier(name=name, supported=True, ratio=_exp(centre), low=_exp(low), high=_exp(high), reason=reason)
+    return Tier(
+        name=name, supported=True, ratio=ratio_of(centre), low=ratio_of(low), high=ratio_of(high), reason=reason
+    )
 
 
 def _unsupported(name: Reach, reason: str | None) -> Tier:
     return Tier(name=name, supported=False, ratio=None, low=None, high=None, reason=reason or "no interval is known")
-
-
-def _exp(logarithm: float) -> float:
-    try:
-        return math.exp(logarithm)
-    except OverflowError:
-        return math.inf
 
 
 def _finite(e_value: float) -> float:
