@@ -108,7 +108,10 @@ def test_errors_say_the_cure(tmp_path: Path) -> None:
     with pytest.raises(HugewiseError, match="File exists") as caught:
         hierarchy.create("twice")
     assert "hugewise restore" in (caught.value.hint or "")
-    assert "no cgroup file system is mounted (mount" in (cgroup.unavailable({}) or "")
+    missing = cgroup.unavailable({})
+    assert missing is not None
+    assert missing.message == "no cgroup file system is mounted"
+    assert (missing.hint or "").startswith("mount")
 
 
 def test_only_a_runs_folder_in_a_cgroup_file_system_is_our_own() -> None:

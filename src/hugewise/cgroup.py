@@ -185,12 +185,12 @@ def _make_all(parents: dict[str, Path]) -> tuple[dict[str, Path], HugewiseError 
     return usable, problem
 
 
-def unavailable(own: dict[str, Path] | None = None) -> str | None:
+def unavailable(own: dict[str, Path] | None = None) -> HugewiseError | None:
     """Why this process cannot make cgroups here, with the cure, or None when it can; makes and removes the folders."""
     try:
         Hierarchy.open(own=own).remove()
     except HugewiseError as error:
-        return f"{error.message} ({error.hint})" if error.hint else error.message
+        return error
     return None
 
 

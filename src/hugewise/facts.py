@@ -63,7 +63,7 @@ def gather(host: Host) -> Facts:
         programs={name: shutil.which(name) for name in PROGRAMS},
         page_flags=page_flags_readable(),
         hierarchies=tuple(sorted(cgroup.find())),
-        cgroup_problem=_cgroup_problem(),
+        cgroup_problem=cgroup.unavailable(),
         journal=leftover(host, JOURNAL),
     )
 
@@ -84,14 +84,6 @@ def _counters() -> Mapping[str, str | None] | HugewiseError:
     if isinstance(found, probe.Available):
         return found.counters
     return HugewiseError(f"the probe answered {type(found).__name__}")
-
-
-def _cgroup_problem() -> HugewiseError | None:
-    try:
-        cgroup.Hierarchy.open().remove()
-    except HugewiseError as error:
-        return error
-    return None
 
 
 def leftover(host: Host, path: Path) -> tuple[str, str] | None:
