@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise import journal, recovery, runner, session
+from hugewise import identity, journal, recovery, runner, session
 from hugewise.errors import LockedError
 from hugewise.host import LocalHost
 from hugewise.lock import HostLock
@@ -193,8 +193,8 @@ def test_what_changed_between_sessions_is_named(tmp_path: Path, monkeypatch: pyt
     drive(
         "run", small(tmp_path, "base", "thp"), tmp_path / "results", "--at", "launch", "--nth", "2", "--do", "interrupt"
     )
-    here = session.versions()
-    monkeypatch.setattr(session, "versions", lambda: here | {"hugewise-probe": "99"})
+    here = identity.versions()
+    monkeypatch.setattr(identity, "versions", lambda: here | {"hugewise-probe": "99"})
     results = hugewise.resume(only_run(tmp_path / "results"))
     assert any("session 2: hugewise-probe is 99, it was" in said for said in results.disturbances)
 

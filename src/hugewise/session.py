@@ -7,23 +7,33 @@ A run has one session, and one more each time it is resumed.
 from __future__ import annotations
 
 import os
-import platform
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
-from hugewise import arrangement, cgroup, design, fingerprint, journal, probe, progress, provision, recovery, runlog
+from hugewise import (
+    arrangement,
+    cgroup,
+    design,
+    fingerprint,
+    identity,
+    journal,
+    probe,
+    progress,
+    provision,
+    recovery,
+    runlog,
+)
 from hugewise import plan as planning
 from hugewise import policy as policies
 from hugewise import workload as workloads
 from hugewise.conductor import Conductor
-from hugewise.errors import HugewiseError, ProbeError, RunError, UserError
+from hugewise.errors import HugewiseError, RunError, UserError
 from hugewise.host import Host, LocalHost
 from hugewise.knob import Drift
 from hugewise.lock import HostLock, boot_id
@@ -31,7 +41,7 @@ from hugewise.pages import PageSizes, page_flags_readable
 from hugewise.plan import Plan
 from hugewise.policy import Mechanism
 from hugewise.pool import Pools
-from hugewise.runlog import ArmRecord, CellRecord, RunFolder
+from hugewise.runlog import RunFolder
 from hugewise.runner import Bench
 from hugewise.setting import Settings
 from hugewise.stats.family import methods_for
@@ -40,7 +50,7 @@ from hugewise.study import Study
 # A GiB of freed memory needs about a second until the kernel has it back in its lists.
 _SETTLED_AFTER = 1 << 30
 
-__all__ = ["CLOSING", "OPENING", "make_plan", "resume", "run", "versions"]
+__all__ = ["CLOSING", "OPENING", "make_plan", "resume", "run"]
 
 
 def make_plan(study: Study, host: Host | None = None) -> Plan:
@@ -78,7 +88,7 @@ def run(
     folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed)
     session = _Session(study, folder, seed, plan, None, listener, on_step)
     if not calibrating:
-        session.withheld = _withheld(study, plan, results / "calibration", session.host)
+        session.withheld = identity.withheld(study, plan, results / "calibration", session.host)
         for cell, reason in session.withheld.items():
             session.say(f"no verdicts on {cell}: {reason}")
     _hold(session)
@@ -236,7 +246,7 @@ class _Session:
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
-        cells = _records(self.plan, PageSizes.discover(self.host))
+        cells = identity.cell_records(self.plan, PageSizes.discover(self.host))
         if self.opened is None:
             self.folder.append(
                 runlog.Opened(
@@ -247,8 +257,8 @@ class _Session:
                     seed_hash=design.commitment(self.seed),
                     mechanism=mechanism(self.host),
                     boot_id=self.boot_id,
-                    host=fingerprint.fingerprint(self.host, _cpu()),
-                    versions=versions(),
+                    host=fingerprint.fingerprint(self.host, identity.cpu()),
+                    versions=identity.versions(),
                     settings=dict(self.settings.initial),
                     cells=cells,
                     left_out=self.plan.left_out,
@@ -272,7 +282,7 @@ class _Session:
 
     def changes(self, opened: runlog.Opened) -> Iterator[str]:
         """What is no longer as it was when the run began: programs and page settings."""
-        for name, value in versions().items():
+        for name, value in identity.versions().items():
             if (before := opened.versions.get(name)) != value:
                 yield f"{name} is {value}, it was {before} when the run began"
         for path, value in self.settings.initial.items():
@@ -323,71 +333,6 @@ OPENING: tuple[Callable[[_Session], None], ...] = (
     _Session.touch,
 )
 CLOSING = ("remove_cgroups", "empty_pools", "restore", "end_journal", "unlock")
-
-
-def _records(plan: Plan, sizes: PageSizes) -> tuple[CellRecord, ...]:
-    return tuple(
-        CellRecord(
-            id=cell.id,
-            workload=cell.workload.name,
-            values=cell.values,
-            metric=cell.metric,
-            baseline=cell.baseline,
-            delivery=cell.delivery,
-            arms=tuple(
-                ArmRecord(
-                    arm.name,
-                    arm.treatment,
-                    pool := cell.workload.pool(arm.treatment, cell.given(arm)),
-                    arm.policy.deployment(sizes, arm.treatment, pool),
-                )
-                for arm in cell.arms
-            ),
-        )
-        for cell in plan.cells
-    )
-
-
-def _withheld(study: Study, plan: Plan, records: Path, host: Host) -> Mapping[str, str]:
-    """Why cells get no verdict: the calibration that the study or its design needs is not there, or not good."""
-    if study.design.kind != "duet" and not study.calibration.required:
-        return {}
-    from hugewise.calibration import record  # noqa: PLC0415  (numpy and the tests behind it)
-
-    facts = fingerprint.fingerprint(host)
-    return record.withheld(
-        study,
-        [
-            record.Planned(
-                cell.id,
-                record.same(cell.workload.name, cell.values, cell.metric.name),
-                cell.arm(cell.baseline).treatment,
-                {arm.name: arm.treatment for arm in cell.arms if arm.name != cell.baseline},
-            )
-            for cell in plan.cells
-        ],
-        record.load(records),
-        record.Here(facts["machine"], host.name, facts["kernel"]["release"], time.time()),
-    )
-
-
-def _cpu() -> probe.Cpu | None:
-    try:
-        found = probe.ask("cpu")
-    except ProbeError:
-        return None
-    return found if isinstance(found, probe.Cpu) else None
-
-
-def versions() -> dict[str, str]:
-    """The programs that take part, by name."""
-    return {
-        "hugewise": version("hugewise"),
-        "hugewise-probe": version("hugewise-probe"),
-        "python": platform.python_version(),
-        "libc": " ".join(platform.libc_ver()),
-        "kernel": platform.release(),
-    }
 
 
 def _close(closing: ExitStack) -> None:

@@ -19,6 +19,7 @@ from hugewise.calibration import figures
 from hugewise.calibration.record import Calibrated, Record, identity, same, save
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host import Host, LocalHost
+from hugewise.identity import versions
 from hugewise.plan import Cell
 from hugewise.runlog import RunFolder
 from hugewise.stats.method import Contrast
@@ -84,7 +85,7 @@ def calibrate(
         host=bench.host.name,
         machine=facts["machine"],
         kernel=facts["kernel"]["release"],
-        versions=session.versions(),
+        versions=versions(),
         study=asked.name,
         seed=seed.hex(),
         planted=planted,
