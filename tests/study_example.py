@@ -9,7 +9,7 @@ from typing import Any
 from hugewise.metric import Metric
 from hugewise.pages import THP, PageSizes, PageTarget
 from hugewise.policy import Deployment, Mechanism, Policy, Treatment
-from hugewise.workload import Launch, Parameter, ParameterValue, Workload
+from hugewise.workload import Launch, Missing, Parameter, ParameterValue, Workload
 
 __all__ = ["SIZES", "FakeHost", "FakePolicy", "FakeWorkload", "as_toml", "policies", "workloads"]
 
@@ -83,8 +83,8 @@ class FakeWorkload:
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         return None if self.hugetlb or treatment.map_hugetlb is None else "no hugetlb here"
 
-    def missing(self, values: Mapping[str, ParameterValue]) -> str | None:
-        return self.reason
+    def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
+        return () if self.reason is None else (Missing(self.reason),)
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
         return Launch(argv=("true",), micro=False, proof="exit")

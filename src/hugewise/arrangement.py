@@ -16,7 +16,7 @@ import msgspec
 
 from hugewise.policy import Treatment
 from hugewise.results import Comparison
-from hugewise.workload import Launch, ParameterValue, Workload
+from hugewise.workload import Direct, Launch, ParameterValue, Workload
 
 __all__ = ["ESTIMANDS", "Kind", "Resident", "at_once", "qualified", "refusal"]
 
@@ -84,6 +84,8 @@ def refusal(
     if kind == "duet":
         if taken >= slots:
             return f"a duet runs every arm on a CPU of its own, and slots names {slots}"
+        if not isinstance(workload, Direct):
+            return f"{workload.name} has servers or data of its own, and a duet runs single commands"
         if workload.launch(arm, {**values, **arm.parameters}).proof == "counters":
             return "in a duet the kernel's fault counters cannot tell the arms apart"
         return None

@@ -283,7 +283,7 @@ def _with_parameters(arm: Arm, use: PolicyUse, cell: Cell, place: Place) -> Arm 
 
 def _offer(cell: Cell, used: WorkloadUse, study: Study, arms: Mapping[str, Arm], offline: str | None) -> Plan:
     """The cell with the arms that it can take, or nothing, and what is left out."""
-    missing = offline or cell.workload.missing(cell.values)
+    missing = offline or "; ".join(each.reason for each in cell.workload.missing(cell.values)) or None
     if missing is not None:
         return Plan((), (LeftOut(cell.id, EVERY, missing),))
     taken: list[Arm] = []

@@ -27,7 +27,7 @@ from hugewise.runlog import RunFolder, storing
 from hugewise.setting import Drift, Settings
 from hugewise.study import Study
 from hugewise.trial import Attempt, Trial
-from hugewise.workload import Launch
+from hugewise.workload import Direct, Launch
 
 __all__ = ["STEPS", "Bench", "Disturbed", "attempt", "together"]
 
@@ -131,6 +131,7 @@ def together(
     works = []
     for arm, trial in sorted(arms, key=lambda each: each[1].order):
         name = f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"
+        assert isinstance(cell.workload, Direct)
         planned = cell.workload.launch(arm.treatment, cell.given(arm))
         works.append(_Work(arm, trial, number, planned, bench.folder.draft(name)))
     if turns is not None:

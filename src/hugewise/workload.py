@@ -1,7 +1,9 @@
 """A workload: one file under `workloads/`, found by its module's `WORKLOAD`.
 
-It declares its parameters and metrics, which treatments it can take, what command runs, how much memory it touches,
-and where the proof of its pages comes from. It performs no effects itself: the runner does.
+It declares its parameters and metrics, which treatments it can take, what it needs of the machine, how much memory it
+touches, and where the proof of its pages comes from. It performs no effects itself: the runner does. There are two ways
+to say what runs: `Direct` is one command an attempt; `Staged` (`hugewise.scene`) has data, servers, clients, or an
+output that must be read.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 
-__all__ = ["Launch", "Parameter", "ParameterValue", "Proof", "Workload", "discover"]
+__all__ = ["Direct", "Launch", "Missing", "Parameter", "ParameterValue", "Proof", "Workload", "discover"]
 
 ParameterValue = str | int | float | bool | tuple[str, ...]
 ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "argv", "flag"]
@@ -26,7 +28,8 @@ ParameterType = Literal["size", "integer", "number", "duration", "share", "text"
 #   exit      processes are stopped at exit with their memory still mapped, the clock already read
 #   counters  the kernel's per-size fault counters around the attempt (memory too short-lived to scan)
 #   twin      an untimed second run of the same command, in which every process is stopped and scanned
-Proof = Literal["ranges", "exit", "counters", "twin"]
+#   live      the servers' named memory, scanned when the measured window is over and they still hold it
+Proof = Literal["ranges", "exit", "counters", "twin", "live"]
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -38,14 +41,28 @@ class Parameter(msgspec.Struct, frozen=True):
     description: str
 
 
+class Missing(msgspec.Struct, frozen=True):
+    """A requirement that the machine lacks, in words, and the Debian package that brings it (None: nothing to install).
+
+    Several packages are separated by blanks.
+    """
+
+    reason: str
+    package: str | None = None
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the probe starts. `micro` means one of the probe's own micro-workloads: argv without the program's name."""
+    """What the probe starts. `micro` means one of the probe's own micro-workloads: argv without the program's name.
+
+    cwd   where it runs; None: where hugewise was started
+    """
 
     argv: tuple[str, ...]
     micro: bool
     proof: Proof
     environment: Mapping[str, str] = {}
     root: bool = False
+    cwd: str | None = None
 
 
 class Workload(Protocol):
@@ -61,12 +78,8 @@ class Workload(Protocol):
         """Why this workload cannot take the treatment, or None when it can."""
         ...
 
-    def missing(self, values: Mapping[str, ParameterValue]) -> str | None:
-        """Which requirement of this workload the machine lacks (a tool, with its package), or None."""
-        ...
-
-    def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
-        """The command for one attempt."""
+    def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
+        """Which requirements of this workload the machine lacks; empty when it can run."""
         ...
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
@@ -75,6 +88,15 @@ class Workload(Protocol):
 
     def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         """Bytes of hugetlb pages that one attempt maps under this treatment (0: none, or another kind of pages)."""
+        ...
+
+
+@runtime_checkable
+class Direct(Workload, Protocol):
+    """A workload that is one command, timed as a whole or by itself."""
+
+    def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
+        """The command for one attempt."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hugewise.policy import Treatment
-from hugewise.workload import Launch, ParameterValue, Proof
+from hugewise.workload import Launch, Missing, ParameterValue, Proof
 
 __all__ = ["Micro", "ResidentMicro", "whole_pages"]
 
@@ -30,9 +30,9 @@ class Micro:
         """Every treatment can be taken: the mapping is our own."""
         return None
 
-    def missing(self, values: Mapping[str, ParameterValue]) -> str | None:
+    def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
         """Nothing beside the probe is needed."""
-        return None
+        return ()
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
         """The probe's own subcommand with the treatment's mapping and advice."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hugewise.metric import COMMON, Metric
 from hugewise.policy import Treatment
-from hugewise.workload import Launch, Parameter, ParameterValue, Proof
+from hugewise.workload import Launch, Missing, Parameter, ParameterValue, Proof
 from hugewise.workloads._micro import whole_pages
 
 __all__ = ["WORKLOAD"]
@@ -36,12 +36,12 @@ class Command:
             return "the kernel's fault counters are of the whole machine: proof by counters needs root's cgroup"
         return None
 
-    def missing(self, values: Mapping[str, ParameterValue]) -> str | None:
+    def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
         """The program must be there."""
         argv = values.get("argv")
         if not isinstance(argv, tuple) or not argv:
-            return "argv is empty: name the command as a list"
-        return None if shutil.which(argv[0]) else f"{argv[0]}: no such program on PATH"
+            return (Missing("argv is empty: name the command as a list"),)
+        return () if shutil.which(argv[0]) else (Missing(f"{argv[0]}: no such program on PATH"),)
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
         """The command itself, with the treatment's variables in its environment."""
