@@ -23,6 +23,7 @@ import msgspec
 from hugewise import study_keys as keys
 from hugewise.covariates import COVARIATES
 from hugewise.errors import StudyError
+from hugewise.published import keys as published_keys
 from hugewise.study_keys import Key, Place
 from hugewise.study_tables import (
     POLICY,
@@ -72,6 +73,25 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     question: Annotated[
         str, Key(keys.text(), "The question in words, for the report.", 'question = "Which page size?"')
     ] = ""
+    published: Annotated[
+        str | None,
+        Key(
+            published_keys.SOURCE,
+            "The published experiment that the study restates (`hugewise list published`): the report puts its figures"
+            " beside the measured ones. Each workload then names its entry.",
+            'published = "lpc-2024-mthp-arm64"',
+            default="none",
+        ),
+    ] = None
+    published_arms: Annotated[
+        Mapping[str, str],
+        Key(
+            published_keys.ARMS,
+            "Which published arm a policy stands for, in the source's own words; several may stand for one. The"
+            " baseline must stand for the arm that the source compares with.",
+            'published_arms = { base = "4K (4KPS)", thp = "2M (4KPS)" }',
+        ),
+    ] = {}
     policies: Annotated[
         tuple[PolicyUse, ...],
         Key(
@@ -222,6 +242,7 @@ def read(data: Mapping[str, Any], file: str) -> Study:
     _check_policies(study, place)
     _check_workloads(study, place)
     _check_design(study, place)
+    published_keys.check(study, place)
     return study
 
 

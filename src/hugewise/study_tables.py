@@ -290,6 +290,15 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             'parameters = { bytes = ["256k", "1g"], loads = 2000000 }',
         ),
     ] = {}
+    published: Annotated[
+        str | None,
+        Key(
+            keys.text(),
+            "The entry of the study's published source that its cells stand beside: a table, benchmark or finding.",
+            'published = "memcached"',
+            default="none",
+        ),
+    ] = None
     timeout: Annotated[
         float,
         Key(

@@ -3,8 +3,15 @@
     names()          ("lkml-2009-paravirt", ...)
     load("redhat-2021")   by name, or by any beginning of it that only one has
 
-`[source]` says where it stands and what it leaves out; each `[[benchmark]]` is a comparison of two arms that the source
-gives in numbers. Everything else of a file (hosts, settings, counters, findings) is kept as it stands in `facts`.
+`[source]` says where it stands and what it leaves out. An *entry* is what a workload of a study can stand beside:
+
+    [[benchmark]]   two arms, each with its own figures
+    [[table]]       changes in percent of several metrics, of several arms against the first
+    [counters]      one measurement of two arms, quantity by quantity
+    [[finding]]     what the source says in words, and as `claim` the sign or the trend that it says
+
+`[metrics]` names the metrics of hugewise that measure the same quantity. Everything else of a file (host, settings,
+method) is kept as it stands in `facts`.
 """
 
 from __future__ import annotations
@@ -18,7 +25,20 @@ import msgspec
 
 from hugewise.errors import UserError
 
-__all__ = ["Benchmark", "Layout", "Published", "Sample", "Source", "load", "names"]
+__all__ = [
+    "Benchmark",
+    "Claim",
+    "Counter",
+    "Counters",
+    "Finding",
+    "Layout",
+    "Published",
+    "Sample",
+    "Source",
+    "Table",
+    "load",
+    "names",
+]
 
 Layout = Literal["fixed slots", "one after the other"]
 
@@ -64,6 +84,68 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return baseline, arm
 
 
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changes in percent by metric, an entry for each of `arms`, against the first of them (whose change is 0)."""
+
+    name: str
+    workload: str
+    unit: Literal["% change"]
+    arms: tuple[str, ...]
+    changes: Mapping[str, tuple[float, ...]]
+
+    def __post_init__(self) -> None:
+        for metric, changes in self.changes.items():
+            if len(changes) != len(self.arms) or changes[0] != 0:
+                raise ValueError(f"{self.name}: {metric} needs a change for each of {len(self.arms)} arms, the first 0")
+
+
+class Counter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A quantity of both arms, in the order of `Counters.arms`; `change_percent` where the source prints one."""
+
+    name: str
+    unit: str
+    values: tuple[float, float]
+    change_percent: float | None = None
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One measurement of two arms side by side; the second is compared with the first."""
+
+    name: str
+    workload: str
+    arms: tuple[str, str]
+    statistic: str
+    counter: tuple[Counter, ...]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a source says in words of `arm` against `against`.
+
+    effect      better, worse, or none: no noticeable effect. With `parameters` it is a trend of the effect instead:
+                `grows` with the parameter that a workload calls by one of these names
+    condition   what the source limits it to
+    """
+
+    arm: str
+    against: str
+    effect: Literal["better", "worse", "none", "grows"]
+    words: str
+    parameters: tuple[str, ...] = ()
+    condition: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a source says of its `entries` in words. `figures`: what it gives in numbers, in words (`none ...`);
+    `metric`: what it speaks of, a name of `Published.metrics` (None: whatever a study judges).
+    """
+
+    entries: tuple[str, ...]
+    text: str
+    figures: str
+    metric: str | None = None
+    claim: tuple[Claim, ...] = ()
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the figures stand. `runs` and `statistic` say what a figure outside of a benchmark is made from."""
 
@@ -76,12 +158,33 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Published(msgspec.Struct, frozen=True):
-    """One source, whole."""
+    """One source, whole. `machine` and `kernel` are None where it does not say; `metrics`: its word -> hugewise's."""
 
     name: str
     source: Source
     benchmarks: tuple[Benchmark, ...]
     facts: Mapping[str, Any]
+    tables: tuple[Table, ...] = ()
+    counters: tuple[Counters, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    metrics: Mapping[str, tuple[str, ...]] = {}
+    machine: str | None = None
+    kernel: str | None = None
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """What a workload of a study can stand beside, by name."""
+        named = [one.name for one in (*self.tables, *self.counters, *self.benchmarks)]
+        return tuple(dict.fromkeys([*named, *(entry for finding in self.findings for entry in finding.entries)]))
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The source's own names of everything that it compares."""
+        found = [arm for table in self.tables for arm in table.arms]
+        found += [arm for counters in self.counters for arm in counters.arms]
+        found += [arm for benchmark in self.benchmarks for arm in benchmark.arms]
+        found += [arm for finding in self.findings for claim in finding.claim for arm in (claim.against, claim.arm)]
+        return tuple(dict.fromkeys(found))
 
 
 @cache
@@ -91,6 +194,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
+@cache
 def load(name: str) -> Published:
     """The source called `name`, or that alone begins so. Raises UserError."""
     found = [known for known in names() if known == name] or [known for known in names() if known.startswith(name)]
@@ -98,6 +202,16 @@ def load(name: str) -> Published:
         what = "is not a published source" if not found else f"is the beginning of {len(found)} published sources"
         raise UserError(f"{name or 'an empty name'} {what}", hint=f"one of: {', '.join(found or names())}")
     data = msgspec.toml.decode(resources.files(__package__).joinpath(f"{found[0]}.toml").read_bytes())
-    source = msgspec.convert(data.pop("source"), Source)
-    benchmarks = msgspec.convert(data.pop("benchmark", []), tuple[Benchmark, ...])
-    return Published(found[0], source, benchmarks, data)
+    host = data.get("host", {})
+    return Published(
+        name=found[0],
+        source=msgspec.convert(data.pop("source"), Source),
+        benchmarks=msgspec.convert(data.pop("benchmark", []), tuple[Benchmark, ...]),
+        tables=msgspec.convert(data.pop("table", []), tuple[Table, ...]),
+        counters=msgspec.convert(data.pop("counters", []), tuple[Counters, ...]),
+        findings=msgspec.convert(data.pop("finding", []), tuple[Finding, ...]),
+        metrics=msgspec.convert(data.pop("metrics", {}), dict[str, tuple[str, ...]]),
+        machine=host.get("cpu"),
+        kernel=host.get("kernel"),
+        facts=data,
+    )
