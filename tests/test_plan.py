@@ -106,7 +106,7 @@ def test_names_of_cells_are_short_unique_and_safe() -> None:
 def test_what_the_machine_lacks_is_left_out_once() -> None:
     made = planned(
         [{"name": "chase"}, {"name": "fault"}],
-        use=["base", "thp", "hugetlb-1g", "mthp-32k", "hugetlb-16g"],
+        use=["base", "thp", "hugetlb-1g", "mthp-32k", "hugetlb-16g", "mthp-64k-shmem"],
         missing={"hugetlb_1g": "no room for a page of 1g"},
     )
     assert [[arm.name for arm in cell.arms] for cell in made.cells] == [["base", "thp"]] * 2
@@ -114,6 +114,11 @@ def test_what_the_machine_lacks_is_left_out_once() -> None:
         LeftOut(EVERY, "hugetlb-1g", "no room for a page of 1g"),
         LeftOut(EVERY, "mthp-32k", "the kernel has no transparent huge pages (mTHP) of 32k (it has: 64k, 128k)"),
         LeftOut(EVERY, "hugetlb-16g", "the kernel has no pool of hugetlb pages of 16g (it has: 2m, 1g)"),
+        LeftOut(
+            EVERY,
+            "mthp-64k-shmem",
+            "the kernel has no transparent huge pages (mTHP) for shared memory of 64k (it has: none)",
+        ),
     )
 
 
@@ -176,6 +181,7 @@ def test_a_change_that_cannot_be_made_here_is_left_out() -> None:
         ({"name": "chase"}, {"use": ["base", "tph"]}, "policies[2]", "did you mean thp?"),
         ({"name": "chase"}, {"use": ["base", "mthp-65536"]}, "policies[2]", "did you mean mthp-64k?"),
         ({"name": "chase"}, {"use": ["base", "mthp-3k"]}, "policies[2]", "did you mean mthp-64k"),
+        ({"name": "chase"}, {"use": ["base", "hugetlb-1g-shmem"]}, "policies[2]", "did you mean hugetlb-1g?"),
         ({"name": "chase"}, {"use": ["base", "qqqqq"]}, "policies[2]", "policies: base, hugetlb-1g"),
         ({"name": "chase"}, {"use": ["base", {"name": "x", "from": "tph"}]}, "policies[2]", "did you mean thp?"),
         ({"name": "chase"}, {"use": ["base", {**DEFER, "name": "mthp-64k"}]}, "policies[2].name", "of its own"),

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from hugewise import probe
 from hugewise.errors import SettingError
 from hugewise.host import LocalHost
 from hugewise.journal import Journal
 from hugewise.knob import knobs
 from hugewise.lock import HostLock
-from hugewise.pages import HUGETLB, THP, PageSizes
+from hugewise.pages import HUGETLB, THP, PageSizes, page_flags_readable
 from hugewise.policy import Mechanism, Policy, discover
 from hugewise.setting import Settings
 from tests.fake_host import FakeHost
@@ -21,8 +24,11 @@ ENABLED = f"{THP}/enabled"
 SYSTEM, PROCESS = get_args(Mechanism)
 
 
-def sized(kilobytes: int) -> str:
-    return f"{THP}/hugepages-{kilobytes}kB/enabled"
+SHMEM = f"{THP}/shmem_enabled"
+
+
+def sized(kilobytes: int, name: str = "enabled") -> str:
+    return f"{THP}/hugepages-{kilobytes}kB/{name}"
 
 
 def machine(**options: object) -> tuple[FakeHost, PageSizes, dict[str, Policy]]:
@@ -33,8 +39,8 @@ def machine(**options: object) -> tuple[FakeHost, PageSizes, dict[str, Policy]]:
 
 def test_policies_follow_the_sizes_that_the_machine_has() -> None:
     assert set(machine()[2]) == {
-        *("as-is", "base", "thp", "thp-advised", "madvise"),
-        *("mthp-16k", "mthp-64k", "hugetlb-2m", "hugetlb-1g"),
+        *("as-is", "base", "thp", "thp-advised", "thp-shmem", "madvise"),
+        *("mthp-16k", "mthp-64k", "mthp-16k-shmem", "mthp-64k-shmem", "hugetlb-2m", "hugetlb-1g"),
     }
     other = machine(mthp=(32, 512), capacity={64 << 10: 9, 16 << 30: 1})[2]
     assert {"mthp-32k", "mthp-512k", "hugetlb-64k", "hugetlb-16g"} < set(other)
@@ -50,6 +56,7 @@ def test_each_system_treatment_sets_every_size_of_anonymous_and_shared_memory() 
         assert (treatment.policy, treatment.mechanism, treatment.thp_disable) == (name, SYSTEM, "none")
         if name != "as-is":
             assert set(treatment.knobs) == {path for path in host.choices if path.endswith("enabled")}
+        if not name.endswith("-shmem"):
             assert all(v == "never" for k, v in treatment.knobs.items() if "shmem" in k)
 
 
@@ -62,6 +69,12 @@ def test_each_system_treatment_sets_every_size_of_anonymous_and_shared_memory() 
         ("madvise", {ENABLED: "madvise", sized(2048): "inherit"}, "any page size"),
         ("mthp-16k", {sized(16): "always"}, "16k mthp pages"),
         ("mthp-64k", {sized(64): "always"}, "64k mthp pages"),
+        (
+            "thp-shmem",
+            {ENABLED: "always", sized(2048): "inherit", SHMEM: "always", sized(2048, "shmem_enabled"): "inherit"},
+            "2m thp pages",
+        ),
+        ("mthp-64k-shmem", {sized(64): "always", sized(64, "shmem_enabled"): "always"}, "64k mthp pages"),
         ("hugetlb-2m", {}, "2m hugetlb pages"),
         ("hugetlb-1g", {}, "1g hugetlb pages"),
     ],
@@ -179,6 +192,38 @@ def test_a_kernel_without_sizes_has_the_top_level_alone() -> None:
     assert dict(treatment.knobs) == {ENABLED: "always", f"{THP}/shmem_enabled": "never"}
     assert policies["thp"].deployment(sizes, treatment, 0).now == (f"echo always > {ENABLED}",)
     assert policies["thp"].treatment(host, sizes, PROCESS).advice == "huge"
+    shared = policies["thp-shmem"]
+    treatment = shared.treatment(host, sizes, SYSTEM)
+    assert dict(treatment.knobs) == {ENABLED: "always", SHMEM: "always"}
+    assert shared.deployment(sizes, treatment, 0).now == (f"echo always > {ENABLED}", f"echo always > {SHMEM}")
+    del host.choices[SHMEM]
+    assert shared.missing(host, sizes, SYSTEM) == "the kernel has no transparent huge pages of 2m for shared memory"
+
+
+def test_shared_memory_of_an_ordinary_user_goes_by_the_machines_setting() -> None:
+    host, sizes, policies = machine()
+    thp, mthp = policies["thp-shmem"], policies["mthp-64k-shmem"]
+    assert f"set to never: root can set {SHMEM} to always" in (thp.missing(host, sizes, PROCESS) or "")
+    host.turn(SHMEM, "advise")
+    assert "of shared memory are set to advise" in (thp.missing(host, sizes, PROCESS) or "")
+    host.turn(SHMEM, "always")
+    assert thp.missing(host, sizes, PROCESS) is None
+    assert dict(thp.treatment(host, sizes, PROCESS).knobs) == {}
+    assert thp.treatment(host, sizes, PROCESS).policy == "thp-shmem"
+    host.turn(sized(64), "always")
+    host.turn(sized(64, "shmem_enabled"), "always")
+    assert "pages of 64k are on for shared memory as well" in (thp.missing(host, sizes, PROCESS) or "")
+    host.turn(sized(2048), "never")
+    assert "pages of 2m are on for shared memory as well" in (mthp.missing(host, sizes, PROCESS) or "")
+    host.turn(sized(2048, "shmem_enabled"), "never")
+    assert mthp.missing(host, sizes, PROCESS) is None
+    assert "set to never" in (thp.missing(host, sizes, PROCESS) or "")
+
+
+def test_a_size_without_a_knob_for_shared_memory_has_no_policy_of_it() -> None:
+    host, _, _ = machine()
+    del host.choices[sized(16, "shmem_enabled")]
+    assert {name for name in discover(PageSizes.discover(host)) if "shmem" in name} == {"thp-shmem", "mthp-64k-shmem"}
 
 
 def test_deployment_is_commands_and_lines_that_the_kernel_knows() -> None:
@@ -201,6 +246,24 @@ def test_deployment_is_commands_and_lines_that_the_kernel_knows() -> None:
     now, boot = deployed("thp", SYSTEM)
     assert now.splitlines()[1:] == [f"echo always > {ENABLED}", f"echo inherit > {sized(2048)}"]
     assert "transparent_hugepage=always" in boot
+    now, boot = deployed("thp-shmem", SYSTEM)
+    assert now.splitlines() == [
+        f"for size in {THP}/hugepages-*kB/enabled; do echo never > $size; done",
+        f"for size in {THP}/hugepages-*kB/shmem_enabled; do echo never > $size; done",
+        f"echo always > {ENABLED}",
+        f"echo inherit > {sized(2048)}",
+        f"echo always > {SHMEM}",
+        f"echo inherit > {sized(2048, 'shmem_enabled')}",
+    ]
+    assert "transparent_hugepage=always transparent_hugepage_shmem=always" in boot
+    now, boot = deployed("mthp-64k-shmem", SYSTEM)
+    assert now.splitlines()[2:] == [
+        f"echo never > {ENABLED}",
+        f"echo always > {sized(64)}",
+        f"echo never > {SHMEM}",
+        f"echo always > {sized(64, 'shmem_enabled')}",
+    ]
+    assert "thp_anon=64K:always thp_shmem=64K:always" in boot
     assert "transparent_hugepage=never" in deployed("base", SYSTEM)[1]
     assert "prctl(41, 1, 0, 0, 0)" in deployed("base", PROCESS)[0]
     assert "MemoryTHP=disable" in deployed("base", PROCESS)[1]
@@ -231,3 +294,67 @@ def test_real_kernel_takes_every_system_policy(tmp_path: Path) -> None:
             left = settings.restore()
         assert left == []
         assert knobs(host) == before
+
+
+# A child that holds 32 MiB of touched shared memory: anonymous, of System V, or a file in the tmpfs that is named.
+_HOLDER = """
+import ctypes, mmap, os, sys, tempfile
+size = 32 << 20
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+if sys.argv[1] == "anonymous":
+    held = mmap.mmap(-1, size)
+elif sys.argv[1] == "system-v":
+    segment = libc.shmget(0, ctypes.c_size_t(size), 0o1600)
+    ctypes.memset(libc.shmat(segment, None, 0), 1, size)
+    libc.shmctl(segment, 0, None)
+else:
+    file = tempfile.TemporaryFile(dir=sys.argv[1])
+    file.truncate(size)
+    held = mmap.mmap(file.fileno(), size)
+if "held" in globals():
+    for offset in range(0, size, 4096):
+        held[offset] = 1
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def shared_pages(kind: str) -> dict[str, int]:
+    """What backs the shared memory of a child of that kind, in bytes by page size."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        found = probe.ask("scan", "--pid", str(child.pid))
+        child.communicate("\n")
+    assert isinstance(found, probe.Coverage)
+    return {kind: size for kind, size in found.bytes.items() if kind.startswith("shmem:")}
+
+
+@pytest.mark.parametrize(("name", "page"), [("thp-shmem", 2 << 20), ("mthp-64k-shmem", 64 << 10), ("thp", 4 << 10)])
+def test_real_shared_memory_gets_the_pages_of_the_policies_that_are_about_it(
+    name: str, page: int, tmp_path: Path
+) -> None:
+    need_root()
+    need(page_flags_readable(), "physical page flags (CAP_SYS_ADMIN)")
+    host = LocalHost()
+    sizes = PageSizes.discover(host)
+    need(name in (known := discover(sizes)), f"a kernel with {name}")
+    need(sizes.base == 4096 and sizes.pmd == 2 << 20, "4k base pages and huge pages of 2m")
+    mounted = [line for line in host.read("/proc/mounts").splitlines() if line.split()[1:3] == ["/dev/shm", "tmpfs"]]
+    need(bool(mounted) and not any("huge=" in line for line in mounted), "/dev/shm as a tmpfs without huge=")
+    with HostLock(host):
+        before = knobs(host)
+        settings = Settings(host, Journal.begin(host, tmp_path / "journal.jsonl", "test"))
+        try:
+            assert settings.apply(known[name].treatment(host, sizes, SYSTEM).knobs) == []
+            found = {kind: shared_pages(kind) for kind in ("anonymous", "system-v", "/dev/shm")}
+        finally:
+            settings.restore()
+        assert knobs(host) == before
+    assert found["anonymous"] == {f"shmem:{page}": 32 << 20}
+    # A segment of System V follows the top-level knob alone; a mounted tmpfs neither.
+    assert found["system-v"] == {f"shmem:{page if name == 'thp-shmem' else 4096}": 32 << 20}
+    assert found["/dev/shm"] == {"shmem:4096": 32 << 20}

@@ -36,12 +36,16 @@ class PageTarget(msgspec.Struct, frozen=True):
 
 
 class PageSizes(msgspec.Struct, frozen=True):
-    """Page sizes in bytes: the kernel's base page, the PMD (THP) size or None, mTHP sizes, hugetlb pool sizes."""
+    """Page sizes in bytes: the kernel's base page, the PMD (THP) size or None, mTHP sizes, hugetlb pool sizes.
+
+    `shmem` are those of the mTHP sizes that have a knob for shared memory too.
+    """
 
     base: int
     pmd: int | None
     mthp: tuple[int, ...]
     hugetlb: tuple[int, ...]
+    shmem: tuple[int, ...] = ()
 
     @classmethod
     def discover(cls, host: Host) -> PageSizes:
@@ -55,7 +59,8 @@ class PageSizes(msgspec.Struct, frozen=True):
             for size in _sizes(host, THP)
             if size != pmd and _present(host, f"{THP}/hugepages-{size >> 10}kB/enabled")
         )
-        return cls(os.sysconf("SC_PAGE_SIZE"), pmd, anonymous, tuple(_sizes(host, HUGETLB)))
+        shared = tuple(size for size in anonymous if _present(host, f"{THP}/hugepages-{size >> 10}kB/shmem_enabled"))
+        return cls(os.sysconf("SC_PAGE_SIZE"), pmd, anonymous, tuple(_sizes(host, HUGETLB)), shared)
 
 
 def _sizes(host: Host, folder: str) -> list[int]:

@@ -33,7 +33,7 @@ EVERY = "*"  # in LeftOut: every cell, or every policy of the cell
 _MOST_CELLS = 10_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
 _LONGEST_ID = 120
-_SIZED = re.compile(r"(mthp|hugetlb)-(.+)")
+_SIZED = re.compile(r"(mthp|hugetlb)-(.+?)(-shmem)?")
 
 
 class DeliveryThreshold(msgspec.Struct, frozen=True):
@@ -172,11 +172,13 @@ def _absent(name: str, place: Place, policies: Mapping[str, Policy], sizes: Page
     size = _power_of_two(sized[2]) if sized else None
     if sized is None or size is None:
         raise place.wrong("is not a policy", name, hint=keys.near(name, policies.keys(), what="policies"))
-    canonical = f"{sized[1]}-{format_size(size)}"
-    if canonical in policies:
+    shared = sized[3] or ""
+    canonical = f"{sized[1]}-{format_size(size)}{'' if sized[1] == 'hugetlb' else shared}"
+    if canonical in policies or (shared and sized[1] == "hugetlb"):
         raise place.wrong("is not a policy", name, hint=f"did you mean {canonical}?")
-    here = sizes.mthp if sized[1] == "mthp" else sizes.hugetlb
+    here = sizes.hugetlb if sized[1] == "hugetlb" else sizes.shmem if shared else sizes.mthp
     words = "transparent huge pages (mTHP)" if sized[1] == "mthp" else "pool of hugetlb pages"
+    words += " for shared memory" if shared else ""
     offered = ", ".join(format_size(known) for known in here) or "none"
     return f"the kernel has no {words} of {format_size(size)} (it has: {offered})"
 

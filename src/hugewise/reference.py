@@ -32,7 +32,11 @@ from hugewise.workload import Parameter, ParameterValue
 __all__ = ["studies_reference"]
 
 _EXAMPLE_SIZES = PageSizes(
-    base=1 << 12, pmd=1 << 21, mthp=tuple(1 << n for n in range(14, 21)), hugetlb=(1 << 21, 1 << 30)
+    base=1 << 12,
+    pmd=1 << 21,
+    mthp=tuple(1 << n for n in range(14, 21)),
+    hugetlb=(1 << 21, 1 << 30),
+    shmem=tuple(1 << n for n in range(14, 21)),
 )
 
 _INTRODUCTION = """\

@@ -1,7 +1,8 @@
 """What the policies of transparent huge pages have in common: which knobs there are, and what they amount to.
 
 Every policy sets all sizes, so that a treatment does not depend on what another one left: the sizes that it does not
-want, and huge pages of shared memory, are `never`. Sizes are found by what is present in sysfs.
+want are `never`, and so are huge pages of shared memory unless it is about them. Sizes are found by what is present in
+sysfs.
 
 Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel.
 """
@@ -16,13 +17,26 @@ from hugewise.host import Host
 from hugewise.pages import THP, PageSizes
 from hugewise.policy import Deployment, Mechanism, Treatment
 
-__all__ = ["ADVISED_MALLOC", "deploy", "folder", "follow_top", "has_thp", "mode", "needs_thp", "top_mode", "turn_all"]
+__all__ = [
+    "ADVISED_MALLOC",
+    "SHMEM_TOP",
+    "deploy",
+    "folder",
+    "follow_top",
+    "has_thp",
+    "mode",
+    "needs_thp",
+    "shmem_mode",
+    "top_mode",
+    "turn_all",
+]
 
 # glibc's malloc advises huge pages for its own memory, but only while the top-level `enabled` says madvise.
 ADVISED_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 _FOLDER = re.compile(r"hugepages-(\d+)kB")
 _TOP = f"{THP}/enabled"
+SHMEM_TOP = f"{THP}/shmem_enabled"
 
 
 def folder(size: int) -> str:
@@ -44,14 +58,25 @@ def needs_thp(host: Host, mechanism: Mechanism) -> str | None:
     return None
 
 
-def turn_all(host: Host, top: str, sizes: Mapping[int, str] | None = None) -> dict[str, str]:
-    """Every THP knob for anonymous and shared memory: `top` for the top level, `sizes` by bytes, all else `never`."""
-    wanted = dict(sizes or {})
-    knobs = {_TOP: top, f"{THP}/shmem_enabled": "never"}
+def turn_all(
+    host: Host,
+    top: str,
+    sizes: Mapping[int, str] | None = None,
+    *,
+    shmem_top: str = "never",
+    shmem_sizes: Mapping[int, str] | None = None,
+) -> dict[str, str]:
+    """Every THP knob for anonymous and shared memory: `top` for the top level, `sizes` by bytes, all else `never`.
+
+    `shmem_top` and `shmem_sizes` are the same for shared memory.
+    """
+    wanted, wanted_shared = dict(sizes or {}), dict(shmem_sizes or {})
+    knobs = {_TOP: top, SHMEM_TOP: shmem_top}
     for name in host.names(THP):
         if match := _FOLDER.fullmatch(name):
-            knobs[f"{THP}/{name}/enabled"] = wanted.get(int(match[1]) << 10, "never")
-            knobs[f"{THP}/{name}/shmem_enabled"] = "never"
+            size = int(match[1]) << 10
+            knobs[f"{THP}/{name}/enabled"] = wanted.get(size, "never")
+            knobs[f"{THP}/{name}/shmem_enabled"] = wanted_shared.get(size, "never")
     return {path: value for path, value in knobs.items() if host.writable(path)}
 
 
@@ -75,20 +100,39 @@ def mode(host: Host, sizes: PageSizes, size: int) -> str:
     return top_mode(host) if own == "inherit" else own
 
 
+def shmem_mode(host: Host, sizes: PageSizes, size: int) -> str:
+    """What holds for shared anonymous memory at this THP size, in the words of shmem_enabled, `inherit` resolved."""
+    try:
+        own = knob.read(host, f"{folder(size)}/shmem_enabled")
+    except OSError:
+        own = "inherit" if size == sizes.pmd else "never"
+    if own != "inherit":
+        return own
+    try:
+        return knob.read(host, SHMEM_TOP)
+    except OSError:
+        return "never"
+
+
 def follow_top(treatment: Treatment, top: str, pmd: int) -> dict[str, str]:
     """The knobs to deploy where the PMD size follows the top level; kernels before mTHP have no knob for the size."""
     own = f"{folder(pmd)}/enabled"
     return {_TOP: top} | ({own: "inherit"} if own in treatment.knobs else {})
 
 
-def deploy(treatment: Treatment, knobs: Mapping[str, str], boot: tuple[str, ...], note: str) -> Deployment:
+def deploy(
+    treatment: Treatment, knobs: Mapping[str, str], boot: tuple[str, ...], note: str, *, shared: bool = False
+) -> Deployment:
     """Commands (as root, in a shell) and lines of systemd's tmpfiles.d for `knobs`, with other ways for boot.
 
-    All sizes are turned off first: a knob that somebody set long ago would be part of the policy. At boot the PMD size
-    follows the top level and the others are never.
+    All sizes are turned off first, those of shared memory where the policy is about it: a knob that somebody set long
+    ago would be part of the policy. At boot the PMD size follows the top level and the others are never.
     """
-    sized = any(path.endswith("kB/enabled") for path in treatment.knobs)
-    clear = (f"for size in {THP}/hugepages-*kB/enabled; do echo never > $size; done",) if sized else ()
+    clear = tuple(
+        f"for size in {THP}/hugepages-*kB/{name}; do echo never > $size; done"
+        for name in (("enabled", "shmem_enabled") if shared else ("enabled",))
+        if any(path.endswith(f"kB/{name}") for path in treatment.knobs)
+    )
     now = tuple(f"echo {value} > {path}" for path, value in knobs.items())
     lines = tuple(f"/etc/tmpfiles.d/page-sizes.conf: w {path} - - - - {value}" for path, value in knobs.items())
     return Deployment((*clear, *now), (*lines, *boot), note)
