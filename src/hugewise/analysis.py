@@ -12,9 +12,10 @@ from typing import Literal
 
 import msgspec
 
-from hugewise import runlog
+from hugewise import published, runlog
 from hugewise.arrangement import qualified
 from hugewise.policy import Treatment
+from hugewise.published.beside import beside
 from hugewise.quantity import format_size
 from hugewise.results import CellResult, Comparison, Results
 from hugewise.runlog import CellRecord, RunFolder
@@ -52,7 +53,7 @@ def analyze(path: Path) -> Results:
     left_open = folder.open_block()
     attempts = [attempt for block in blocks for attempt in block.attempts] + (left_open[1] if left_open else [])
     state: _State = closed.state if closed is not None else "interrupted"
-    return Results(
+    results = Results(
         run=opened.run,
         study=opened.study,
         question=study.question,
@@ -77,6 +78,11 @@ def analyze(path: Path) -> Results:
         cells=tuple(_cell(cell, blocks, found, study.confidence) for cell in opened.cells),
         attempts=tuple(attempts),
     )
+    if study.published is None:
+        return results
+    uses = [(use.called, use.published) for use in study.workload]
+    stood = beside(published.load(study.published), uses, study.published_arms, results)
+    return msgspec.structs.replace(results, beside=stood)
 
 
 def _cell(

@@ -9,6 +9,7 @@ import msgspec
 
 from hugewise.metric import Metric
 from hugewise.policy import Deployment, Mechanism
+from hugewise.published.rows import Beside
 from hugewise.trial import Attempt
 
 __all__ = ["ArmSummary", "CellResult", "Comparison", "LeftOut", "Reach", "Results", "Tier", "Verdict"]
@@ -149,7 +150,10 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run."""
+    """One run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run.
+
+    beside   the published experiment that the study restates beside what was measured; null where it names none
+    """
 
     format: int = 1
     run: str
@@ -175,3 +179,4 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...]
     cells: tuple[CellResult, ...]
     attempts: tuple[Attempt, ...]
+    beside: Beside | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hugewise.changes import value_of
 from hugewise.results import CellResult, Results
 from hugewise.trial import Attempt
 
@@ -28,13 +29,6 @@ class Point(NamedTuple):
     minutes: float
     state: str
     first: bool
-
-
-def value_of(attempt: Attempt, metric: str) -> float | None:
-    """The judged value of an attempt; the times that every attempt has count as metrics too."""
-    if metric in attempt.metrics:
-        return attempt.metrics[metric]
-    return {"wall_s": attempt.wall_s, "cpu_s": attempt.cpu_s, "peak_bytes": attempt.peak_bytes}.get(metric)
 
 
 def points(results: Results, cell: CellResult) -> list[Point]:

@@ -174,8 +174,11 @@ class Published(msgspec.Struct, frozen=True):
     @property
     def entries(self) -> tuple[str, ...]:
         """What a workload of a study can stand beside, by name."""
-        named = [one.name for one in (*self.tables, *self.counters, *self.benchmarks)]
-        return tuple(dict.fromkeys([*named, *(entry for finding in self.findings for entry in finding.entries)]))
+        found = [table.name for table in self.tables]
+        found += [counters.name for counters in self.counters]
+        found += [benchmark.name for benchmark in self.benchmarks]
+        found += [entry for finding in self.findings for entry in finding.entries]
+        return tuple(dict.fromkeys(found))
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -1,0 +1,273 @@
+"""Published figures beside one's own: point by point where the source has numbers, sign or trend where it has words.
+
+`beside(published, uses, arms, results)` makes rows; reports only show them. The published side is copied from the
+source's file and never computed. Signs are compared by verdicts, never by estimates: a measured sign is one whose
+interval excludes no change. A trend is measured where the intervals of the first and the last level do not overlap;
+they hold together at the study's confidence, so that two of them that are apart are so at that confidence as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hugewise.changes import Change, changes
+from hugewise.published import Claim, Finding, Published
+from hugewise.published.agreement import NOT_HERE, agreement, sign, trend
+from hugewise.published.figure import Figure, figures
+from hugewise.published.rows import Beside, Level, Measured, PublishedFinding, PublishedPoint
+from hugewise.results import CellResult, Results
+
+__all__ = ["beside", "cell_of"]
+
+
+def cell_of(labels: Sequence[str], cell: str) -> int | None:
+    """Which of a study's workloads the cell is of, by the label that its id begins with; None: of none."""
+    found = [n for n, label in enumerate(labels) if cell == label or cell.startswith(f"{label}-")]
+    return max(found, key=lambda n: len(labels[n]), default=None)
+
+
+def beside(
+    published: Published, uses: Sequence[tuple[str, str | None]], arms: Mapping[str, str], results: Results
+) -> Beside:
+    """The rows. `uses`: label and entry of every workload of the study; `arms`: policy -> published arm."""
+    one = _Beside(published, uses, arms, results)
+    source, host = published.source, results.host
+    entries = tuple(dict.fromkeys(entry for _, entry in uses if entry))
+    said = [finding.text for finding in published.findings if set(finding.entries) & set(entries)]
+    points = tuple(one.points(entries))
+    every = [figure for entry in entries for figure in figures(published, entry)]
+    known = {arm for figure in every for arm in (figure.arm, figure.baseline)}
+    shown = {arm for point in points for arm in (point.arm, point.baseline)}
+    return Beside(
+        name=published.name,
+        title=source.title,
+        publisher=source.publisher,
+        date=source.date,
+        machine=published.machine,
+        kernel=published.kernel,
+        here_machine=_text(host, "cpu", "model"),
+        here_kernel=_text(host, "kernel", "release") or _text(host, "kernel"),
+        runs=source.runs,
+        statistic=source.statistic,
+        missing=source.missing,
+        texts=tuple(dict.fromkeys(said)),
+        elsewhere=tuple(arm for arm in published.arms if arm in known - shown),
+        points=points,
+        findings=tuple(one.findings(entries)),
+    )
+
+
+class _Beside:
+    """The study's side of it: which cells an entry has, and what was measured there."""
+
+    def __init__(
+        self, published: Published, uses: Sequence[tuple[str, str | None]], arms: Mapping[str, str], results: Results
+    ) -> None:
+        self._published, self._arms, self._results = published, arms, results
+        self._uses = uses
+        self._changes = {
+            cell.cell: {(one.metric, one.arm): one for one in reversed(changes(cell, results.attempts))}
+            for cell in results.cells
+        }
+
+    def points(self, entries: Sequence[str]) -> Iterator[PublishedPoint]:
+        """Every figure for every policy that stands for its arm; all figures of an entry that no policy stands for."""
+        for entry in entries:
+            shown = figures(self._published, entry)
+            policies = self._standing_for([figure.arm for figure in shown])
+            for cell in self._cells(entry) or (None,):
+                for figure in shown:
+                    if policies:
+                        named = [policy for policy in policies if self._arms[policy] == figure.arm]
+                        yield from (self._point(entry, cell, figure, policy) for policy in named)
+                    else:
+                        yield self._point(entry, cell, figure, "")
+
+    def findings(self, entries: Sequence[str]) -> Iterator[PublishedFinding]:
+        """Every claim for every policy that stands for its arm."""
+        for entry in entries:
+            for finding in self._published.findings:
+                if entry not in finding.entries:
+                    continue
+                for claim in finding.claim:
+                    for policy in self._standing_for([claim.arm]) or [""]:
+                        if claim.effect == "grows":
+                            yield from self._trends(entry, finding, claim, policy)
+                        else:
+                            yield from self._signs(entry, finding, claim, policy)
+
+    def _standing_for(self, arms: Sequence[str]) -> list[str]:
+        return [policy for policy, arm in self._arms.items() if arm in arms]
+
+    def _cells(self, entry: str) -> list[CellResult]:
+        labels = [label for label, _ in self._uses]
+        found = [(cell, cell_of(labels, cell.cell)) for cell in self._results.cells]
+        return [cell for cell, n in found if n is not None and self._uses[n][1] == entry]
+
+    def _point(self, entry: str, cell: CellResult | None, figure: Figure, policy: str) -> PublishedPoint:
+        measured, reason = self._measured(entry, cell, policy, figure.baseline, figure.quantity)
+        said = None if figure.percent is None else sign(figure.percent)
+        return PublishedPoint(
+            cell=cell.cell if cell is not None else "",
+            entry=entry,
+            quantity=figure.quantity,
+            unit=figure.unit,
+            arm=figure.arm,
+            baseline=figure.baseline,
+            percent=figure.percent,
+            arm_sample=figure.arm_sample,
+            baseline_sample=figure.baseline_sample,
+            confidence=figure.confidence,
+            statistic=figure.statistic,
+            policy=policy,
+            measured=measured,
+            agreement=agreement(said, measured, measured.ratio if measured is not None else None),
+            reason=reason,
+        )
+
+    def _signs(self, entry: str, finding: Finding, claim: Claim, policy: str) -> Iterator[PublishedFinding]:
+        for cell in self._cells(entry) or (None,):
+            measured, reason = self._measured(entry, cell, policy, claim.against, finding.metric)
+            # Of words only better and worse are known, so that the verdict is what is compared.
+            said = {"better": 1, "worse": -1}.get(claim.effect, 0)
+            here = {"better": 2.0, "worse": 0.5}.get(measured.verdict) if measured is not None else None
+            yield _finding(
+                entry,
+                finding,
+                claim,
+                policy,
+                parameter="",
+                measured=(Level(cell=cell.cell, value="", measured=measured, reason=reason),) if cell else (),
+                agreement=agreement(said, measured, here),
+                reason=reason,
+            )
+
+    def _trends(self, entry: str, finding: Finding, claim: Claim, policy: str) -> Iterator[PublishedFinding]:
+        cells = self._cells(entry)
+        parameter = next((name for name in claim.parameters if len({_level(cell, name) for cell in cells}) > 1), None)
+        if parameter is None:
+            called = claim.parameters[0]
+            reason = f"{called} is not varied here" if cells else self._absent(entry, policy)
+            yield _finding(
+                entry, finding, claim, policy, parameter=called, measured=(), agreement=NOT_HERE, reason=reason
+            )
+            return
+        groups: dict[str, list[CellResult]] = {}
+        for cell in cells:
+            if _level(cell, parameter) is not None:
+                others = {name: value for name, value in cell.parameters.items() if name != parameter}
+                groups.setdefault(repr(sorted(others.items(), key=str)), []).append(cell)
+        for group in groups.values():
+            group.sort(key=lambda cell: _level(cell, parameter) or 0.0)
+            levels = []
+            for cell in group:
+                measured, reason = self._measured(entry, cell, policy, claim.against, finding.metric)
+                value = str(cell.parameters[parameter])
+                levels.append(Level(cell=cell.cell, value=value, measured=measured, reason=reason))
+            agreed, reason = trend(levels, group[0].metric.better)
+            yield _finding(
+                entry,
+                finding,
+                claim,
+                policy,
+                parameter=parameter,
+                measured=tuple(levels),
+                agreement=agreed,
+                reason=reason,
+            )
+
+    def _measured(
+        self, entry: str, cell: CellResult | None, policy: str, against: str, quantity: str | None
+    ) -> tuple[Measured | None, str]:
+        """What was measured of the policy in the cell, or why nothing was."""
+        if not policy:
+            return None, "no policy of the study stands for it"
+        if cell is None:
+            return None, self._absent(entry, policy)
+        stands_for = self._arms.get(cell.baseline)
+        if stands_for != against:
+            stated = f"stands for {stands_for}" if stands_for is not None else "stands for no published arm"
+            return None, f"the baseline {cell.baseline} {stated}, not for {against}"
+        if all(arm.arm != policy for arm in cell.arms):
+            return None, self._left_out(cell.cell, policy) or f"{policy} was not run in this cell"
+        found, reason = self._change(cell, policy, quantity)
+        if found is None:
+            return None, reason
+        return Measured(
+            arm=found.arm,
+            baseline=found.baseline,
+            metric=found.metric,
+            n=found.n,
+            ratio=found.ratio,
+            low=found.low,
+            high=found.high,
+            confidence=found.confidence,
+            verdict=found.verdict or "not judged",
+            estimand=found.estimand,
+        ), found.reason
+
+    def _change(self, cell: CellResult, policy: str, quantity: str | None) -> tuple[Change | None, str]:
+        known = self._changes[cell.cell]
+        if quantity is None:
+            judged = known.get((cell.metric.name, policy))
+            return judged, "" if judged is not None else f"{policy} was not compared in this cell"
+        wanted = tuple(dict.fromkeys([*self._published.metrics.get(quantity, ()), quantity]))
+        found = [known[name, policy] for name in wanted if (name, policy) in known]
+        found.sort(key=lambda one: one.verdict is None)  # what is judged stands first
+        for one in found:
+            if one.ratio is not None or one.verdict is not None:
+                return one, ""
+        return None, found[0].reason if found else f"no metric of this cell measures it ({', '.join(wanted)})"
+
+    def _absent(self, entry: str, policy: str) -> str:
+        """Why an entry that a workload names has no cell in the results."""
+        labels = [label for label, _ in self._uses]
+        for one in self._results.left_out:
+            n = cell_of(labels, one.cell)
+            if one.policy == "*" and n is not None and self._uses[n][1] == entry:
+                return f"left out: {one.reason}"
+        return "no cell of it was measured" if policy else "no policy of the study stands for it"
+
+    def _left_out(self, cell: str, policy: str) -> str | None:
+        of_policy = [one for one in self._results.left_out if one.policy == policy and one.cell in {cell, "*"}]
+        return f"left out: {of_policy[0].reason}" if of_policy else None
+
+
+def _finding(
+    entry: str,
+    finding: Finding,
+    claim: Claim,
+    policy: str,
+    *,
+    parameter: str,
+    measured: tuple[Level, ...],
+    agreement: str,
+    reason: str,
+) -> PublishedFinding:
+    return PublishedFinding(
+        entry=entry,
+        words=claim.words,
+        condition=claim.condition,
+        figures=finding.figures,
+        effect=claim.effect,
+        arm=claim.arm,
+        baseline=claim.against,
+        policy=policy,
+        parameter=parameter,
+        measured=measured,
+        agreement=agreement,
+        reason=reason,
+    )
+
+
+def _level(cell: CellResult, name: str) -> float | None:
+    value = cell.parameters.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _text(facts: Mapping[str, Any], *keys: str) -> str | None:
+    found: Any = facts
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, str) else None
