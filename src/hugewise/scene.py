@@ -101,7 +101,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """A text file to write, by its path below the data folder of a recipe."""
+    """A text file to write, by its path below the data folder: of a recipe, or of an attempt."""
 
     path: str
     text: str
@@ -140,7 +140,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     timed      the command that is timed. Beside servers it is a client; else it is the system under test itself
     gate       `timed` is a micro-workload that says when it is set up: what is measured begins then
     window     the part of it that counts (None: all of it)
-    before     untimed, before the servers start (in the copy of the data)
+    before     untimed, before the servers start (in the copy of the data): commands, and files to write there
     warm       untimed, when the servers answer
     after      untimed, when the measured part is over and the servers still run
     account    `unprivileged`: nobody (under root). `caller`: who called sudo, as for any command
@@ -150,7 +150,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     gate: bool = False
     window: Window | None = None
-    before: tuple[Step, ...] = ()
+    before: tuple[Step | Write, ...] = ()
     warm: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
     account: Literal["unprivileged", "caller"] = "unprivileged"

@@ -54,7 +54,8 @@ class Missing(msgspec.Struct, frozen=True):
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """What the probe starts. `micro` means one of the probe's own micro-workloads: argv without the program's name.
 
-    cwd   where it runs; None: where hugewise was started
+    cwd       where it runs; None: where hugewise was started
+    success   exit statuses that mean that it did its work (SAT solvers say 10 and 20)
     """
 
     argv: tuple[str, ...]
@@ -63,6 +64,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     root: bool = False
     cwd: str | None = None
+    success: tuple[int, ...] = (0,)
 
 
 class Workload(Protocol):
