@@ -1,0 +1,286 @@
+"""PostgreSQL as a system under test: where its programs are, how a cluster is made and served, how large its pool is.
+
+shared_buffers is a shared anonymous mapping: `enabled` of transparent huge pages never touches it, `shmem_enabled`
+does, and pages of a pool come by huge_pages = on (never `try`, which takes base pages without a word when the pool is
+short). The pool is sized by the server itself, for the very settings that it will run with.
+
+Sources: PostgreSQL documentation, "Linux Huge Pages" and "Resource Consumption"; the settings are those of the
+published experiment "Benchmark PostgreSQL With Linux HugePages" (Percona, 2018), sizes scaled with shared_buffers.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import UserError
+from hugewise.policy import Treatment
+from hugewise.quantity import format_size
+from hugewise.scene import Places, Server, Step
+from hugewise.workload import Missing
+
+__all__ = [
+    "PACKAGE",
+    "Installation",
+    "client",
+    "find",
+    "initdb",
+    "installed",
+    "missing",
+    "paging",
+    "psql",
+    "segment",
+    "server",
+    "settings",
+]
+
+PACKAGE = "postgresql"
+SUPERUSER = "postgres"
+
+_MINIMUM = 15  # the first with shared_memory_size_in_huge_pages
+_USUAL = Path("/usr/lib/postgresql")
+_VERSION = re.compile(r"\(PostgreSQL\) (\d+)(\S*)")
+
+# Of the published experiment, for its shared_buffers of 64 GB. Memory and WAL shrink with shared_buffers, down to the
+# server's own minimum; costs, times and switches are as published.
+_PUBLISHED_BUFFERS = 64 << 30
+_SCALED = {
+    "work_mem": (1 << 30, 64 << 10),
+    "maintenance_work_mem": (2 << 30, 1 << 20),
+    "effective_cache_size": (200 << 30, 8 << 10),
+    "max_wal_size": (100 << 30, 64 << 20),
+    "min_wal_size": (1 << 30, 32 << 20),
+}
+_AS_PUBLISHED = {
+    "random_page_cost": "1",
+    "seq_page_cost": "1",
+    "synchronous_commit": "on",
+    "checkpoint_timeout": "10min",
+    "checkpoint_completion_target": "0.9",
+    "autovacuum_vacuum_scale_factor": "0.4",
+    "wal_compression": "on",
+}
+
+# What belongs to the treatment, the placement or the proof; a study cannot change it.
+_OURS = frozenset(
+    {
+        "data_directory",
+        "huge_page_size",
+        "huge_pages",
+        "listen_addresses",
+        "max_connections",
+        "port",
+        "shared_buffers",
+        "shared_memory_type",
+        "unix_socket_directories",
+    }
+)
+_PORT = "5432"  # of the socket's name; nothing listens on a network
+
+
+class Installation(msgspec.Struct, frozen=True):
+    """A folder with PostgreSQL's programs, and their version, such as 15 and `15.18`."""
+
+    folder: str
+    major: int
+    version: str
+
+    def program(self, name: str) -> str:
+        """The path of one of its programs."""
+        return f"{self.folder}/{name}"
+
+
+@lru_cache
+def find(folder: str = "") -> Installation | None:
+    """The installation in `folder`; else the newest of that on PATH and those of Debian. None: there is none.
+
+    Debian's /usr/bin holds wrappers for clients but no server, so that the folder with `postgres` is looked for.
+    """
+    on_path = shutil.which("postgres")
+    folders = [Path(folder)] if folder else [*sorted(_USUAL.glob("*/bin"))]
+    if not folder and on_path is not None:
+        folders.append(Path(on_path).resolve().parent)
+    found = [one for each in folders if (one := _installed(each)) is not None]
+    return max(found, key=lambda one: one.major, default=None)
+
+
+def _installed(folder: Path) -> Installation | None:
+    program = folder / "postgres"
+    if not os.access(program, os.X_OK):
+        return None
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = _VERSION.search(said)
+    return Installation(str(folder), int(match[1]), match[1] + match[2]) if match else None
+
+
+def missing(folder: str = "", programs: tuple[str, ...] = ()) -> tuple[Missing, ...]:
+    """What is lacking of PostgreSQL: a server new enough, and the named programs beside it."""
+    one = find(folder)
+    if one is None:
+        where = f"in {folder}" if folder else "on PATH or in /usr/lib/postgresql/*/bin"
+        return (Missing(f"postgres: no such program {where}", None if folder else PACKAGE),)
+    if one.major < _MINIMUM:
+        return (Missing(f"PostgreSQL {one.version} is too old: {_MINIMUM} or later is needed", PACKAGE),)
+    wanted = ("initdb", "psql", "pg_isready", *programs)
+    absent = [name for name in wanted if not os.access(one.program(name), os.X_OK)]
+    return tuple(Missing(f"{name}: no such program in {one.folder}", PACKAGE) for name in absent)
+
+
+def installed(folder: str = "") -> Installation:
+    """The installation that `missing` saw. Raises UserError when there is none any more."""
+    one = find(folder)
+    if one is None:
+        raise UserError("postgres: no such program", hint=f"apt install {PACKAGE}")
+    return one
+
+
+def settings(shared_buffers: int, connections: int, given: str = "") -> dict[str, str]:
+    """The server's settings, sizes scaled with `shared_buffers` bytes; `given`, such as `wal_compression=off`, wins.
+
+    Raises ValueError when `given` is not a list of NAME=VALUE, or names what belongs to the treatment.
+    """
+    scaled = {
+        name: f"{max(least, size * shared_buffers // _PUBLISHED_BUFFERS) >> 10}kB"
+        for name, (size, least) in _SCALED.items()
+    }
+    own = dict(_pair(word) for word in shlex.split(given))
+    return {
+        **scaled,
+        **_AS_PUBLISHED,
+        **own,
+        "shared_buffers": f"{shared_buffers >> 10}kB",
+        "max_connections": str(max(100, connections + 10)),
+    }
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or re.fullmatch(r"[a-z][a-z0-9_.]*", name) is None:
+        raise ValueError(f"{word!r} is not NAME=VALUE of a setting of the server, such as wal_compression=off")
+    if name in _OURS:
+        raise ValueError(f"{name} belongs to the treatment or to the workload: it cannot be given as a setting")
+    return name, value
+
+
+def paging(treatment: Treatment) -> dict[str, str]:
+    """The settings by which the treatment reaches shared_buffers."""
+    if treatment.target.kind == "hugetlb":
+        return {"huge_pages": "on", "huge_page_size": f"{treatment.target.size >> 10}kB"}
+    return {"huge_pages": "off"}
+
+
+def segment(folder: str, chosen: Mapping[str, str], page: int) -> int:
+    """Bytes of the server's shared memory under the settings `chosen`, in whole pages of `page` bytes.
+
+    The server is asked (shared_memory_size_in_huge_pages), in a small cluster made for the question.
+    """
+    return _pages(folder, tuple(sorted(chosen.items())), page) * page
+
+
+@lru_cache
+def _pages(folder: str, chosen: tuple[tuple[str, str], ...], page: int) -> int:
+    installation = installed(folder)
+    with tempfile.TemporaryDirectory(prefix="hugewise-") as private:
+        if os.geteuid() == 0:
+            shutil.chown(private, "nobody")
+        data = f"{private}/cluster"
+        _ask((installation.program("initdb"), *_INITDB, "-D", data))
+        options = [word for name, value in chosen for word in ("-c", f"{name}={value}")]
+        said = _ask(
+            (
+                installation.program("postgres"),
+                *("-D", data, "-C", "shared_memory_size_in_huge_pages"),
+                *(*options, "-c", f"huge_page_size={page >> 10}kB"),
+            )
+        ).strip()
+    if not said.isdigit():
+        raise UserError(f"PostgreSQL does not say how many pages of {format_size(page)} it needs, but: {said!r}")
+    return int(said)
+
+
+def _ask(argv: tuple[str, ...]) -> str:
+    """The stdout of a program of PostgreSQL, which refuses to run as root. Raises UserError when it fails."""
+    root = os.geteuid() == 0
+    try:
+        ran = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd="/",
+            check=True,
+            user="nobody" if root else None,
+            group=pwd.getpwnam("nobody").pw_gid if root else None,
+            extra_groups=[] if root else None,
+        )
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr or error.stdout).strip().splitlines()
+        raise UserError(f"{argv[0]} failed: {reason[-1] if reason else f'exit {error.returncode}'}") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UserError(f"{argv[0]} failed: {error}") from None
+    return ran.stdout
+
+
+_INITDB = ("-U", SUPERUSER, "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8", "--no-instructions")
+
+
+def initdb(installation: Installation, places: Places) -> Step:
+    """Make an empty cluster in `places.data`."""
+    argv = (installation.program("initdb"), *_INITDB, "-D", _cluster(places))
+    return Step(name="initdb", argv=argv)
+
+
+def _cluster(places: Places) -> str:
+    """The server insists on a folder that nobody else can read: one of its own."""
+    return f"{places.data}/cluster"
+
+
+def server(installation: Installation, places: Places, chosen: Mapping[str, str], *, keep: bool = False) -> Server:
+    """The server with the settings `chosen`, on a unix socket in `places.run` only.
+
+    `keep`: its data are kept, so that it writes a checkpoint as it stops. Else it only ends its processes: what an
+    attempt leaves is thrown away.
+    """
+    options = {"listen_addresses": "", "unix_socket_directories": places.run, **chosen}
+    argv = [installation.program("postgres"), "-D", _cluster(places), "-p", _PORT]
+    for name, value in options.items():
+        argv += ["-c", f"{name}={value}"]
+    ready = Step(name="ready", argv=(installation.program("pg_isready"), *_where(places), "-q", "-t", "5"))
+    return Server(
+        name="postgres",
+        argv=tuple(argv),
+        ready=ready,
+        # The policy is about shared memory. glibc's malloc of each backend would take pages of the pool as well.
+        environment={"GLIBC_TUNABLES": ""} if chosen.get("huge_pages") == "on" else {},
+        stop="INT" if keep else "QUIT",
+        named="shared",
+    )
+
+
+def _where(places: Places) -> tuple[str, ...]:
+    return ("-h", places.run, "-p", _PORT, "-U", SUPERUSER)
+
+
+def client(installation: Installation, places: Places, program: str, *arguments: str) -> tuple[str, ...]:
+    """The command line of a client program that connects to the server."""
+    return (installation.program(program), *_where(places), *arguments)
+
+
+def psql(installation: Installation, places: Places, name: str, *statements: str, database: str = SUPERUSER) -> Step:
+    """A step that runs SQL statements, each in a transaction of its own, and prints bare values."""
+    commands = [word for statement in statements for word in ("-c", statement)]
+    plain = ("-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database)
+    return Step(name=name, argv=client(installation, places, "psql", *plain, *commands))
