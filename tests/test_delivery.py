@@ -64,6 +64,18 @@ def test_share_zero_is_intention_to_treat_and_still_reports_the_share() -> None:
     assert found.share == 0.25
 
 
+def test_share_zero_says_why_nothing_is_known() -> None:
+    found = judged("thp", 2 * MIB, {}, share=0)
+    assert (found.delivered, found.share, found.reason) == (True, None, "no memory was found to prove it by")
+    assert judged("any", 4 * KIB, {}, share=0).reason is None
+
+
+@pytest.mark.parametrize("kind", ["base", "thp", "mthp", "hugetlb"])
+def test_share_zero_takes_what_came_for_every_kind(kind: PageKind) -> None:
+    found = judged(kind, 32 * KIB, {"anon:4096": 1, "anon:65536": 2, "unproven": 5}, share=0)
+    assert (found.delivered, found.share, found.reason) == (True, 0.0, None)
+
+
 PARTS = st.dictionaries(
     st.sampled_from(["anon:4096", "anon:65536", "anon:2097152", "unproven"]), st.integers(0, 1 << 40)
 )

@@ -73,6 +73,22 @@ def test_a_study_sets_the_delivery() -> None:
     assert (cell.delivery.share, cell.delivery.base_above) == (0.0, 0.03)
 
 
+def test_an_arm_that_is_declared_as_a_setting_demands_no_delivery() -> None:
+    use = [{"name": "base", "judged": "setting"}, "thp", {"name": "thp-set", "from": "thp", "judged": "setting"}]
+    (cell,) = planned([{"name": "chase", "delivery": {"base_above": "3%"}}], use=use).cells
+    assert [(arm.name, arm.judged, cell.threshold(arm).share) for arm in cell.arms] == [
+        ("base", "setting", 0.0),
+        ("thp", "backing", 0.95),
+        ("thp-set", "setting", 0.0),
+    ]
+    assert all(cell.threshold(arm).base_above == 0.03 and cell.proof_wanted(arm) for arm in cell.arms)
+    assert (
+        cell.arm("thp-set").treatment == cell.arm("thp").treatment
+    )  # the pages are the same: only the question is not
+    (whole,) = planned([{"name": "chase", "delivery": {"share": 0}}], use=["base", "thp", use[2]]).cells
+    assert [whole.proof_wanted(arm) for arm in whole.arms] == [False, False, True]
+
+
 def test_a_command_is_one_value_and_a_list_of_commands_a_factor() -> None:
     (cell,) = planned([{"name": "command", "parameters": {"argv": ["ls", "-l"]}}]).cells
     assert (cell.id, cell.values) == ("command", {"argv": ("ls", "-l")})
@@ -185,6 +201,7 @@ def test_a_change_that_cannot_be_made_here_is_left_out() -> None:
         ({"name": "chase"}, {"use": ["base", "qqqqq"]}, "policies[2]", "policies: base, hugetlb-1g"),
         ({"name": "chase"}, {"use": ["base", {"name": "x", "from": "tph"}]}, "policies[2]", "did you mean thp?"),
         ({"name": "chase"}, {"use": ["base", {**DEFER, "name": "mthp-64k"}]}, "policies[2].name", "of its own"),
+        ({"name": "chase"}, {"use": ["base", {"name": "mthp-64k", "from": "thp"}]}, "policies[2].name", "of its own"),
         ({"name": "chsae"}, {}, "workload[1].name", "did you mean chase?"),
         ({"name": "chase", "metric": "ns_per_laod"}, {}, "workload[1].metric", "did you mean ns_per_load?"),
         ({"name": "chase", "parameters": {"byts": 1}}, {}, "workload[1].parameters.byts", "did you mean bytes?"),

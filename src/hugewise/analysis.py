@@ -17,8 +17,8 @@ from hugewise.arrangement import qualified
 from hugewise.policy import Treatment
 from hugewise.published.beside import beside
 from hugewise.quantity import format_size
-from hugewise.results import CellResult, Comparison, Results
-from hugewise.runlog import CellRecord, RunFolder
+from hugewise.results import ArmSummary, CellResult, Comparison, Results
+from hugewise.runlog import ArmRecord, CellRecord, RunFolder
 from hugewise.stats.changepoint import host_changes
 from hugewise.stats.end_points import EndPoint
 from hugewise.stats.family import conclude, methods_for
@@ -26,7 +26,7 @@ from hugewise.stats.method import Contrast, Method
 from hugewise.stats.pairs import Pair, Pairs
 from hugewise.stats.summary import summarise
 from hugewise.study import Study
-from hugewise.trial import Attempt, Block
+from hugewise.trial import Attempt, Block, Judged
 
 __all__ = ["analyze"]
 
@@ -89,14 +89,8 @@ def _cell(
     cell: CellRecord, blocks: Sequence[Block], found: Sequence[tuple[Method, Comparison]], confidence: float
 ) -> CellResult:
     own = [block for block in blocks if block.cell == cell.id]
-    here = [(method, comparison) for method, comparison in found if method.contrast.cell == cell.id]
-    return CellResult(
-        cell=cell.id,
-        workload=cell.workload,
-        parameters=cell.values,
-        metric=cell.metric,
-        baseline=cell.baseline,
-        arms=tuple(
+    arms = tuple(
+        msgspec.structs.replace(
             summarise(
                 own,
                 arm.name,
@@ -106,11 +100,40 @@ def _cell(
                 mechanism=arm.treatment.mechanism,
                 treatment=described(arm.treatment),
                 deployment=arm.deployment,
-            )
-            for arm in cell.arms
-        ),
+            ),
+            judged=_judged(cell, arm),
+        )
+        for arm in cell.arms
+    )
+    here = [(method, _with_shares(comparison, arms)) for method, comparison in found if method.contrast.cell == cell.id]
+    return CellResult(
+        cell=cell.id,
+        workload=cell.workload,
+        parameters=cell.values,
+        metric=cell.metric,
+        baseline=cell.baseline,
+        arms=arms,
         comparisons=tuple(comparison for method, comparison in here if not isinstance(method, EndPoint)),
         end_points=tuple(comparison for method, comparison in here if isinstance(method, EndPoint)),
+    )
+
+
+def _judged(cell: CellRecord, arm: ArmRecord) -> Judged:
+    """What a verdict on `arm` speaks of: its setting where no delivery was required of it."""
+    required = cell.delivery.of(arm.judged).share > 0 and arm.treatment.target.kind != "any"
+    return "backing" if required else "setting"
+
+
+def _with_shares(comparison: Comparison, arms: Sequence[ArmSummary]) -> Comparison:
+    """The comparison with what is judged of its two sides, and how much of their memory was backed as promised."""
+    known = {arm.arm: arm for arm in arms}
+    arm, baseline = known[comparison.arm], known[comparison.baseline]
+    return msgspec.structs.replace(
+        comparison,
+        judged=arm.judged,
+        delivered_share=arm.delivered_share,
+        baseline_judged=baseline.judged,
+        baseline_share=baseline.delivered_share,
     )
 
 

@@ -128,6 +128,7 @@ def _source(path: Path, opened: Opened, study: Study) -> Source:
 
 def _carried(cell: CellRecord, one: Comparison, design: Layout) -> Carried:
     arms = {arm.name: arm.treatment for arm in cell.arms}
+    rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
     judged = one.verdict != "none"
     return Carried(
         cell=cell.id,
@@ -139,7 +140,7 @@ def _carried(cell: CellRecord, one: Comparison, design: Layout) -> Carried:
             "workload": cell.workload,
             "parameters": _exactly(cell.values),
             "metric": _exactly([cell.metric.unit, cell.metric.better]),
-            "delivery rule": _exactly(cell.delivery),
+            "delivery rule": _exactly([rules[one.arm], rules[one.baseline]]),
             "treatment of the arm": identity(arms[one.arm]),
             "treatment of the baseline": identity(arms[one.baseline]),
             "design": f"{design.kind} {design.turns}" if design.kind == "crossover" else design.kind,

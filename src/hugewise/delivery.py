@@ -38,8 +38,8 @@ def judge(
 
     Delivered means: at least `share` of the bytes at the promised size; for base pages at most `base_above` of the
     bytes above the base size. What cannot be told apart counts for neither side: where it could decide, the delivery
-    is unproven (None). `share` 0 demands nothing: the setting itself is the treatment (intention to treat).
-    `problem` says why there is no proof, if there is none.
+    is unproven (None). `share` 0 demands nothing: the setting itself is judged (intention to treat); what was found is
+    still told, or why nothing was. `problem` says why there is no proof, if there is none.
     """
     whole = sum(coverage.values())
     stated = sum(coverage.get(f"{kind}:{target.size}", 0) for kind in _KINDS.get(target.kind, ()))
@@ -57,10 +57,12 @@ def judge(
             reason=reason,
         )
 
-    if target.kind == "any" or share == 0:
+    if target.kind == "any":
         return verdict(True)
     if part is None:
-        return verdict(None, problem or "no memory was found to prove it by")
+        return verdict(True if share == 0 else None, problem or "no memory was found to prove it by")
+    if share == 0:
+        return verdict(True)
     needed = 1 - base_above if target.kind == "base" else share
     if part >= needed:
         return verdict(True)

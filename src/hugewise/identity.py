@@ -35,6 +35,7 @@ def cell_records(plan: Plan, sizes: PageSizes) -> tuple[CellRecord, ...]:
                     arm.treatment,
                     pool := cell.workload.pool(arm.treatment, cell.given(arm)),
                     arm.policy.deployment(sizes, arm.treatment, pool),
+                    arm.judged,
                 )
                 for arm in cell.arms
             ),

@@ -24,6 +24,7 @@ from hugewise.quantity import format_size, parse_size
 from hugewise.results import LeftOut
 from hugewise.study import PolicyUse, Study, WorkloadUse
 from hugewise.study_keys import Place
+from hugewise.trial import Judged
 from hugewise.workload import ParameterValue, Workload
 
 __all__ = ["EVERY", "Arm", "Cell", "DeliveryThreshold", "Plan", "plan"]
@@ -39,19 +40,27 @@ _SIZED = re.compile(r"(mthp|hugetlb)-(.+?)(-shmem)?")
 class DeliveryThreshold(msgspec.Struct, frozen=True):
     """Least share at the promised size; largest share above the base size where base pages are promised.
 
-    A share of 0 judges the setting alone (intention to treat).
+    A share of 0 demands nothing: the setting is judged (intention to treat).
     """
 
     share: float
     base_above: float
 
+    def of(self, judged: Judged) -> DeliveryThreshold:
+        """What holds for an arm that is declared so."""
+        return self if judged == "backing" else DeliveryThreshold(0.0, self.base_above)
+
 
 class Arm(msgspec.Struct, frozen=True):
-    """One policy within a cell. `name` is the study's; `policy` the registered one behind it."""
+    """One policy within a cell. `name` is the study's; `policy` the registered one behind it.
+
+    `judged` is what the study declares of it; see `Cell.threshold` for what that means.
+    """
 
     name: str
     policy: Policy
     treatment: Treatment
+    judged: Judged = "backing"
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +80,18 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
         """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
         return {**self.values, **arm.treatment.parameters}
+
+    def threshold(self, arm: Arm) -> DeliveryThreshold:
+        """What the delivery of `arm` is held against: the cell's threshold, or none where its setting is judged."""
+        return self.delivery.of(arm.judged)
+
+    def proof_wanted(self, arm: Arm) -> bool:
+        """Whether an attempt of `arm` is worth another, untimed one to see its pages (a twin).
+
+        Not where nothing is promised, nor where the whole cell demands nothing; an arm that is declared as a setting
+        has its coverage beside its verdict.
+        """
+        return arm.treatment.target.kind != "any" and (self.delivery.share > 0 or arm.judged == "setting")
 
     def arm(self, name: str) -> Arm:
         """The arm of that name. Raises KeyError."""
@@ -130,7 +151,7 @@ def _arm(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: 
     registered = policies.get(use.registered)
     if registered is None:
         return _absent(use.registered, place, policies, sizes)
-    if use.changed and use.name in policies:
+    if (use.changed or use.registered != use.name) and use.name in policies:
         raise place.at("name").wrong(
             "is the name of a registered policy, but it is changed here",
             use.name,
@@ -141,7 +162,7 @@ def _arm(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: 
         return reason
     treatment = registered.treatment(host, sizes, mechanism)
     if not use.changed:
-        return Arm(use.name, registered, treatment)
+        return Arm(use.name, registered, treatment, use.judged)
     if use.set and mechanism != "system":
         return f"turning {', '.join(use.set)} needs root"
     for knob, value in use.set.items():
@@ -161,7 +182,7 @@ def _arm(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: 
         knobs={**treatment.knobs, **{f"{THP}/{knob}": value for knob, value in use.set.items()}},
         environment={**treatment.environment, **use.environment},
     )
-    return Arm(use.name, registered, changed)
+    return Arm(use.name, registered, changed, use.judged)
 
 
 def _absent(name: str, place: Place, policies: Mapping[str, Policy], sizes: PageSizes) -> str:

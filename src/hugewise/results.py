@@ -10,7 +10,7 @@ import msgspec
 from hugewise.metric import Metric
 from hugewise.policy import Deployment, Mechanism
 from hugewise.published.rows import Beside
-from hugewise.trial import Attempt
+from hugewise.trial import Attempt, Judged
 
 __all__ = ["ArmSummary", "CellResult", "Comparison", "LeftOut", "Reach", "Results", "Tier", "Verdict"]
 
@@ -23,6 +23,9 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
     quantiles   probability as text -> value, e.g. {"0.05": ...}
     margin      half-width of the mean's t interval at the study's confidence (None below two values)
     coverage    mean share of the named memory by `kind:page size` over those attempts
+    delivered_share  mean share of it at the promised size
+    judged      what verdicts on it speak of: its pages (backing; delivery required), or the setting as it was turned,
+                whatever pages came of it (declared so, with a delivery share of 0, or a policy that promises nothing)
     first       value of the first complete block, to hold against the rest
     """
 
@@ -48,6 +51,7 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
     pool_bytes: int
     treatment: str  # one line: what the policy did, for the reader
     deployment: Deployment | None
+    judged: Judged = "backing"
 
 
 Reach = Literal["this campaign", "campaign average", "beyond these sessions"]
@@ -85,6 +89,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
                          what multiplies over runs. evidence_larger, evidence_smaller: for a ratio above 1, and below
     reach, tiers         how far the verdict reaches (sequential methods), and each tier with its interval
     warnings             what the reader should know beside the verdict; never changes it
+    judged               whether the verdict speaks of the arm's pages (backing) or of its setting; and the same of the
+                         baseline. delivered_share, baseline_share: those of their `ArmSummary`
     """
 
     arm: str
@@ -115,6 +121,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     evidence: float | None = None
     evidence_larger: float | None = None
     evidence_smaller: float | None = None
+    judged: Judged = "backing"
+    delivered_share: float | None = None
+    baseline_judged: Judged = "backing"
+    baseline_share: float | None = None
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):

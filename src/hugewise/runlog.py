@@ -30,7 +30,7 @@ from hugewise.plan import DeliveryThreshold
 from hugewise.policy import Deployment, Treatment
 from hugewise.results import LeftOut
 from hugewise.study import Study, stored_digest
-from hugewise.trial import Attempt, Block, BlockState
+from hugewise.trial import Attempt, Block, BlockState, Judged
 from hugewise.workload import ParameterValue
 
 __all__ = [
@@ -55,6 +55,7 @@ class ArmRecord(msgspec.Struct, frozen=True):
     treatment: Treatment
     pool_bytes: int
     deployment: Deployment
+    judged: Judged = "backing"
 
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):

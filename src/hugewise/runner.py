@@ -215,8 +215,7 @@ def prove(group: _Group) -> None:
     for work in group.launched:
         exited = outcome.last(work.events, probe.Exit)
         short_lived = work.launch.proof == "exit" and exited is not None and exited.early_exits > 0
-        wanted = work.arm.treatment.target.kind != "any" and group.cell.delivery.share > 0
-        if wanted and (work.launch.proof == "twin" or short_lived):
+        if group.cell.proof_wanted(work.arm) and (work.launch.proof == "twin" or short_lived):
             work.twin = _probes(group, [work], "twin-spec.json", "twin.jsonl", twin=True)[0]
 
 
@@ -353,8 +352,8 @@ def _attempt(group: _Group, work: _Work) -> Attempt:
         target=arm.treatment.target,
         proof=work.launch.proof,
         source=bench.source,
-        share=cell.delivery.share,
-        base_above=cell.delivery.base_above,
+        share=cell.threshold(arm).share,
+        base_above=cell.threshold(arm).base_above,
         thp_disabled_by_us=arm.treatment.thp_disable != "none",
     )
     exited = outcome.last(work.events, probe.Exit)

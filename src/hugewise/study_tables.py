@@ -10,6 +10,7 @@ import msgspec
 
 from hugewise import study_keys as keys
 from hugewise.study_keys import Key, Place
+from hugewise.trial import Judged
 
 __all__ = [
     "POLICY",
@@ -133,6 +134,16 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = False
 
+    judged: Annotated[
+        Judged,
+        Key(
+            keys.choice("setting", "backing"),
+            "What the arm's verdict speaks of: the promised pages, whose delivery is then required, or the setting as"
+            " it is turned (as most published figures do), with the delivered share beside the verdict.",
+            'judged = "setting"',
+        ),
+    ] = "backing"
+
     @property
     def registered(self) -> str:
         """The name of the registered policy behind it."""
@@ -140,7 +151,7 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def changed(self) -> bool:
-        """Whether it differs from the registered policy."""
+        """Whether it does something else than the registered policy. How it is judged changes nothing of that."""
         return bool(self.set or self.environment or self.parameters or self.thp_disable)
 
 

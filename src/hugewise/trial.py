@@ -20,10 +20,15 @@ from hugewise.pages import PageTarget
 from hugewise.policy import Mechanism
 from hugewise.workload import Proof
 
-__all__ = ["Attempt", "AttemptState", "Block", "BlockState", "Delivery", "Trial"]
+__all__ = ["Attempt", "AttemptState", "Block", "BlockState", "Delivery", "Judged", "Trial"]
 
 AttemptState = Literal["accepted", "failed", "rejected", "abandoned"]
 BlockState = Literal["complete", "incomplete", "disturbed"]
+
+# What a verdict on an arm speaks of:
+#   setting   the effect of turning the knobs, whatever pages came of it (intention to treat)
+#   backing   the effect of the promised pages: attempts that did not get them do not count
+Judged = Literal["setting", "backing"]
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

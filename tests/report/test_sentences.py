@@ -77,3 +77,12 @@ def test_winners() -> None:
         ("chase", "thp"),
         ("chase", "hugetlb-2m"),
     ]
+
+
+def test_a_setting_is_judged_as_such_with_what_was_delivered() -> None:
+    told = said("chase", "thp", judged="setting", delivered_share=0.031)
+    assert told.endswith("Judges the setting of thp: 3.1% of the named memory was backed as promised.")
+    assert "the setting of thp: no share at a promised page size is known." in said("chase", "thp", judged="setting")
+    told = said("chase", "thp", baseline_judged="setting", baseline_share=0.5)
+    assert told.endswith("Held against the setting of base: 50.0% of the named memory was backed as promised.")
+    assert "setting" not in said("chase", "thp")

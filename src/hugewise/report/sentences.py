@@ -94,6 +94,10 @@ def _effect(comparison: Comparison, level: str) -> str:
 
 
 def _reasons(comparison: Comparison) -> Iterator[str]:
+    if comparison.judged == "setting":
+        yield f"Judges the setting of {printable(comparison.arm)}: {_backed(comparison.delivered_share)}."
+    if comparison.baseline_judged == "setting":
+        yield f"Held against the setting of {printable(comparison.baseline)}: {_backed(comparison.baseline_share)}."
     if not comparison.final and comparison.verdict not in {"undecided", "none"}:
         yield "Provisional until the planned number of blocks is reached."
     if comparison.reason:
@@ -108,6 +112,12 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
         )
     for warning in filter(None, map(printable, comparison.warnings)):
         yield f"{warning[0].upper()}{warning[1:].rstrip('.')}."
+
+
+def _backed(share: float | None) -> str:
+    if share is None:
+        return "no share at a promised page size is known"
+    return f"{numbers.share(share)} of the named memory was backed as promised"
 
 
 def run_line(results: Results) -> str:

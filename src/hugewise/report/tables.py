@@ -190,20 +190,20 @@ def coverage_table(cell: CellResult) -> Table:
 
 
 def proof_table(cell: CellResult) -> Table:
-    """Per arm: what it did, whether it was delivered, by which proof, failures and memory."""
+    """Per arm: what it did, what of it is judged, whether it was delivered, by which proof, failures and memory."""
     head = [
-        *("policy", "what it does", "proof", "at the promised size", "undelivered", "unproven", "failed"),
+        *("policy", "what it does", "judged", "proof", "at the promised size", "undelivered", "unproven", "failed"),
         *("peak memory", "pool reserved"),
     ]
     rows = [
         [
-            *(arm.arm, arm.treatment, arm.proof, numbers.share(arm.delivered_share)),
+            *(arm.arm, arm.treatment, arm.judged, arm.proof, numbers.share(arm.delivered_share)),
             *(arm.undelivered, arm.unproven, arm.failed),
             *(numbers.size(arm.peak_bytes), numbers.size(arm.pool_bytes)),
         ]
         for arm in cell.arms
     ]
-    return _table("treatment and delivery (attempts undelivered, unproven, failed)", head, rows, 3)
+    return _table("treatment and delivery (attempts undelivered, unproven, failed)", head, rows, 4)
 
 
 def metrics_table(results: Results, cell: CellResult) -> Table:
