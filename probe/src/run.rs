@@ -84,6 +84,9 @@ fn attempt(spec: &Spec, signals: &Signals) -> anyhow::Result<ExitCode> {
     };
     drop(launcher);
     let mut start = Start::new(start_ns, root);
+    if spec.announce {
+        start.tell()?;
+    }
     let watched = match micro {
         Some(pipes) => micro::converse(spec, root, pipes, signals, deadline, &mut start),
         None if is_traced => follow(spec, root, signals, deadline, &mut start),

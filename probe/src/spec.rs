@@ -30,6 +30,8 @@ pub struct Spec {
     pub source: Source,
     #[serde(default)]
     pub barrier: Option<Barrier>,
+    #[serde(default)]
+    pub announce: bool,
 }
 
 /// Where launchers that start together meet: inherited descriptors of two pipes. A byte into `ready` says that this one

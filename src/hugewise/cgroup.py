@@ -22,9 +22,9 @@ from pathlib import Path
 from hugewise.errors import HugewiseError
 from hugewise.ledger import Folders
 
-__all__ = ["Hierarchy", "Leaf", "clear", "find", "is_own", "unavailable"]
+__all__ = ["CpuTime", "Hierarchy", "Leaf", "clear", "find", "is_own", "unavailable"]
 
-_CONTROLLERS = ("memory", "pids", "freezer")
+_CONTROLLERS = ("memory", "pids", "freezer", "cpuacct")
 _OWN = re.compile(r"/(?:[^/]+/)*hugewise-\d+")
 _PATIENCE_S = 5.0
 _ESCAPE = re.compile(r"\\(\d{3})")
@@ -74,8 +74,17 @@ def find(proc: Path = Path("/proc/self")) -> dict[str, Path]:
 
 
 @dataclass(frozen=True)
+class CpuTime:
+    """CPU time in seconds; `user_s` and `system_s` may add up to slightly less than `total_s`."""
+
+    total_s: float
+    user_s: float
+    system_s: float
+
+
+@dataclass(frozen=True)
 class Leaf:
-    """The cgroup of one attempt: one folder in each hierarchy."""
+    """The cgroup of one attempt, or of one role in it: one folder in each hierarchy."""
 
     folders: tuple[Path, ...]
     memory: Path | None
@@ -105,10 +114,42 @@ class Leaf:
         count = stats.get("total_pgfault", stats.get("pgfault"))
         return None if count is None else int(count)
 
+    def cpu(self) -> CpuTime | None:
+        """CPU time of all processes since the group was made; None where no hierarchy counts it."""
+        for folder in self.folders:
+            with suppress(OSError, KeyError, ValueError):
+                found = _table(folder / "cpu.stat")
+                return CpuTime(found["usage_usec"] / 1e6, found["user_usec"] / 1e6, found["system_usec"] / 1e6)
+            with suppress(OSError, KeyError, ValueError):
+                split, tick = _table(folder / "cpuacct.stat"), os.sysconf("SC_CLK_TCK")
+                total = int((folder / "cpuacct.usage").read_text()) / 1e9
+                return CpuTime(total, split["user"] / tick, split["system"] / tick)
+        return None
+
+    def processes(self) -> list[int]:
+        """The processes inside, as this process sees their numbers."""
+        return sorted(set(_pids(self.folders[:1])))
+
+    def limit_memory(self, size: int) -> None:
+        """Let the processes inside, and the page cache they fill, have at most `size` bytes. Raises HugewiseError."""
+        if self.memory is None:
+            raise _CannotError(
+                "memory = ... needs a memory cgroup, and there is none", hint="sudo hugewise ...; see: hugewise doctor"
+            )
+        name = "memory.max" if (self.memory / "memory.max").exists() else "memory.limit_in_bytes"
+        try:
+            (self.memory / name).write_text(str(size))
+        except OSError as error:
+            raise _CannotError(f"cannot limit the memory of {self.memory}: {error.strerror}") from error
+
     def remove(self) -> None:
         """Remove the folders, and those made inside. Raises HugewiseError while processes are inside."""
         for folder in self.folders:
             _remove(folder)
+
+
+def _table(file: Path) -> dict[str, int]:
+    return {name: int(value) for name, value in (line.split() for line in file.read_text().splitlines())}
 
 
 def _first_number(folder: Path, *names: str) -> int | None:
@@ -169,12 +210,15 @@ class Hierarchy:
 def _make_all(parents: dict[str, Path]) -> tuple[dict[str, Path], HugewiseError | None]:
     """Make the folders that can be made and are of use; returns them, and the last problem.
 
-    Each hierarchy costs a process time to enter: the freezer is only wanted where cgroup.kill is missing.
+    Each hierarchy costs a process time to enter: the freezer is only wanted where cgroup.kill is missing, the CPU time
+    of version 1 where version 2 does not count it.
     """
     usable: dict[str, Path] = {}
     problem: HugewiseError | None = None
     for key in ("2", *_CONTROLLERS):
         if key not in parents or (key == "freezer" and "2" in usable and (usable["2"] / "cgroup.kill").exists()):
+            continue
+        if key == "cpuacct" and "2" in usable and (usable["2"] / "cpu.stat").exists():
             continue
         try:
             _make(parents[key], exist_ok=True)  # the number is ours: what is there is left of a dead run

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import cgroup, knob, pool
+from hugewise import cgroup, knob, pool, scratch
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
 from hugewise.host import Host
 from hugewise.ledger import Closed, Ledger, Opened, Record
@@ -193,6 +193,7 @@ def _check_trust(path: Path, ledger: Ledger) -> None:
     status = path.stat()
     foreign = [name for name in (*ledger.turned, *ledger.beside, *ledger.pools) if not knob.is_knob(name)]
     foreign += [name for made in ledger.folders for name in made.paths if not cgroup.is_own(name)]
+    foreign += [name for name in ledger.scratch if not scratch.is_own(name)]
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or foreign:
         what = f"it names {foreign[0]}" if foreign else "others can write it"
         raise UserError(f"{path} cannot be trusted: {what}", hint=f"look at it, then remove it: rm {path}")
@@ -208,6 +209,8 @@ def _replay(host: Host, path: Path, ledger: Ledger, owner: Opened) -> Recovery:
     journal = Journal.reopen(path)
     try:
         killed = sum(cgroup.clear(made) for made in ledger.folders)
+        for folder in ledger.scratch:
+            scratch.discard(folder)
         if killed:
             time.sleep(0.05)  # their memory goes back to the pools a moment after their death
         returned, left = pool.take_back(host, ledger, functools.partial(_note, journal, ledger))

@@ -23,6 +23,7 @@ __all__ = [
     "PoolIntent",
     "PoolReturn",
     "Record",
+    "Scratched",
     "Share",
     "Turn",
     "Turned",
@@ -99,13 +100,19 @@ class Folders(msgspec.Struct, frozen=True, tag="folders"):
     enabled: tuple[tuple[str, str], ...] = ()
 
 
+class Scratched(msgspec.Struct, frozen=True, tag="scratched"):
+    """A folder for attempts that is about to be made; it goes with everything in it."""
+
+    path: str
+
+
 class Closed(msgspec.Struct, frozen=True, tag="closed"):
     """Last record: everything is put back, or reported."""
 
     reason: str
 
 
-Record = Opened | Beside | Intent | Turned | Yielded | PoolIntent | PoolGranted | PoolReturn | Folders | Closed
+Record = Opened | Beside | Intent | Turned | Yielded | PoolIntent | PoolGranted | PoolReturn | Folders | Scratched | Closed
 
 
 class Log(Protocol):
@@ -143,6 +150,7 @@ class Ledger:
         self.beside: dict[str, str] = {}
         self.pools: dict[str, Share] = {}
         self.folders: list[Folders] = []
+        self.scratch: list[str] = []
         self._under_way: tuple[Turn, ...] = ()
 
     def add(self, record: Record) -> None:
@@ -169,6 +177,8 @@ class Ledger:
                 self._add_pool(record)
             case Folders():
                 self.folders.append(record)
+            case Scratched(path):
+                self.scratch.append(path)
             case Closed():
                 self.closed = True
 

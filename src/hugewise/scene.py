@@ -51,7 +51,8 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     data         its own copy of the workload's data (an empty folder where it has none)
     run          for sockets, pid files, logs and outputs
     ports        free TCP ports on the loopback, as many as the scene's workload asks for
-    sut, client  the CPUs of each role; they are disjoint, but on a machine with a single CPU
+    sut, client  the CPUs of each role; disjoint where the workload has clients (but on a machine with a single CPU),
+                 else all CPUs are the system's under test
     """
 
     data: str
@@ -176,7 +177,8 @@ class Outputs(Protocol):
     end: float
     sut: RoleUse
     client: RoleUse
-    footprint: int | None  # bytes resident in the system under test at the proof: RSS and hugetlb pages
+    footprint: int | None  # bytes resident in the servers at the proof: proportional set size and hugetlb pages
+    peak: int | None  # bytes charged at most to the system under test (page cache included, hugetlb pages not)
 
     def stdout(self, step: str = "timed") -> str:
         """What a step said; `timed` is the timed command, a server has its name."""
@@ -214,6 +216,7 @@ class Staged(Workload, Protocol):
     """A workload with data, servers, clients, or an output that is read."""
 
     ports: int  # how many free TCP ports an attempt needs
+    clients: bool  # whether a client runs beside the system under test, on CPUs of its own
 
     def data(self, values: Mapping[str, ParameterValue]) -> Data | None:
         """The data that its attempts start from, or None when it needs none."""

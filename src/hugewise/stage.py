@@ -1,0 +1,387 @@
+"""Plays a scene: lays out its data, runs its steps and servers, attends the timed command, and looks at the memory.
+
+All programs are started by the probe's launcher: as an unprivileged account, in their role's cgroup, pinned to their
+role's CPUs, ended with everything that they started when hugewise dies. A server is asked whether it is ready, never
+waited for by the clock.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import select
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from hugewise import mapping, probe
+from hugewise.cgroup import Leaf
+from hugewise.errors import HugewiseError, ProbeError
+from hugewise.policy import Treatment
+from hugewise.runlog import storing
+from hugewise.scene import Act, Places, RoleUse, Server, Step, Window, Write
+
+__all__ = ["Played", "Stage", "StageError", "free_ports"]
+
+_MINIMAL = ("PATH", "LANG", "TZ")
+_LAST_LINES = 3
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
+
+
+class StageError(HugewiseError):
+    """A step or a server failed; the message has its last lines."""
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """TCP ports that are free on the loopback now."""
+    with ExitStack() as held:
+        found = []
+        for _ in range(count):
+            taken = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            taken.bind(("127.0.0.1", 0))
+            found.append(int(taken.getsockname()[1]))
+        return tuple(found)
+
+
+@dataclass
+class Stage:
+    """Where one scene is played.
+
+    outputs     folder (of the attempt) for what the programs say
+    account     whom they run as; None: as the caller
+    sut, client the cgroups of the roles; None where there are none
+    treatment   what reaches the servers; None while data are made
+    """
+
+    outputs: Path
+    places: Places
+    account: pwd.struct_passwd | None
+    sut: Leaf | None
+    client: Leaf | None
+    treatment: Treatment | None
+    source: str
+    running: list[tuple[Server, probe.Serving]] = field(default_factory=list)
+
+    # -- acts
+
+    def play(self, acts: Iterable[Act]) -> None:
+        """Carry out `acts` in their order, then stop the servers among them. Raises StageError."""
+        for act in acts:
+            match act:
+                case Step():
+                    self.do(act)
+                case Server():
+                    self.start(act)
+                case Write():
+                    self._write(act)
+        self.stop()
+
+    def do(self, step: Step) -> str:
+        """Run a step to its end; returns its stdout. Raises StageError."""
+        said = self._run(step)
+        if isinstance(said, StageError):
+            raise said
+        return said
+
+    def start(self, server: Server) -> None:
+        """Start a server, and wait until it answers. Raises StageError."""
+        job_spec = self._spec(
+            server.name, server.argv, server.environment, role="sut", cwd=server.cwd, timeout=_FOREVER
+        )
+        treatment = self.treatment
+        if treatment is not None and server.treated:
+            job_spec = msgspec.structs.replace(
+                job_spec, env={**job_spec.env, **treatment.environment}, thp_disable=treatment.thp_disable
+            )
+        if server.cpus is not None:
+            job_spec = msgspec.structs.replace(job_spec, cpus=server.cpus)
+        job_spec = msgspec.structs.replace(job_spec, announce=True)
+        with ExitStack() as files:
+            try:
+                serving = probe.Serving(self._job(server.name, job_spec, files))
+            except ProbeError as error:
+                raise StageError(f"{server.name}: {error.message}") from None
+        self.running.append((server, serving))
+        self._await(server, serving)
+
+    def _await(self, server: Server, serving: probe.Serving) -> None:
+        end = time.monotonic() + server.ready_within
+        pause = _FIRST_PAUSE
+        while True:
+            if serving.ended():
+                raise StageError(f"{server.name} ended before it answered{self._last(server.name)}")
+            said = self._run(server.ready)
+            if isinstance(said, str):
+                return
+            if time.monotonic() > end:
+                raise StageError(
+                    f"{server.name} does not answer after {server.ready_within:g} s: {said.message}"
+                    f"{self._last(server.name)}"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def stop(self) -> None:
+        """Stop the servers, the last one first, and see that they are gone. Raises StageError if one had to be killed."""
+        stubborn = []
+        while self.running:
+            server, serving = self.running.pop()
+            if not serving.stop(signal.Signals[f"SIG{server.stop}"], server.patience):
+                stubborn.append(f"{server.name} did not stop within {server.patience:g} s{self._last(server.name)}")
+            serving.close()
+        left = self.sut.processes() if self.sut is not None else []
+        if self.sut is not None and left:
+            self.sut.kill()
+        if stubborn:
+            raise StageError("; ".join(stubborn))
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        while self.running:
+            self.running.pop()[1].close()
+        for leaf in (self.sut, self.client):
+            if leaf is not None:
+                leaf.kill()
+                leaf.remove()
+        self.sut = self.client = None
+
+    def _write(self, act: Write) -> None:
+        path = Path(self.places.data) / act.path
+        with storing(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(act.text, encoding="utf-8")
+            if self.account is not None:
+                os.chown(path, self.account.pw_uid, self.account.pw_gid)
+
+    # -- the timed command
+
+    def attend(
+        self, window: Window | None, mark: Callable[[], None], look: Callable[[], None]
+    ) -> Callable[[Sequence[subprocess.Popen[bytes]]], None]:
+        """What to do while the timed command runs: wait for its end, or for the window's ends.
+
+        `mark` is called at the window's begin and end, `look` after it. Raises StageError as soon as a server has
+        ended, or when the command ends before the window does.
+        """
+        begun = time.monotonic()
+
+        def alongside(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+            if window is not None:
+                for moment in (window.lead, window.lead + window.length):
+                    if self._ends(processes, begun + moment):
+                        raise StageError(
+                            f"it ended after {time.monotonic() - begun:.1f} s, before its measured part"
+                            f" ({window.lead:g} to {window.lead + window.length:g} s) was over{self._last('timed')}"
+                        )
+                    mark()
+                look()
+            self._ends(processes, None)
+
+        return alongside
+
+    def _ends(self, processes: Sequence[subprocess.Popen[bytes]], until: float | None) -> bool:
+        """Wait until all `processes` have ended (True) or until the moment (False). StageError if a server ended."""
+        servers = {serving.launcher: server for server, serving in self.running}
+        ends = {os.pidfd_open(process.pid) for process in processes if process.poll() is None}
+        try:
+            while ends:
+                left = None if until is None else max(0.0, until - time.monotonic())
+                readable, _, _ = select.select([*ends, *servers], [], [], left)
+                for descriptor in readable:
+                    if descriptor in servers:
+                        raise StageError(self._ended(servers[descriptor]))
+                    ends.discard(descriptor)
+                    os.close(descriptor)
+                if not readable:
+                    return False
+            return True
+        finally:
+            for descriptor in ends:
+                os.close(descriptor)
+
+    def check(self) -> None:
+        """Raises StageError when a server is gone."""
+        for server, serving in self.running:
+            if serving.ended():
+                raise StageError(self._ended(server))
+
+    def _ended(self, server: Server) -> str:
+        serving = next(serving for known, serving in self.running if known is server)
+        ended = next((event for event in reversed(serving.events()) if isinstance(event, probe.Exit)), None)
+        how = "" if ended is None else f" (signal {ended.signal})" if ended.signal else f" (exit status {ended.code})"
+        return f"{server.name} ended during the attempt{how}{self._last(server.name)}"
+
+    # -- the proof
+
+    def scan(self) -> list[probe.Coverage]:
+        """What backs the servers' named memory now. Raises ProbeError, or StageError when a server is gone."""
+        self.check()
+        found = []
+        for server, serving in self.running:
+            if not server.treated:
+                continue
+            pid = serving.pid if server.named != "shared" else _most_shared(serving.pid, self.sut)
+            with suppress(FileNotFoundError, ProcessLookupError):
+                ranges = mapping.named(Path(f"/proc/{pid}/maps").read_text(), server.named)
+                if ranges == []:
+                    continue
+                words = [word for start, end in ranges or () for word in ("--range", f"{start:x}-{end:x}")]
+                event = probe.ask("scan", "--pid", str(pid), *words, "--source", self.source)
+                if isinstance(event, probe.Coverage):
+                    found.append(event)
+        return found
+
+    def footprint(self) -> int | None:
+        """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
+        if self.sut is None:
+            return None
+        total, shared = 0, 0
+        for pid in self.sut.processes():
+            with suppress(OSError):
+                sizes = _sizes(Path(f"/proc/{pid}/smaps_rollup").read_text())
+                total += sizes.get("Pss", 0) + sizes.get("Private_Hugetlb", 0)
+                shared = max(shared, sizes.get("Shared_Hugetlb", 0))
+        return (total + shared) or None
+
+    # -- how a program is run
+
+    def _run(self, step: Step) -> str | StageError:
+        with ExitStack() as files:
+            spec = self._spec(
+                step.name, step.argv, step.environment, role=step.role, cwd=step.cwd, timeout=step.timeout
+            )
+            job = self._job(step.name, spec, files)
+            with storing(str(self.outputs)):
+                probe.run([job])
+        events = probe.decode(Path(job.events.name).read_bytes().splitlines(keepends=True))
+        ended = next((event for event in reversed(list(events)) if isinstance(event, probe.Exit)), None)
+        said = self.text(step.name, "stdout")
+        if ended is None or ended.timed_out or ended.code != 0:
+            how = "did not start"
+            if ended is not None:
+                how = f"exit status {ended.code}" if ended.code is not None else f"signal {ended.signal}"
+            if ended is not None and ended.timed_out:
+                how = f"not done after {step.timeout:g} s"
+            return StageError(f"{step.name} ({Path(step.argv[0]).name}): {how}{self._last(step.name)}")
+        if step.expects is not None and step.expects not in said:
+            return StageError(f"{step.name}: its output does not contain {step.expects!r}{self._last(step.name)}")
+        return said
+
+    def environment(self, added: Mapping[str, str]) -> dict[str, str]:
+        """What programs of a scene find in their environment: little of the caller's, nothing of root's."""
+        found = {name: os.environ[name] for name in _MINIMAL if name in os.environ}
+        found |= {"HOME": self.places.run, "TMPDIR": self.places.run}
+        if self.account is not None:
+            found |= {"USER": self.account.pw_name, "LOGNAME": self.account.pw_name}
+        return found | dict(added)
+
+    def _spec(
+        self, name: str, argv: Sequence[str], added: Mapping[str, str], *, role: str, cwd: str | None, timeout: float
+    ) -> probe.Spec:
+        leaf = self.sut if role == "sut" else self.client
+        return probe.Spec(
+            argv=tuple(argv),
+            micro=False,
+            env=self.environment(added),
+            cwd=cwd or self.places.run,
+            stdout=str(self.outputs / f"{name}.stdout"),
+            stderr=str(self.outputs / f"{name}.stderr"),
+            uid=None if self.account is None else self.account.pw_uid,
+            gid=None if self.account is None else self.account.pw_gid,
+            thp_disable="none",
+            cgroup_procs=() if leaf is None else tuple(str(path) for path in leaf.procs_files),
+            cpus=self.places.sut if role == "sut" else self.places.client,
+            timeout_s=timeout,
+            counters=(),
+            scan="none",
+            source="kpageflags" if self.source == "kpageflags" else "smaps",
+        )
+
+    def _job(self, name: str, spec: probe.Spec, files: ExitStack) -> probe.Job:
+        path = self.outputs / f"{name}.spec.json"
+        with storing(str(self.outputs)):
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=1))
+            events = files.enter_context((self.outputs / f"{name}.jsonl").open("wb"))
+            stderr = files.enter_context((self.outputs / f"{name}.probe-stderr").open("wb"))
+        return probe.Job(path, events, stderr)
+
+    def text(self, name: str, stream: str) -> str:
+        """What a program said; empty when it said nothing."""
+        with suppress(FileNotFoundError):
+            return (self.outputs / f"{name}.{stream}").read_text(encoding="utf-8", errors="replace")
+        return ""
+
+    def _last(self, name: str) -> str:
+        """The last lines that a program said, stderr before stdout, for an error."""
+        for stream in ("stderr", "stdout"):
+            lines = [line.strip() for line in self.text(name, stream).splitlines() if line.strip()]
+            if lines:
+                return ": " + " | ".join(lines[-_LAST_LINES:])[:600]
+        return ""
+
+
+_FOREVER = 10 * 365 * 86_400.0
+
+
+@dataclass
+class Played:
+    """What an attempt left behind: `hugewise.scene.Outputs`."""
+
+    stage: Stage
+    begin: float
+    end: float
+    sut: RoleUse
+    client: RoleUse
+    footprint: int | None
+    peak: int | None
+
+    def stdout(self, step: str = "timed") -> str:
+        """What a step said."""
+        return self.stage.text(step, "stdout") or _read(self.stage.outputs / "stdout", step)
+
+    def stderr(self, step: str = "timed") -> str:
+        """What a step said on stderr."""
+        return self.stage.text(step, "stderr") or _read(self.stage.outputs / "stderr", step)
+
+    def files(self, pattern: re.Pattern[str]) -> Iterator[bytes]:
+        """Regular files of the run folder by name. The folder belongs to the account: links are not followed."""
+        folder = Path(self.stage.places.run)
+        for path in sorted(folder.iterdir()):
+            if pattern.fullmatch(path.name) is None:
+                continue
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    yield file.read()
+
+
+def _read(path: Path, step: str) -> str:
+    if step != "timed" or not path.exists():
+        return ""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """Sizes in bytes by name, of smaps_rollup or status."""
+    return {name: int(size) << 10 for name, size in re.findall(r"^(\w+): +(\d+) kB$", text, re.MULTILINE)}
+
+
+def _most_shared(root: int, leaf: Leaf | None) -> int:
+    """The process of the system under test that has most shared memory mapped: the one in which it can be looked at."""
+    best, most = root, -1
+    for pid in leaf.processes() if leaf is not None else [root]:
+        with suppress(OSError):
+            sizes = _sizes(Path(f"/proc/{pid}/status").read_text())
+            mapped = sizes.get("RssShmem", 0) + sizes.get("HugetlbPages", 0)
+            if mapped > most:
+                best, most = pid, mapped
+    return best
