@@ -39,6 +39,7 @@ __all__ = [
     "missing",
     "paging",
     "psql",
+    "run",
     "segment",
     "server",
     "settings",
@@ -126,8 +127,8 @@ def _installed(folder: Path) -> Installation | None:
     return Installation(str(folder), int(match[1]), match[1] + match[2]) if match else None
 
 
-def missing(folder: str = "", programs: tuple[str, ...] = ()) -> tuple[Missing, ...]:
-    """What is lacking of PostgreSQL: a server new enough, and the named programs beside it."""
+def missing(folder: str = "", programs: tuple[str, ...] = (), extensions: tuple[str, ...] = ()) -> tuple[Missing, ...]:
+    """What is lacking of PostgreSQL: a server new enough, the named programs beside it, and extensions."""
     one = find(folder)
     if one is None:
         where = f"in {folder}" if folder else "on PATH or in /usr/lib/postgresql/*/bin"
@@ -136,7 +137,21 @@ def missing(folder: str = "", programs: tuple[str, ...] = ()) -> tuple[Missing, 
         return (Missing(f"PostgreSQL {one.version} is too old: {_MINIMUM} or later is needed", PACKAGE),)
     wanted = ("initdb", "psql", "pg_isready", *programs)
     absent = [name for name in wanted if not os.access(one.program(name), os.X_OK)]
-    return tuple(Missing(f"{name}: no such program in {one.folder}", PACKAGE) for name in absent)
+    if absent:
+        return tuple(Missing(f"{name}: no such program in {one.folder}", PACKAGE) for name in absent)
+    lacking = [name for name in extensions if not _has_extension(one, name)]
+    return tuple(Missing(f"PostgreSQL {one.version} has no extension {name}", f"{PACKAGE}-contrib") for name in lacking)
+
+
+@lru_cache
+def _has_extension(installation: Installation, name: str) -> bool:
+    """Whether the extension's files are there; where pg_config is not, the server will tell."""
+    try:
+        argv = (installation.program("pg_config"), "--sharedir")
+        share = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return True
+    return Path(share, "extension", f"{name}.control").exists()
 
 
 def installed(folder: str = "") -> Installation:
@@ -279,8 +294,20 @@ def client(installation: Installation, places: Places, program: str, *arguments:
     return (installation.program(program), *_where(places), *arguments)
 
 
-def psql(installation: Installation, places: Places, name: str, *statements: str, database: str = SUPERUSER) -> Step:
+def run(installation: Installation, places: Places, program: str, *arguments: str, timeout: float = 300) -> Step:
+    """A step that runs a client program; it is named after the program."""
+    return Step(name=program, argv=client(installation, places, program, *arguments), timeout=timeout)
+
+
+def psql(
+    installation: Installation,
+    places: Places,
+    name: str,
+    *statements: str,
+    database: str = SUPERUSER,
+    timeout: float = 300,
+) -> Step:
     """A step that runs SQL statements, each in a transaction of its own, and prints bare values."""
     commands = [word for statement in statements for word in ("-c", statement)]
     plain = ("-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database)
-    return Step(name=name, argv=client(installation, places, "psql", *plain, *commands))
+    return Step(name=name, argv=client(installation, places, "psql", *plain, *commands), timeout=timeout)

@@ -1,0 +1,76 @@
+"""pgbench's log of transactions: what was done in the measured part of a run. Pure.
+
+Format: PostgreSQL documentation, pgbench, "Per-Transaction Logging": client_id transaction_no time(us) script_no
+time_epoch(s) time_us; transactions are counted from 1, and the time is that of the transaction's end.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["QUANTILES", "Measured", "measured"]
+
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """The measured part of a run whose clients' first transactions are their warm-up.
+
+    transactions   that ended in the measured part, warm-ups not counted
+    regular        the same of the whole run
+    latency_ms     at QUANTILES, of those in the measured part
+    series         how many ended in each whole second of it
+    clients        how many logged anything
+    warmed_s       when the last client was through its warm-up: seconds before the measured part began
+    """
+
+    transactions: int
+    regular: int
+    latency_ms: tuple[float, ...]
+    series: tuple[float, ...]
+    clients: int
+    warmed_s: float
+
+
+def measured(logs: Iterable[bytes], begin: float, end: float) -> Measured:
+    """What the logs of a run (one of each thread) say of the time from `begin` to `end`, UTC epoch seconds.
+
+    Raises ValueError when there is no log, a line is none of a transaction, or no transaction ended in that time.
+    """
+    tables = [_table(log) for log in logs if log.strip()]
+    if not tables:
+        raise ValueError("pgbench left no log of its transactions")
+    client, number, microseconds, ended = np.concatenate(tables, axis=1)
+    first = number == 1
+    inside = ~first & (ended >= begin) & (ended <= end)
+    count = int(inside.sum())
+    if count == 0:
+        raise ValueError(
+            f"no transaction ended in the measured part: of {len(ended)} logged, {int(first.sum())} are warm-ups, and"
+            f" they ended {ended.min() - begin:+.1f} to {ended.max() - begin:+.1f} s from its begin"
+        )
+    seconds = int(end - begin)
+    bins = np.bincount(np.floor(ended[inside] - begin).astype(np.int64), minlength=seconds)
+    return Measured(
+        transactions=count,
+        regular=int((~first).sum()),
+        latency_ms=tuple(float(value) for value in np.quantile(microseconds[inside], QUANTILES) / 1e3),
+        series=tuple(float(each) for each in bins[:seconds]),
+        clients=len(np.unique(client)),
+        warmed_s=float(begin - ended[first].max()) if first.any() else float("-inf"),
+    )
+
+
+def _table(log: bytes) -> NDArray[np.float64]:
+    """Rows: client, number of the transaction, microseconds, end in epoch seconds."""
+    try:
+        rows = np.loadtxt(io.BytesIO(log), usecols=(0, 1, 2, 4, 5), ndmin=2, dtype=np.float64)
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"pgbench's log holds a line that is no transaction: {error}") from None
+    client, number, microseconds, seconds, parts = rows.T
+    return np.stack([client, number, microseconds, seconds + parts * 1e-6])

@@ -1,0 +1,307 @@
+"""PostgreSQL under pgbench: TPC-B (read and write) or look-ups alone, over the size of the database and clients.
+
+The database is made once with pgbench's own tables, and the same bytes are laid out for every attempt. Every client's
+first transaction touches all of shared_buffers that the database fills, in that client's own backend: page tables are
+a process's own, so that a warm-up over another connection would leave the faults to the measured part.
+
+Sources: PostgreSQL documentation, pgbench, pageinspect, pg_buffercache and pg_prewarm; the scripts are pgbench's own
+(`tpcb-like`, `select-only`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from hugewise.metric import Metric
+from hugewise.policy import Treatment
+from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Window, Write
+from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workloads import _postgres
+from hugewise.workloads._pgbench_log import QUANTILES, Measured, measured
+
+__all__ = ["WORKLOAD", "database_bytes"]
+
+Values = Mapping[str, ParameterValue]
+
+_DATABASE = "pgbench"
+# Measured: pg_database_size of PostgreSQL 15 at scale 4 and 40, vacuumed; the published text says about 16 MB.
+_BYTES_PER_SCALE = 15_680_600
+_BYTES_OF_EMPTY = 7_892_000
+
+# For a client's private memory beside shared_buffers: 5 to 9 MiB seen (caches of the catalogue, prepared statements).
+_BYTES_PER_CLIENT = 16 << 20
+
+_TAIL = 4.0  # seconds in which the clients stay attached after the measured part, while pages are proven
+_SATURATED = 0.95  # of the CPU time that pgbench's threads can use
+
+_EXTENSIONS = ("pg_prewarm", "pg_buffercache", "pageinspect")
+_TABLES = ("pgbench_accounts", "pgbench_accounts_pkey", "pgbench_tellers", "pgbench_branches")
+
+# get_raw_page copies the whole page: both 4 KiB halves are touched, and no buffer is replaced. A scan would go round in
+# a ring of 32 buffers where the database is larger than shared_buffers.
+_WARM = """\
+\\if :warmed = 0
+SELECT sum(length(get_raw_page(c.oid::regclass::text, 'main', b.relblocknumber))) FROM pg_buffercache b JOIN pg_class c ON pg_relation_filenode(c.oid) = b.relfilenode WHERE c.relname LIKE 'pgbench%' AND b.relforknumber = 0;
+\\set warmed 1
+\\else
+"""  # noqa: E501 (a statement is one line of a script)
+_SCRIPTS = {
+    "tpcb": """\
+\\set aid random(1, 100000 * :scale)
+\\set bid random(1, 1 * :scale)
+\\set tid random(1, 10 * :scale)
+\\set delta random(-5000, 5000)
+BEGIN;
+UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
+SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
+UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid;
+INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
+END;
+""",
+    "select-only": """\
+\\set aid random(1, 100000 * :scale)
+SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+""",
+}
+_PROTOCOLS = ("simple", "extended", "prepared")
+
+_LOG = re.compile(r"transactions\.\d+(\.\d+)?")
+_CONNECTED = re.compile(r"^initial connection time = ([\d.]+) ms$", re.MULTILINE)
+_FAILED = re.compile(r"^number of failed transactions: (\d+)", re.MULTILINE)
+_THREADS = re.compile(r"^number of threads: (\d+)$", re.MULTILINE)
+
+
+def _integer(values: Values, name: str) -> int:
+    value = values[name]
+    assert isinstance(value, int)
+    return value
+
+
+def _number(values: Values, name: str) -> float:
+    value = values[name]
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _scale(values: Values) -> int:
+    """pgbench's scale factor: as given, or by the size that the database shall have."""
+    if given := _integer(values, "scale"):
+        return given
+    wanted = _number(values, "database_share") * _integer(values, "shared_buffers")
+    return max(1, round((wanted - _BYTES_OF_EMPTY) / _BYTES_PER_SCALE))
+
+
+def database_bytes(values: Values) -> int:
+    """About how large the database is, by what one scale factor was measured to take."""
+    return _BYTES_OF_EMPTY + _scale(values) * _BYTES_PER_SCALE
+
+
+class Pgbench:
+    """A server of its own for every attempt, on a unix socket; the policy is about shared_buffers."""
+
+    name = "pgbench"
+    description = "PostgreSQL under pgbench: TPC-B (read and write) or look-ups alone"
+    ports = 0
+    clients = True
+    parameters = (
+        Parameter("mode", "text", "tpcb", "tpcb (read and write) or select-only"),
+        Parameter("database_share", "number", 0.75, "size of the database, in shared_buffers"),
+        Parameter("scale", "integer", 0, "pgbench's scale factor, about 15 MiB each; 0: by database_share"),
+        Parameter("shared_buffers", "size", "1536m", "the server's buffers, which the policy is about"),
+        Parameter("clients", "integer", 4, "connections, each with a backend of its own"),
+        Parameter("duration", "duration", "10s", "length of the measured part"),
+        Parameter("lead", "duration", "8s", "time before it, in which every client warms its backend up"),
+        Parameter("protocol", "text", "simple", "how pgbench sends queries: simple, extended or prepared"),
+        Parameter("settings", "text", "", "settings of the server beside the published ones: 'NAME=VALUE ...'"),
+        Parameter("seed", "integer", 1, "of pgbench's random numbers"),
+        Parameter("postgres", "text", "", "the folder of PostgreSQL's programs (default: the newest here)"),
+    )
+    metrics = (
+        Metric("tps", "transactions/s", "higher", "transactions a second, without the time to connect"),
+        Metric("tps_connecting", "transactions/s", "higher", "the same with the time to connect"),
+        Metric("latency_p50_ms", "ms", "lower", "median time of a transaction"),
+        Metric("latency_p95_ms", "ms", "lower", "95th percentile of the time of a transaction"),
+        Metric("latency_p99_ms", "ms", "lower", "99th percentile of the time of a transaction"),
+        Metric("server_cpu_us", "us", "lower", "CPU time of the server for each transaction, user and system"),
+        Metric("wal_bytes", "bytes", "neutral", "write-ahead log for each transaction, warm-up and tail included"),
+    )
+    delivered_share = 0.9
+
+    def refuses(self, treatment: Treatment, values: Values) -> str | None:
+        """Values that cannot be. Every treatment can be taken, though `thp` reaches no shared memory."""
+        del treatment
+        if values["mode"] not in _SCRIPTS:
+            return f"mode = {values['mode']!r} is not one of {', '.join(_SCRIPTS)}"
+        if values["protocol"] not in _PROTOCOLS:
+            return f"protocol = {values['protocol']!r} is not one of {', '.join(_PROTOCOLS)}"
+        for name, least in (("clients", 1), ("scale", 0), ("seed", 0), ("duration", 1), ("lead", 1)):
+            if _number(values, name) < least:
+                return f"{name} = {values[name]} must be at least {least}"
+        if _number(values, "database_share") <= 0:
+            return f"database_share = {values['database_share']} must be above 0"
+        try:
+            self._settings(values)
+        except ValueError as error:
+            return f"settings: {error}"
+        return None
+
+    def missing(self, values: Values) -> tuple[Missing, ...]:
+        """A server, pgbench, and the extensions that load, list and read buffers."""
+        return _postgres.missing(str(values["postgres"]), ("pgbench",), _EXTENSIONS)
+
+    def memory(self, treatment: Treatment, values: Values) -> int:
+        """The buffers with what the server keeps of them (6% seen), and every backend's own."""
+        del treatment
+        return _integer(values, "shared_buffers") * 106 // 100 + _integer(values, "clients") * _BYTES_PER_CLIENT
+
+    def pool(self, treatment: Treatment, values: Values) -> int:
+        """The whole shared memory, as the server itself says."""
+        if treatment.target.kind != "hugetlb":
+            return 0
+        return _postgres.segment(str(values["postgres"]), self._settings(values), treatment.target.size)
+
+    def _settings(self, values: Values) -> dict[str, str]:
+        connections, given = _integer(values, "clients"), str(values["settings"])
+        return _postgres.settings(_integer(values, "shared_buffers"), connections, given)
+
+    def data(self, values: Values) -> Data:
+        """pgbench's tables at the scale, vacuumed and frozen, with the extensions of the warm-up; cleanly stopped.
+
+        Nothing in them is random: pgbench's first state of the bank is all zeros.
+        """
+        installation = _postgres.installed(str(values["postgres"]))
+        scale = _scale(values)
+
+        def recipe(places: Places) -> Iterable[Act]:
+            yield _postgres.initdb(installation, places)
+            yield _postgres.server(installation, places, _MAKING, keep=True)
+            yield _postgres.psql(installation, places, "create", f"CREATE DATABASE {_DATABASE}")
+            yield _postgres.run(
+                installation, places, "pgbench", "-i", "-q", "-I", "dtGvp", "-s", str(scale), _DATABASE, timeout=86400
+            )
+            statements = [f"CREATE EXTENSION {name}" for name in _EXTENSIONS]
+            yield _postgres.psql(
+                installation,
+                places,
+                "rest",
+                *(*statements, "VACUUM (FREEZE, ANALYZE)", "CHECKPOINT"),
+                database=_DATABASE,
+                timeout=86400,
+            )
+
+        key: dict[str, str | int | float | bool] = {"scale": scale, "postgres": installation.version, "made": 1}
+        # The WAL of making them stays behind, up to its own limit.
+        return Data(name="pgbench", key=key, recipe=recipe, bytes=database_bytes(values) + (128 << 20))
+
+    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+        """The server under the treatment; pgbench beside it until the pages are proven."""
+        installation = _postgres.installed(str(values["postgres"]))
+        mode, lead, duration = str(values["mode"]), _number(values, "lead"), _number(values, "duration")
+        clients = _integer(values, "clients")
+        chosen = {**self._settings(values), **_postgres.paging(treatment)}
+        threads = min(clients, len(places.client) or 1)
+        argv = _postgres.client(
+            installation,
+            places,
+            "pgbench",
+            "--no-vacuum",
+            f"--client={clients}",
+            f"--jobs={threads}",
+            f"--time={round(lead + duration + _TAIL)}",
+            f"--protocol={values['protocol']}",
+            f"--scale={_scale(values)}",
+            f"--random-seed={values['seed']}",
+            "--define=warmed=0",
+            f"--file={places.data}/{mode}.sql",
+            "--log",
+            f"--log-prefix={places.run}/transactions",
+            _DATABASE,
+        )
+        facts = "SELECT pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
+        prewarm = [f"SELECT pg_prewarm('{name}')" for name in _TABLES]
+        return Scene(
+            before=(Write(f"{mode}.sql", f"{_WARM}{_SCRIPTS[mode]}\\endif\n"),),
+            servers=(_postgres.server(installation, places, chosen),),
+            warm=(
+                _postgres.psql(installation, places, "prewarm", *prewarm, database=_DATABASE, timeout=3600),
+                _postgres.psql(installation, places, "begun", facts, database=_DATABASE),
+            ),
+            timed=Launch(argv=argv, micro=False, proof="live"),
+            window=Window(lead, duration),
+            after=(_postgres.psql(installation, places, "ended", facts, database=_DATABASE),),
+        )
+
+    def read(self, outputs: Outputs, values: Values) -> Reading:
+        """Rates and latencies of the measured part, from the log of every transaction."""
+        said = outputs.stdout()
+        connected, failed, threads = _CONNECTED.search(said), _FAILED.search(said), _THREADS.search(said)
+        if connected is None or failed is None or threads is None:
+            raise ValueError(f"pgbench's summary is not as expected: {said[-300:]!r}")
+        seen = measured(outputs.files(_LOG), outputs.begin, outputs.end)
+        length = outputs.end - outputs.begin
+        size, begun = _bare(outputs.stdout("begun"))
+        _, ended = _bare(outputs.stdout("ended"))
+        metrics: dict[str, float | None] = {
+            "tps": seen.transactions / length,
+            "tps_connecting": seen.transactions / (length + float(connected[1]) / 1e3),
+            "server_cpu_us": None,
+            "wal_bytes": (ended - begun) / max(1, seen.regular),
+        }
+        names = [f"latency_p{round(quantile * 100)}_ms" for quantile in QUANTILES]
+        metrics |= dict(zip(names, seen.latency_ms, strict=True))
+        absent = {}
+        if outputs.sut.cpu_s is None:
+            absent["server_cpu_us"] = "the server's CPU time was not counted"
+        else:
+            metrics["server_cpu_us"] = outputs.sut.cpu_s * 1e6 / seen.transactions
+        wrong = int(failed[1])
+        asked = _integer(values, "clients")
+        problem = f"{wrong} transactions failed" if wrong else None
+        if seen.clients != asked:
+            problem = f"{seen.clients} of {asked} clients made any transaction"
+        return Reading(
+            metrics=metrics,
+            absent=absent,
+            series=seen.series,
+            facts={
+                "database_bytes": size,
+                "scale": _scale(values),
+                "transactions": seen.transactions,
+                "warmed_up_before_s": round(seen.warmed_s, 3),
+            },
+            problem=problem,
+            marks=tuple(_marks(outputs, seen, int(threads[1]), length)),
+        )
+
+
+def _bare(said: str) -> tuple[int, int]:
+    """The size of the database and the position in its WAL, as psql prints them."""
+    match = re.fullmatch(r"(\d+)\|(\d+)", said.strip())
+    if match is None:
+        raise ValueError(f"psql's answer is not as expected: {said[:200]!r}")
+    return int(match[1]), int(match[2])
+
+
+def _marks(outputs: Outputs, seen: Measured, threads: int, length: float) -> Iterable[str]:
+    """Why the measured part is not what it should be: the steady state of a warm server."""
+    if seen.warmed_s < 0:
+        yield f"the last client was still warming up {-seen.warmed_s:.1f} s into the measured part: raise lead"
+    if outputs.client.cpu_s is not None and outputs.client.cpu_s > _SATURATED * threads * length:
+        yield "the client was saturated: pgbench used all of its CPU time"
+
+
+# For making the data: as fast as safe, nothing in the background.
+_MAKING = {
+    "autovacuum": "off",
+    "huge_pages": "off",
+    "shared_buffers": "256MB",
+    "maintenance_work_mem": "256MB",
+    "max_wal_size": "2GB",
+    "min_wal_size": "32MB",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+}
+
+WORKLOAD = Pgbench()
