@@ -112,7 +112,9 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
     reason: str
 
 
-Record = Opened | Beside | Intent | Turned | Yielded | PoolIntent | PoolGranted | PoolReturn | Folders | Scratched | Closed
+Record = (
+    Opened | Beside | Intent | Turned | Yielded | PoolIntent | PoolGranted | PoolReturn | Folders | Scratched | Closed
+)
 
 
 class Log(Protocol):

@@ -29,4 +29,12 @@ COMMON = (
     Metric("cycles", "cycles", "lower", "CPU cycles, from the hardware counter"),
     Metric("instructions", "instructions", "lower", "instructions retired, from the hardware counter"),
     Metric("dtlb_load_misses", "misses", "lower", "data TLB load misses, from the hardware counter"),
+    Metric("ipc", "1", "higher", "instructions a cycle, from the hardware counters"),
+    Metric("dtlb_mpki", "misses/1000", "lower", "data TLB load misses per 1,000 instructions"),
+    Metric("walk_steps_pki", "steps/1000", "lower", "page-walk steps per 1,000 instructions"),
+    Metric("footprint_bytes", "bytes", "lower", "resident memory at the proof: RSS (servers: PSS) and hugetlb pages"),
+    Metric("khugepaged_cpu_s", "s", "lower", "CPU time of khugepaged meanwhile (the whole machine's)"),
+    Metric("kcompactd_cpu_s", "s", "lower", "CPU time of kcompactd meanwhile (the whole machine's)"),
+    Metric("kswapd_cpu_s", "s", "lower", "CPU time of kswapd meanwhile (the whole machine's)"),
+    Metric("swap_bytes", "bytes", "lower", "memory swapped in and out meanwhile (the whole machine's)"),
 )

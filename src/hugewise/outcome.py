@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from hugewise import delivery, probe
+from hugewise.noise import Difference
 from hugewise.pages import PageTarget
+from hugewise.scene import Reading, RoleUse
 from hugewise.trial import AttemptState, Delivery
 from hugewise.workload import Proof
 
-__all__ = ["Outcome", "coverage_proof", "layout", "outcome"]
+__all__ = ["Outcome", "Problem", "coverage_proof", "layout", "outcome", "staged", "with_footprint", "with_kernel_work"]
 
 # Metric name -> performance counter, in perf's spelling.
 _METRIC_COUNTERS = {
@@ -22,6 +24,12 @@ _METRIC_COUNTERS = {
     "instructions": "instructions",
     "dtlb_load_misses": "dTLB-load-misses",
 }
+
+# Metric name -> (counted, by what, times).
+_RATES = (
+    ("ipc", "instructions", "cycles", 1.0),
+    ("dtlb_mpki", "dtlb_load_misses", "instructions", 1000.0),
+)
 
 # Below this peak, what is missing from a scan may be the file mappings of any program.
 _WORTH_PROVING = 32 << 20
@@ -41,6 +49,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int | None
     exit_code: int | None
     signal: int | None
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a staged attempt is `rejected` (before its measured part) or `failed` (in it, or by its result)."""
+
+    state: Literal["rejected", "failed"]
+    reason: str
 
 
 def last(events: Sequence[probe.Event], kind: type[_Kind]) -> _Kind | None:
@@ -68,7 +83,7 @@ def layout(events: Sequence[probe.Event], index: int, layouts: int) -> list[prob
     return found
 
 
-def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float) -> Outcome:
+def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, success: Sequence[int] = (0,)) -> Outcome:
     """Read an attempt's events.
 
     rejected: hugewise or the host failed before the timed region started (to be tried again). failed: the workload
@@ -77,7 +92,7 @@ def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float) -> 
     """
     exited, result, usage = last(events, probe.Exit), last(events, probe.Result), last(events, probe.Usage)
     error = last(events, probe.Error)
-    state, reason = _state(exited, result, error, micro=micro, timeout_s=timeout_s)
+    state, reason = _state(exited, result, error, micro=micro, timeout_s=timeout_s, success=success)
     metrics: dict[str, float | None] = {}
     absent: dict[str, str] = {}
     cpu = usage.user_s + usage.system_s if usage is not None else None
@@ -113,6 +128,7 @@ def _state(
     *,
     micro: bool,
     timeout_s: float,
+    success: Sequence[int],
 ) -> tuple[AttemptState, str | None]:
     if error is not None and error.fault == "host" and error.before_timed:
         return "rejected", error.message
@@ -122,11 +138,91 @@ def _state(
         return "failed", f"timed out after {timeout_s:g} s"
     if exited.signal is not None:
         return "failed", f"killed by signal {exited.signal}"
-    if exited.code != 0:
+    if exited.code not in success:
         return "failed", (error.message if error is not None else f"exit status {exited.code}")
     if micro and result is None:
         return "failed", "it gave no result"
     return "accepted", None
+
+
+def with_kernel_work(found: Outcome, host: Difference, base_size: int) -> Outcome:
+    """`found` with what the kernel did meanwhile (machine-wide), and with rates of its hardware counters."""
+    if found.state != "accepted":
+        return found
+    metrics, absent = dict(found.metrics), dict(found.absent)
+    for thread in ("khugepaged", "kcompactd", "kswapd"):
+        times = [spent for name, spent in host.kernel_thread_cpu.items() if name.startswith(thread)]
+        metrics[f"{thread}_cpu_s"] = sum(times) if times else None
+        if not times:
+            absent[f"{thread}_cpu_s"] = f"no kernel thread {thread} is seen here"
+    metrics["swap_bytes"] = None if host.swap_pages is None else host.swap_pages * base_size
+    if host.swap_pages is None:
+        absent["swap_bytes"] = "/proc/vmstat does not say"
+    for name, part, whole, scale in _RATES:
+        above, below = metrics.get(part), metrics.get(whole)
+        metrics[name] = None if above is None or not below else scale * above / below
+        if metrics[name] is None:
+            absent[name] = absent.get(part) or absent.get(whole) or f"{part} was not counted"
+    metrics["walk_steps_pki"] = None
+    absent["walk_steps_pki"] = "no counter of page-walk steps is known for this processor"
+    return msgspec.structs.replace(found, metrics=metrics, absent=absent)
+
+
+def staged(
+    found: Outcome,
+    problem: Problem | None,
+    reading: Reading,
+    *,
+    servers: RoleUse | None,
+    measured: tuple[float, float] | None,
+    footprint: int | None,
+) -> Outcome:
+    """The outcome of a staged workload: what its stage says goes before what the timed command said.
+
+    `servers`: what the system under test used where that is not the timed command (its counters are then of a client,
+    and belong to nobody). `measured`: begin and end of the measured part where that is not the whole command.
+    """
+    if problem is not None:
+        return msgspec.structs.replace(
+            found, state=problem.state, reason=problem.reason, metrics={}, absent={}, wall_s=None, cpu_s=None
+        )
+    if found.state != "accepted":
+        return found
+    metrics, absent = dict(found.metrics), dict(found.absent)
+    wall = found.wall_s
+    if measured is not None:
+        wall = metrics["wall_s"] = measured[1] - measured[0]
+    if servers is not None:
+        for name in (*_METRIC_COUNTERS, *(rate[0] for rate in _RATES)):
+            metrics[name], absent[name] = None, "counters of servers that run already are not taken"
+        for name, value in (("cpu_s", servers.cpu_s), ("page_faults", servers.faults), ("footprint_bytes", footprint)):
+            metrics[name] = value
+            absent.pop(name, None)
+            if value is None:
+                absent[name] = "servers are counted by their cgroup, and there is none"
+    for name, value in reading.metrics.items():
+        metrics[name] = value
+        absent.pop(name, None)
+        if value is None:
+            absent[name] = reading.absent.get(name, "the workload did not say")
+    return msgspec.structs.replace(
+        found, wall_s=wall, cpu_s=metrics.get("cpu_s"), metrics=metrics, absent={**absent, **_only(reading, metrics)}
+    )
+
+
+def with_footprint(found: Outcome, proof: Delivery) -> Outcome:
+    """`found` with the memory that its scan saw, where nothing else has said how much there was."""
+    if found.state != "accepted" or "footprint_bytes" in found.metrics:
+        return found
+    size = sum(proof.coverage.values()) if proof.source != "counters" else 0
+    why = {} if size else {"footprint_bytes": "its memory was not scanned"}
+    return msgspec.structs.replace(
+        found, metrics={**found.metrics, "footprint_bytes": size or None}, absent={**found.absent, **why}
+    )
+
+
+def _only(reading: Reading, metrics: Mapping[str, float | None]) -> dict[str, str]:
+    return {name: why for name, why in reading.absent.items() if metrics.get(name) is None}
 
 
 def _counted(events: Sequence[probe.Event], scope: str) -> tuple[dict[str, float | None], dict[str, str]]:
@@ -169,7 +265,7 @@ def coverage_proof(
     named: Proof = "twin" if twin is not None else proof
     error = last(seen, probe.Error)
     problem = error.message if error is not None and error.fault == "host" else None
-    given_back = proof != "ranges" and _given_back(events, found)
+    given_back = proof not in ("ranges", "live") and _given_back(events, found)
     if twin is not None and _broken_off(twin):
         # What did not run to its end did not use the memory that the attempt used.
         found, problem = {}, problem or "its untimed twin did not run to its end"

@@ -16,11 +16,12 @@ import msgspec
 
 from hugewise import arrangement, parameters
 from hugewise import study_keys as keys
+from hugewise.arms import Arm, Machine, offered
 from hugewise.host import Host
 from hugewise.metric import COMMON, Metric
-from hugewise.pages import THP, PageSizes, PageTarget
-from hugewise.policy import Mechanism, Policy, Treatment
-from hugewise.quantity import format_size, parse_size
+from hugewise.pages import PageSizes
+from hugewise.policy import Mechanism, Policy
+from hugewise.quantity import format_size, readable_size
 from hugewise.results import LeftOut
 from hugewise.study import PolicyUse, Study, WorkloadUse
 from hugewise.study_keys import Place
@@ -34,7 +35,7 @@ EVERY = "*"  # in LeftOut: every cell, or every policy of the cell
 _MOST_CELLS = 10_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
 _LONGEST_ID = 120
-_SIZED = re.compile(r"(mthp|hugetlb)-(.+?)(-shmem)?")
+_MEMORY = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
 
 
 class DeliveryThreshold(msgspec.Struct, frozen=True):
@@ -51,18 +52,6 @@ class DeliveryThreshold(msgspec.Struct, frozen=True):
         return self if judged == "backing" else DeliveryThreshold(0.0, self.base_above)
 
 
-class Arm(msgspec.Struct, frozen=True):
-    """One policy within a cell. `name` is the study's; `policy` the registered one behind it.
-
-    `judged` is what the study declares of it; see `Cell.threshold` for what that means.
-    """
-
-    name: str
-    policy: Policy
-    treatment: Treatment
-    judged: Judged = "backing"
-
-
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """A workload with its parameters. `id` is unique, readable and safe as a file name; sizes in bytes, times in s."""
 
@@ -76,6 +65,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     delivery: DeliveryThreshold
     user: str | None
     cpus: tuple[int, ...] | None
+    client_cpus: tuple[int, ...] | None = None
+    storage: str = "/dev/shm"  # noqa: S108  (as in the study's key)
+    memory: int | None = None
 
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
         """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
@@ -118,110 +110,25 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
 ) -> Plan:
     """The plan of `study` on this machine. Raises StudyError."""
     place = Place(study.file)
-    machine = _Machine(host, sizes, mechanism)
+    machine = Machine(host, sizes, mechanism)
     _check_parameters(study, workloads, place)
     left_out: list[LeftOut] = []
     arms: dict[str, Arm] = {}
     for index, use in enumerate(study.policies, 1):
-        arm = _arm(use, place.at("policies").item(index), policies, machine)
+        arm = offered(use, place.at("policies").item(index), policies, machine)
         if isinstance(arm, str):
             left_out.append(LeftOut(EVERY, use.name, arm))
         else:
             arms[use.name] = arm
     cells: list[Cell] = []
     taken: set[str] = set()
-    offline = _offline(study.design.slots, host)
+    offline, memory = _offline(study.design.slots, host), _memory(host)
     for index, used in enumerate(study.workload, 1):
         for cell in _cells(used, place.at("workload").item(index), study, workloads, taken):
-            planned = _offer(cell, used, study, arms, offline)
+            planned = _offer(cell, used, study, arms, offline, memory)
             left_out += planned.left_out
             cells += planned.cells
     return Plan(tuple(cells), tuple(left_out))
-
-
-class _Machine(msgspec.Struct, frozen=True):
-    host: Host
-    sizes: PageSizes
-    mechanism: Mechanism
-
-
-def _arm(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: _Machine) -> Arm | str:
-    """The arm, or why this machine cannot offer it."""
-    host, sizes, mechanism = machine.host, machine.sizes, machine.mechanism
-    registered = policies.get(use.registered)
-    if registered is None:
-        return _absent(use.registered, place, policies, sizes)
-    if (use.changed or use.registered != use.name) and use.name in policies:
-        raise place.at("name").wrong(
-            "is the name of a registered policy, but it is changed here",
-            use.name,
-            hint="give the changed policy a name of its own",
-        )
-    reason = registered.missing(host, sizes, mechanism)
-    if reason is not None:
-        return reason
-    treatment = registered.treatment(host, sizes, mechanism)
-    if not use.changed:
-        return Arm(use.name, registered, treatment, use.judged)
-    if use.set and mechanism != "system":
-        return f"turning {', '.join(use.set)} needs root"
-    for knob, value in use.set.items():
-        refusal = _knob_refuses(host, knob, value)
-        if refusal is not None:
-            return refusal
-    if use.thp_disable:
-        if treatment.map_hugetlb is not None:
-            raise place.at("thp_disable").wrong(
-                "does not reach pages of a pool", use.registered, hint="change a policy of transparent huge pages"
-            )
-        base = PageTarget("base", sizes.base)
-        treatment = msgspec.structs.replace(treatment, thp_disable="all", advice="none", target=base)
-    changed = msgspec.structs.replace(
-        treatment,
-        policy=use.name,
-        knobs={**treatment.knobs, **{f"{THP}/{knob}": value for knob, value in use.set.items()}},
-        environment={**treatment.environment, **use.environment},
-    )
-    return Arm(use.name, registered, changed, use.judged)
-
-
-def _absent(name: str, place: Place, policies: Mapping[str, Policy], sizes: PageSizes) -> str:
-    """Why a policy that is not registered here is left out. Raises StudyError where no machine would have it."""
-    if (name == "thp" or name.startswith("thp-")) and sizes.pmd is None:
-        return "the kernel has no transparent huge pages"
-    sized = _SIZED.fullmatch(name)
-    size = _power_of_two(sized[2]) if sized else None
-    if sized is None or size is None:
-        raise place.wrong("is not a policy", name, hint=keys.near(name, policies.keys(), what="policies"))
-    shared = sized[3] or ""
-    canonical = f"{sized[1]}-{format_size(size)}{'' if sized[1] == 'hugetlb' else shared}"
-    if canonical in policies or (shared and sized[1] == "hugetlb"):
-        raise place.wrong("is not a policy", name, hint=f"did you mean {canonical}?")
-    here = sizes.hugetlb if sized[1] == "hugetlb" else sizes.shmem if shared else sizes.mthp
-    words = "transparent huge pages (mTHP)" if sized[1] == "mthp" else "pool of hugetlb pages"
-    words += " for shared memory" if shared else ""
-    offered = ", ".join(format_size(known) for known in here) or "none"
-    return f"the kernel has no {words} of {format_size(size)} (it has: {offered})"
-
-
-def _power_of_two(text: str) -> int | None:
-    try:
-        size = parse_size(text)
-    except ValueError:
-        return None
-    return size if size > 0 and size & (size - 1) == 0 else None
-
-
-def _knob_refuses(host: Host, knob: str, value: str) -> str | None:
-    path = f"{THP}/{knob}"
-    try:
-        now = host.read(path)
-    except OSError:
-        return f"the kernel has no {path}"
-    offered = now.replace("[", "").replace("]", "").split()
-    if "[" in now and value not in offered:
-        return f"{path} does not take {value!r} (it takes: {', '.join(offered)})"
-    return None
 
 
 def _cells(
@@ -259,6 +166,9 @@ def _cells(
                 delivery=delivery,
                 user=used.user,
                 cpus=used.cpus,
+                client_cpus=used.client_cpus,
+                storage=used.storage,
+                memory=used.memory,
             )
         )
     return cells
@@ -304,11 +214,22 @@ def _with_parameters(arm: Arm, use: PolicyUse, cell: Cell, place: Place) -> Arm 
     return msgspec.structs.replace(arm, treatment=msgspec.structs.replace(arm.treatment, parameters=own))
 
 
-def _offer(cell: Cell, used: WorkloadUse, study: Study, arms: Mapping[str, Arm], offline: str | None) -> Plan:
-    """The cell with the arms that it can take, or nothing, and what is left out."""
-    missing = offline or "; ".join(each.reason for each in cell.workload.missing(cell.values)) or None
-    if missing is not None:
-        return Plan((), (LeftOut(cell.id, EVERY, missing),))
+def _offer(  # noqa: PLR0917 (the study's three sides, and the machine's two)
+    cell: Cell,
+    used: WorkloadUse,
+    study: Study,
+    arms: Mapping[str, Arm],
+    offline: str | None,
+    memory: int | None,
+) -> Plan:
+    """The cell with the arms that it can take, or nothing, and what is left out. `memory`: the machine's, in bytes."""
+    if offline is not None:
+        return Plan((), (LeftOut(cell.id, EVERY, offline),))
+    missing = cell.workload.missing(cell.values)
+    if missing:
+        reason = "; ".join(each.reason for each in missing)
+        packages = dict.fromkeys(name for each in missing for name in (each.package or "").split())
+        return Plan((), (LeftOut(cell.id, EVERY, reason, tuple(packages)),))
     taken: list[Arm] = []
     left_out: list[LeftOut] = []
     place = Place(study.file).at("policies")
@@ -319,13 +240,15 @@ def _offer(cell: Cell, used: WorkloadUse, study: Study, arms: Mapping[str, Arm],
         if use.name not in arms:
             continue  # said once, for every cell
         arm = _with_parameters(arms[use.name], use, cell, here)
-        refusal = arm if isinstance(arm, str) else _refusal(arm, cell, study, taken)
+        refusal = arm if isinstance(arm, str) else _refusal(arm, cell, study, taken, memory)
         if refusal is None and isinstance(arm, Arm):
             taken.append(arm)
         else:
             left_out.append(LeftOut(cell.id, use.name, refusal or ""))
     order = [use.name for use in study.policies]
     taken.sort(key=lambda arm: order.index(arm.name))
+    if not taken and len(reasons := {each.reason for each in left_out}) == 1:
+        return Plan((), (LeftOut(cell.id, EVERY, reasons.pop()),))
     if all(arm.name != cell.baseline for arm in taken):
         reason = f"its baseline {cell.baseline} is left out, and nothing can be compared without it"
     elif len(taken) < 2:
@@ -335,11 +258,26 @@ def _offer(cell: Cell, used: WorkloadUse, study: Study, arms: Mapping[str, Arm],
     return Plan((), (*left_out, LeftOut(cell.id, EVERY, reason)))
 
 
-def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm]) -> str | None:
-    """Why the arm cannot run on this workload, or not beside its baseline in this design."""
+def _memory(host: Host) -> int | None:
+    """All of the machine's memory in bytes, or None where it does not say."""
+    try:
+        found = _MEMORY.search(host.read("/proc/meminfo"))
+    except OSError:
+        return None
+    return int(found[1]) << 10 if found else None
+
+
+def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], memory: int | None) -> str | None:
+    """Why the arm cannot run on this workload, not in this machine's memory, or not beside its baseline in this design.
+
+    What attempts that run at once need together, and what is free of the memory, is asked when pools are reserved.
+    """
     refusal = cell.workload.refuses(arm.treatment, cell.given(arm))
     if refusal is not None:
         return refusal
+    needed = cell.workload.memory(arm.treatment, cell.given(arm))
+    if memory is not None and needed > memory:
+        return f"needs {readable_size(needed)}, the machine has {readable_size(memory)}"
     baseline = next((each for each in taken if each.name == cell.baseline), arm)
     return arrangement.refusal(
         study.design.kind,

@@ -18,18 +18,22 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import cgroup, covariates, noise, outcome, probe
+from hugewise import cgroup, covariates, dataset, noise, outcome, probe
 from hugewise.arrangement import Resident
 from hugewise.errors import ProbeError, UserError
 from hugewise.host import Host
+from hugewise.performance import Performance
 from hugewise.plan import Arm, Cell
 from hugewise.runlog import RunFolder, storing
+from hugewise.scene import Staged
+from hugewise.scratch import Scratch
 from hugewise.setting import Drift, Settings
+from hugewise.stage import StageError
 from hugewise.study import Study
 from hugewise.trial import Attempt, Trial
 from hugewise.workload import Direct, Launch
 
-__all__ = ["STEPS", "Bench", "Disturbed", "attempt", "together"]
+__all__ = ["STEPS", "Bench", "Disturbed", "account", "attempt", "together"]
 
 COUNTERS = (
     "task-clock",
@@ -70,6 +74,8 @@ class Bench:
     cgroups: cgroup.Hierarchy | None
     on_step: Callable[[str], None] = lambda _: None
     cwd: str = field(default_factory=os.getcwd)  # where commands run: the same in all sessions of a run
+    data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
+    scratch: Mapping[str, Scratch] = field(default_factory=dict)  # where attempts are played, by cell
 
 
 @dataclass
@@ -79,13 +85,26 @@ class _Work:
     arm: Arm
     trial: Trial
     number: int
-    launch: Launch
     draft: Path
-    leaf: cgroup.Leaf | None = None
+    launch: Launch | None = None  # known when the attempt is supplied
+    play: Performance | None = None  # of a staged workload
+    leaf: cgroup.Leaf | None = None  # of the system under test
+    client: cgroup.Leaf | None = None
     events: list[probe.Event] = field(default_factory=list)
     twin: list[probe.Event] | None = None
     cgroup_faults: int | None = None
     cgroup_peak: int | None = None
+
+    @property
+    def command(self) -> Launch:
+        """The timed command."""
+        assert self.launch is not None
+        return self.launch
+
+    @property
+    def is_client(self) -> bool:
+        """Whether the timed command is a client of the servers that are the system under test."""
+        return self.play is not None and self.play.served
 
 
 @dataclass
@@ -131,9 +150,7 @@ def together(
     works = []
     for arm, trial in sorted(arms, key=lambda each: each[1].order):
         name = f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"
-        assert isinstance(cell.workload, Direct)
-        planned = cell.workload.launch(arm.treatment, cell.given(arm))
-        works.append(_Work(arm, trial, number, planned, bench.folder.draft(name)))
+        works.append(_Work(arm, trial, number, bench.folder.draft(name)))
     if turns is not None:
         assert isinstance(cell.workload, Resident)
         resident = cell.workload.launch_together([work.arm.treatment for work in works], cell.values, turns)
@@ -145,9 +162,12 @@ def together(
             step(group)
     finally:
         for work in works:
-            if work.leaf is not None:
-                work.leaf.kill()
-                work.leaf.remove()
+            if work.play is not None:
+                work.play.close()
+            for leaf in (work.leaf, work.client):
+                if leaf is not None:
+                    leaf.kill()
+                    leaf.remove()
     if group.drift:
         raise Disturbed(group.drift)
     return group.stored
@@ -181,22 +201,70 @@ def settle(group: _Group) -> None:
 def check(group: _Group) -> None:
     """Give each process its cgroup and look at the host before it."""
     if group.bench.cgroups is not None:
+        workload = group.cell.workload
         for work in group.launched:
-            work.leaf = group.bench.cgroups.create(work.draft.name.removeprefix("."))
+            name = work.draft.name.removeprefix(".")
+            work.leaf = group.bench.cgroups.create(name)
+            if isinstance(workload, Staged) and workload.clients:
+                work.client = group.bench.cgroups.create(f"{name}-client")
     group.before = noise.snapshot(group.bench.host)
+
+
+def supply(group: _Group) -> None:
+    """What will be timed; for a staged workload the data, laid out anew, and what comes before its servers."""
+    bench, cell = group.bench, group.cell
+    for work in group.works:
+        if work.launch is not None:
+            continue
+        if isinstance(cell.workload, Direct):
+            work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
+            continue
+        privileged = bench.host.privileged()
+        work.play = Performance(
+            host=bench.host,
+            cell=cell,
+            arm=work.arm,
+            outputs=work.draft,
+            scratch=bench.scratch[cell.storage],
+            kept=bench.data.get(cell.id),
+            account=account(cell.user, unprivileged=True, privileged=privileged, root=False),
+            source=bench.source,
+            sut=work.leaf,
+            client=work.client,
+        )
+        work.play.supply()
+        work.launch = work.play.scene.timed
+        if work.play.scene.account == "caller":
+            work.play.account = account(cell.user, unprivileged=False, privileged=privileged, root=work.launch.root)
+
+
+def serve(group: _Group) -> None:
+    """Start the servers of a staged workload, and warm them."""
+    for work in group.works:
+        if work.play is not None:
+            work.play.serve()
 
 
 def launch(group: _Group) -> None:
     """The probe starts the workload, holds its memory, scans it, and kills what is left."""
     group.started = time.time()
-    found = _probes(group, group.launched, "spec.json", "events.jsonl", twin=False)
+    works = [work for work in group.launched if work.play is None or work.play.problem is None]
+    try:
+        found = _probes(group, works, "spec.json", "events.jsonl", twin=False) if works else []
+    except StageError as error:
+        found = []
+        for work in works:
+            assert work.play is not None
+            work.play.fail(error)
     group.ended = time.time()
     if group.shared:
         for index, work in enumerate(group.works):
             work.events = outcome.layout(found[0], index, len(group.works))
     else:
-        for work, events in zip(group.works, found, strict=True):
+        for work, events in zip(works, found, strict=False):
             work.events = events
+            if work.play is not None:
+                work.play.timed()
 
 
 def recheck(group: _Group) -> None:
@@ -213,10 +281,23 @@ def recheck(group: _Group) -> None:
 def prove(group: _Group) -> None:
     """Where processes came and went before the root's exit, an untimed twin of the attempt is scanned instead."""
     for work in group.launched:
+        if work.play is not None:
+            work.play.conclude()
+            if work.play.problem is not None:
+                continue
         exited = outcome.last(work.events, probe.Exit)
-        short_lived = work.launch.proof == "exit" and exited is not None and exited.early_exits > 0
-        if group.cell.proof_wanted(work.arm) and (work.launch.proof == "twin" or short_lived):
+        short_lived = work.command.proof == "exit" and exited is not None and exited.early_exits > 0
+        if group.cell.proof_wanted(work.arm) and (work.command.proof == "twin" or short_lived):
+            if work.play is not None:
+                work.play.supply()  # make on a tree that was built has nothing to do
             work.twin = _probes(group, [work], "twin-spec.json", "twin.jsonl", twin=True)[0]
+
+
+def dismiss(group: _Group) -> None:
+    """Stop the servers, see that they are gone, and remove the folders."""
+    for work in group.works:
+        if work.play is not None:
+            work.play.dismiss()
 
 
 def store(group: _Group) -> None:
@@ -239,7 +320,19 @@ def store(group: _Group) -> None:
         group.bench.folder.accept(work.draft, attempt)
 
 
-STEPS: tuple[Callable[[_Group], None], ...] = (observe, apply, settle, check, launch, recheck, prove, store)
+STEPS: tuple[Callable[[_Group], None], ...] = (
+    observe,
+    apply,
+    settle,
+    check,
+    supply,
+    serve,
+    launch,
+    recheck,
+    prove,
+    dismiss,
+    store,
+)
 
 
 def _probes(
@@ -247,8 +340,10 @@ def _probes(
 ) -> list[list[probe.Event]]:
     """Run a probe for each of `works`, all released at the same moment; the events of each."""
     suffix = ".twin" if twin else ""
+    play = None if twin else works[0].play
     with ExitStack() as stack:
-        meeting = stack.enter_context(probe.Meeting()) if len(works) > 1 else None
+        gated = play is not None and play.scene.gate
+        meeting = stack.enter_context(probe.Meeting()) if len(works) > 1 or gated else None
         jobs = []
         for work in works:
             spec_path = work.draft / spec_name
@@ -262,7 +357,10 @@ def _probes(
                 stderr = stack.enter_context((work.draft / f"probe-stderr{suffix}").open("xb"))
             jobs.append(probe.Job(spec_path, events, stderr))
         with storing(str(works[0].draft)):
-            statuses = probe.run(jobs, meeting)
+            if play is None:
+                statuses = probe.run(jobs, meeting)
+            else:
+                statuses = probe.run(jobs, meeting, before=play.mark, alongside=play.timing())
     found = []
     for work, status in zip(works, statuses, strict=True):
         said = list(probe.decode((work.draft / events_name).read_bytes().splitlines(keepends=True)))
@@ -277,28 +375,40 @@ def _probes(
 def _spec(
     group: _Group, work: _Work, stdout: Path, stderr: Path, meeting: probe.Meeting | None, *, twin: bool
 ) -> probe.Spec:
-    treatment, cell, start, bench = work.arm.treatment, group.cell, work.launch, group.bench
-    inherited = {k: v for k, v in os.environ.items() if not start.micro or k in _MINIMAL}
-    environment = inherited | dict(start.environment) | {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
-    account = _account(cell.user, micro=start.micro, privileged=bench.host.privileged(), root=start.root)
-    if account is not None:
-        environment |= {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}
-    counters = () if twin else COUNTERS
+    treatment, cell, start, bench = work.arm.treatment, group.cell, work.command, group.bench
+    play, pad = work.play, {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
+    if play is not None:
+        who = play.account
+        environment = play.stage.environment({**start.environment, **pad})
+    else:
+        who = account(cell.user, unprivileged=start.micro, privileged=bench.host.privileged(), root=start.root)
+        inherited = {k: v for k, v in os.environ.items() if not start.micro or k in _MINIMAL}
+        environment = inherited | dict(start.environment) | pad
+        if who is not None:
+            environment |= {"HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name}
+    counters = () if twin or work.is_client else COUNTERS  # a client's are not those of the system under test
+    leaf, cpus = work.leaf, cell.cpus
+    if play is not None:
+        leaf = work.client if work.is_client else work.leaf
+        cpus = play.stage.places.client if work.is_client else play.stage.places.sut
     slots = bench.study.design.slots
     # A micro-workload counts its timed region itself; the launcher counts the whole command.
-    own = ("--counters", ",".join(counters), *(("--gate",) if meeting is not None else ()))
+    own = (
+        *(("--counters", ",".join(counters)) if counters else ()),
+        *(("--gate",) if meeting is not None else ()),
+    )
     return probe.Spec(
         argv=(*start.argv, *own) if start.micro else start.argv,
         micro=start.micro,
         env=environment,
-        cwd=None if start.micro else bench.cwd,
+        cwd=None if start.micro else start.cwd or (bench.cwd if play is None else play.stage.places.run),
         stdout=str(stdout),
         stderr=str(stderr),
-        uid=None if account is None else account.pw_uid,
-        gid=None if account is None else account.pw_gid,
-        thp_disable=treatment.thp_disable,
-        cgroup_procs=tuple(str(path) for path in work.leaf.procs_files) if work.leaf is not None else (),
-        cpus=(slots[work.trial.slot],) if slots else cell.cpus,
+        uid=None if who is None else who.pw_uid,
+        gid=None if who is None else who.pw_gid,
+        thp_disable="none" if work.is_client else treatment.thp_disable,
+        cgroup_procs=tuple(str(path) for path in leaf.procs_files) if leaf is not None else (),
+        cpus=(slots[work.trial.slot],) if slots else cpus,
         timeout_s=cell.timeout,
         counters=counters,
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
@@ -308,9 +418,9 @@ def _spec(
 
 
 @functools.cache
-def _account(user: str | None, *, micro: bool, privileged: bool, root: bool) -> pwd.struct_passwd | None:
-    """Whom the workload runs as: the study's user; else, under root, nobody for our own workloads, sudo's caller for
-    a command. None: as the caller.
+def account(user: str | None, *, unprivileged: bool, privileged: bool, root: bool) -> pwd.struct_passwd | None:
+    """Whom the workload runs as: the study's user; else, under root, nobody for an `unprivileged` workload, sudo's
+    caller for a command. None: as the caller. Raises UserError.
     """
     if user is not None:
         try:
@@ -322,7 +432,7 @@ def _account(user: str | None, *, micro: bool, privileged: bool, root: bool) -> 
         return entry if privileged else None
     if not privileged or root:
         return None
-    if micro:
+    if unprivileged:
         try:
             return pwd.getpwnam("nobody")
         except KeyError:
@@ -339,23 +449,36 @@ def _account(user: str | None, *, micro: bool, privileged: bool, root: bool) -> 
 def _attempt(group: _Group, work: _Work) -> Attempt:
     bench, cell, arm, trial = group.bench, group.cell, work.arm, work.trial
     assert group.before is not None and group.after is not None
-    result = outcome.outcome(work.events, micro=work.launch.micro, timeout_s=cell.timeout)
+    play, command = work.play, work.command
+    result = outcome.outcome(work.events, micro=command.micro, timeout_s=cell.timeout, success=command.success)
     host = noise.difference(group.before, group.after)
+    measured_host = host if play is None or play.around is None else noise.difference(*play.around)
+    result = outcome.with_kernel_work(result, measured_host, bench.base_size)
+    if play is not None:
+        result = outcome.staged(
+            result,
+            play.problem,
+            play.reading,
+            servers=play.use("sut") if work.is_client else None,
+            measured=play.measured if work.is_client or play.scene.window is not None else None,
+            footprint=play.footprint,
+        )
     own_faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
     proof = outcome.coverage_proof(
-        work.events,
+        play.coverage if play is not None and work.is_client else work.events,
         work.twin,
         # The counters are the machine's: they cannot tell attempts apart that ran at once.
         noise.coverage_from_counters(group.before, group.after, own_faults, bench.base_size)
         if len(group.works) == 1
         else None,
         target=arm.treatment.target,
-        proof=work.launch.proof,
+        proof=command.proof,
         source=bench.source,
         share=cell.threshold(arm).share,
         base_above=cell.threshold(arm).base_above,
         thp_disabled_by_us=arm.treatment.thp_disable != "none",
     )
+    result = outcome.with_footprint(result, proof)
     exited = outcome.last(work.events, probe.Exit)
     measured = exited.wall_ns / 1e9 if exited is not None else 0.0
     return Attempt(
@@ -384,13 +507,18 @@ def _attempt(group: _Group, work: _Work) -> Attempt:
         knobs=group.knobs,
         metrics=result.metrics,
         absent=result.absent,
-        disturbances=noise.disturbances(group.before, group.after, bench.study.validity),
+        disturbances=(
+            *noise.disturbances(group.before, group.after, bench.study.validity),
+            *(play.marks if play is not None else ()),
+        ),
         environment_pad=trial.environment_pad,
         peak_bytes=result.peak_bytes if work.cgroup_peak is None else work.cgroup_peak,
         pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
         exit_code=result.exit_code,
         signal=result.signal,
         covariates=group.covariates,
+        series=play.reading.series if play is not None else (),
+        facts=play.facts() if play is not None else {},
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ import msgspec
 from hugewise import (
     arrangement,
     cgroup,
+    dataset,
     design,
     fingerprint,
     identity,
@@ -28,6 +30,7 @@ from hugewise import (
     provision,
     recovery,
     runlog,
+    runner,
 )
 from hugewise import plan as planning
 from hugewise import policy as policies
@@ -36,14 +39,18 @@ from hugewise.conductor import Conductor
 from hugewise.errors import HugewiseError, RunError, UserError
 from hugewise.host import Host, LocalHost
 from hugewise.knob import Drift
+from hugewise.ledger import Scratched
 from hugewise.lock import HostLock, boot_id
 from hugewise.pages import PageSizes, page_flags_readable
-from hugewise.plan import Plan
+from hugewise.plan import Cell, Plan
 from hugewise.policy import Mechanism
 from hugewise.pool import Pools
 from hugewise.runlog import RunFolder
 from hugewise.runner import Bench
+from hugewise.scene import Data, Places, Staged
+from hugewise.scratch import Scratch, discard, need_room
 from hugewise.setting import Settings
+from hugewise.stage import Stage, StageError, free_ports
 from hugewise.stats.family import methods_for
 from hugewise.study import Study
 
@@ -157,6 +164,8 @@ class _Session:
     spent: float = 0.0
     boot_id: str = ""
     withheld: Mapping[str, str] = field(default_factory=dict)
+    scratch: dict[str, Scratch] = field(default_factory=dict)
+    data: dict[str, dataset.Kept] = field(default_factory=dict)
     settings: Settings = field(init=False)
 
     def hold(self) -> bool:
@@ -244,6 +253,70 @@ class _Session:
         with self.settings.closing_only_when_done():
             self.cgroups.remove()
 
+    def make_scratch(self) -> None:
+        """The private folders in which staged workloads are played."""
+        self.at_close("remove_scratch", self.remove_scratch)
+        staged = [cell for cell in self.plan.cells if isinstance(cell.workload, Staged)]
+        for cell in staged:
+            who = runner.account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
+            if cell.storage in self.scratch:
+                continue
+            self.scratch[cell.storage] = Scratch.open(
+                Path(cell.storage),
+                None if who is None else who.pw_uid,
+                None if who is None else who.pw_gid,
+                lambda path: self.settings.note(Scratched(path)),
+            )
+
+    def remove_scratch(self) -> None:
+        """The attempts' folders go with everything in them."""
+        with self.settings.closing_only_when_done():
+            for made in self.scratch.values():
+                discard(str(made.path))
+
+    def prepare(self) -> None:
+        """Make the data of the workloads, where they are not kept from before."""
+        for cell in self.plan.cells:
+            if isinstance(cell.workload, Staged) and (data := cell.workload.data(cell.values)) is not None:
+                self.data[cell.id] = self.data_for(cell, data)
+
+    def data_for(self, cell: Cell, data: Data) -> dataset.Kept:
+        """The kept data of a cell, made now if need be."""
+        results = self.folder.path.parents[1]
+        scratch = self.scratch[cell.storage]
+        kept = dataset.find(results, data)
+        if kept is not None:
+            need_room(scratch.path, kept.bytes)
+            return kept
+        need_room(scratch.path, data.bytes)
+        self.say(f"making {data.name} once; it is kept in {results / 'data'}")
+        with tempfile.TemporaryDirectory(prefix="hugewise-") as said:
+            everywhere = tuple(sorted(os.sched_getaffinity(0)))
+            assert isinstance(cell.workload, Staged)
+            places = Places(
+                data=str(scratch.folder("data")),
+                run=str(scratch.folder("run")),
+                ports=free_ports(cell.workload.ports),
+                sut=everywhere,
+                client=everywhere,
+            )
+            who = runner.account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
+            leaf = self.cgroups.create("data") if self.cgroups is not None else None
+            stage = Stage(Path(said), places, who, leaf, leaf, None, "smaps")
+            try:
+                stage.play(data.recipe(places))
+                return dataset.keep(results, data, Path(places.data))
+            except StageError as error:
+                raise HugewiseError(
+                    f"{data.name} cannot be made: {error.message}", hint="see: hugewise doctor"
+                ) from None
+            finally:
+                stage.end()
+                if leaf is not None:
+                    leaf.kill()
+                    leaf.remove()
+                scratch.clear()
+
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
         cells = identity.cell_records(self.plan, PageSizes.discover(self.host))
@@ -317,6 +390,8 @@ class _Session:
             pools=self.pools,
             cgroups=self.cgroups,
             on_step=self.on_step,
+            data=self.data,
+            scratch=self.scratch,
             cwd=(self.opened.cwd if self.opened is not None else "") or str(Path.cwd()),
         )
         methods = methods_for(self.study, self.plan.cells)
@@ -329,10 +404,12 @@ OPENING: tuple[Callable[[_Session], None], ...] = (
     _Session.begin,
     _Session.fill_pools,
     _Session.make_cgroups,
+    _Session.make_scratch,
+    _Session.prepare,
     _Session.record,
     _Session.touch,
 )
-CLOSING = ("remove_cgroups", "empty_pools", "restore", "end_journal", "unlock")
+CLOSING = ("remove_scratch", "remove_cgroups", "empty_pools", "restore", "end_journal", "unlock")
 
 
 def _close(closing: ExitStack) -> None:

@@ -82,7 +82,7 @@ class Stage:
                 case Server():
                     self.start(act)
                 case Write():
-                    self._write(act)
+                    self.write(act)
         self.stop()
 
     def do(self, step: Step) -> str:
@@ -131,7 +131,7 @@ class Stage:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def stop(self) -> None:
-        """Stop the servers, the last one first, and see that they are gone. Raises StageError if one had to be killed."""
+        """Stop the servers, the last first, and see that they are gone. Raises StageError if one had to be killed."""
         stubborn = []
         while self.running:
             server, serving = self.running.pop()
@@ -144,17 +144,13 @@ class Stage:
         if stubborn:
             raise StageError("; ".join(stubborn))
 
-    def close(self) -> None:
-        """End whatever still runs."""
+    def end(self) -> None:
+        """End whatever still runs, at once."""
         while self.running:
             self.running.pop()[1].close()
-        for leaf in (self.sut, self.client):
-            if leaf is not None:
-                leaf.kill()
-                leaf.remove()
-        self.sut = self.client = None
 
-    def _write(self, act: Write) -> None:
+    def write(self, act: Write) -> None:
+        """Write a text file into the data. Raises StorageError."""
         path = Path(self.places.data) / act.path
         with storing(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)

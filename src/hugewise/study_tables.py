@@ -33,6 +33,7 @@ ParameterInput = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
 _KNOB = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_PLACE = re.compile(r"/[^\0]*")
 _ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}\$?")
 
 
@@ -330,6 +331,32 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cpus: Annotated[
         tuple[int, ...] | None,
         Key(keys.listing(keys.integer(0, 65_535)), "CPUs that it is pinned to.", "cpus = [1]", default="not pinned"),
+    ] = None
+    client_cpus: Annotated[
+        tuple[int, ...] | None,
+        Key(
+            keys.listing(keys.integer(0, 65_535)),
+            "CPUs of the load generator, for workloads with a server; keep them apart from `cpus`.",
+            "client_cpus = [2, 3]",
+            default="the CPUs that are not in `cpus`; half of the machine's where neither is named",
+        ),
+    ] = None
+    storage: Annotated[
+        str,
+        Key(
+            keys.text(pattern=_PLACE, words="an absolute path", cure="name a folder on tmpfs or a disk"),
+            "The folder, on tmpfs or a disk, in which an attempt has its copy of the workload's data.",
+            'storage = "/var/tmp"',
+        ),
+    ] = "/dev/shm"  # noqa: S108  (the machine's tmpfs; a private folder is made in it)
+    memory: Annotated[
+        int | None,
+        Key(
+            keys.size(1 << 20),
+            "Limit of the memory cgroup of the servers, the page cache that they fill included (root only).",
+            'memory = "3g"',
+            default="none",
+        ),
     ] = None
     delivery: Annotated[
         DeliveryRule,

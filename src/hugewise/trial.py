@@ -64,6 +64,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     covariates  what was measured of the host before the treatment was applied (`hugewise.covariates`); empty in runs
                 that were made before there were any
+    series      throughput in each whole second of the measured part, where the workload can say it (work a second)
+    facts       what was done besides: hashes of data and work, versions, where the data lay
     """
 
     format: int = 1
@@ -99,6 +101,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     signal: int | None
     covariates: Mapping[str, float] = {}
+    series: tuple[float, ...] = ()
+    facts: Mapping[str, str | int | float] = {}
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
