@@ -1,0 +1,278 @@
+"""One attempt of a staged workload: what the runner's steps call, from laying out the data to reading the outputs.
+
+A performance never raises for what happens on its stage: `problem` says what went wrong and whether that was before the
+measured part (then the attempt is tried again) or in it (then it failed).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hugewise import dataset, noise, probe
+from hugewise.cgroup import Leaf
+from hugewise.errors import ProbeError
+from hugewise.host import Host
+from hugewise.outcome import Problem
+from hugewise.plan import Arm, Cell
+from hugewise.scene import Places, Reading, RoleUse, Scene, Staged, Write
+from hugewise.scratch import Scratch, file_system
+from hugewise.stage import Played, Stage, StageError, free_ports
+
+__all__ = ["Performance", "roles"]
+
+# Beyond this share of its resident pages, faults in the measured part say that the system under test was not warm yet.
+_WARM = 0.01
+
+
+def roles(
+    clients: bool, sut: Sequence[int] | None, client: Sequence[int] | None, online: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The CPUs of the system under test and of the clients: as the study names them, else half each.
+
+    Without clients the system under test has all. On a machine with one CPU both have it.
+    """
+    given = tuple(sut or ())
+    if not clients:
+        every = given or tuple(online)
+        return every, every
+    named = tuple(client or ())
+    if not given and not named:
+        half = max(1, len(online) // 2)
+        given, named = tuple(online[: len(online) - half]) or tuple(online), tuple(online[-half:])
+    elif not given:
+        given = tuple(cpu for cpu in online if cpu not in named) or named
+    elif not named:
+        named = tuple(cpu for cpu in online if cpu not in given) or given
+    return given, named
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """Counters of both roles and of the machine at one end of the measured part."""
+
+    t: float
+    host: noise.Snapshot
+    sut: RoleUse
+    client: RoleUse
+
+
+@dataclass
+class Performance:
+    """A staged workload's attempt; the runner's steps call its methods in their order."""
+
+    host: Host
+    cell: Cell
+    arm: Arm
+    outputs: Path
+    scratch: Scratch
+    kept: dataset.Kept | None
+    account: pwd.struct_passwd | None
+    source: str
+    sut: Leaf | None
+    client: Leaf | None
+    problem: Problem | None = None
+    reading: Reading = field(default_factory=Reading)
+    coverage: list[probe.Coverage] = field(default_factory=list)
+    footprint: int | None = None
+    marks: list[str] = field(default_factory=list)
+    _stage: Stage | None = None
+    _scene: Scene | None = None
+    _moments: list[_Moment] = field(default_factory=list)
+
+    @property
+    def workload(self) -> Staged:
+        """The cell's workload."""
+        assert isinstance(self.cell.workload, Staged)
+        return self.cell.workload
+
+    @property
+    def scene(self) -> Scene:
+        """What is played; known once it is supplied."""
+        assert self._scene is not None
+        return self._scene
+
+    @property
+    def stage(self) -> Stage:
+        """Where it is played; there once it is supplied."""
+        assert self._stage is not None
+        return self._stage
+
+    @property
+    def served(self) -> bool:
+        """Whether servers are the system under test, and the timed command a client."""
+        return bool(self.scene.servers)
+
+    def supply(self) -> None:
+        """Lay out the data, decide on the scene, and run what comes before the servers."""
+        data = dataset.lay_out(self.kept, self.scratch) if self.kept is not None else self.scratch.folder("data")
+        sut, client = roles(
+            self.workload.clients, self.cell.cpus, self.cell.client_cpus, sorted(os.sched_getaffinity(0))
+        )
+        places = Places(
+            data=str(data),
+            run=str(self.scratch.folder("run")),
+            ports=free_ports(self.workload.ports),
+            sut=sut,
+            client=client,
+        )
+        self._scene = self.workload.scene(self.arm.treatment, self.cell.given(self.arm), places)
+        self._stage = Stage(self.outputs, places, self.account, self.sut, self.client, self.arm.treatment, self.source)
+        self._try(self._before, "rejected")
+
+    def _before(self) -> None:
+        for act in self.scene.before:
+            if isinstance(act, Write):
+                self.stage.write(act)
+            else:
+                self.stage.do(act)
+
+    def serve(self) -> None:
+        """Start the servers and warm them."""
+
+        def serving() -> None:
+            if self.cell.memory is not None and self.sut is not None:
+                self.sut.limit_memory(self.cell.memory)
+            for server in self.scene.servers:
+                self.stage.start(server)
+            for step in self.scene.warm:
+                self.stage.do(step)
+            self.stage.check()
+
+        self._try(serving, "rejected")
+
+    def timing(self) -> Callable[[Sequence[subprocess.Popen[bytes]]], None]:
+        """What to do while the timed command runs."""
+        if self.scene.window is None and not self.scene.gate:
+            self.mark()
+        return self.stage.attend(self.scene.window, self.mark, self.look)
+
+    def mark(self) -> None:
+        """The measured part begins or ends."""
+        self._moments.append(_Moment(time.time(), noise.snapshot(self.host), _use(self.sut), _use(self.client)))
+
+    def timed(self) -> None:
+        """The timed command has ended."""
+        if self.scene.window is None:
+            self.mark()
+        self._try(self.stage.check, "failed")
+
+    def fail(self, error: StageError) -> None:
+        """The timed command was broken off."""
+        self.problem = self.problem or Problem("failed", error.message)
+
+    def look(self) -> None:
+        """See what backs the servers' memory, while they hold it."""
+        if not self.served or self.coverage or self.problem is not None:
+            return
+        self.footprint = self.stage.footprint()
+        try:
+            self.coverage = self.stage.scan()
+        except ProbeError as error:
+            self.marks.append(f"no proof of its pages: {error.message}")
+
+    def conclude(self) -> None:
+        """Look at the memory if that is still to be done, run what comes after, and read the outputs."""
+        self._try(self.look, "failed")
+        self._try(lambda: [self.stage.do(step) for step in self.scene.after], "failed")
+        if self.problem is not None or len(self._moments) < 2:
+            return
+        try:
+            self.reading = self.workload.read(self._played(), self.cell.given(self.arm))
+        except ValueError as error:
+            self.problem = Problem("failed", str(error))
+            return
+        if self.reading.problem is not None:
+            self.problem = Problem("failed", self.reading.problem)
+        self.marks += self.reading.marks
+        faults, resident = self.use("sut").faults, self.footprint
+        if self.served and faults is not None and resident:
+            share = faults / (resident / os.sysconf("SC_PAGE_SIZE"))
+            if share >= _WARM:
+                self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
+
+    def dismiss(self) -> None:
+        """Stop the servers, see that they are gone, and remove the folders."""
+        if self._stage is not None:
+            try:
+                self._stage.stop()
+            except StageError as error:
+                self.marks.append(error.message)
+        self.scratch.clear()
+
+    def close(self) -> None:
+        """Whatever happened: nothing of it lives on."""
+        if self._stage is not None:
+            self._stage.end()
+        with suppress(OSError):
+            self.scratch.clear()
+
+    # -- what came out
+
+    def use(self, role: Literal["sut", "client"]) -> RoleUse:
+        """What a role used in the measured part."""
+        if len(self._moments) < 2:
+            return RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
+        first, last = self._moments[0], self._moments[-1]
+        before, after = (first.sut, last.sut) if role == "sut" else (first.client, last.client)
+        faults = _less(after.faults, before.faults)
+        return RoleUse(
+            cpu_s=_less(after.cpu_s, before.cpu_s),
+            user_s=_less(after.user_s, before.user_s),
+            system_s=_less(after.system_s, before.system_s),
+            faults=None if faults is None else int(faults),
+        )
+
+    @property
+    def measured(self) -> tuple[float, float] | None:
+        """Begin and end of the measured part, UTC epoch seconds; None when it was not completed."""
+        return (self._moments[0].t, self._moments[-1].t) if len(self._moments) >= 2 else None
+
+    @property
+    def around(self) -> tuple[noise.Snapshot, noise.Snapshot] | None:
+        """The machine's counters at both ends of the measured part."""
+        return (self._moments[0].host, self._moments[-1].host) if len(self._moments) >= 2 else None
+
+    def facts(self) -> Mapping[str, str | int | float]:
+        """What was done, with what data, and where they lay."""
+        found: dict[str, str | int | float] = dict(self.reading.facts)
+        if self.kept is not None:
+            found |= {"data_sha256": self.kept.digest, "data_bytes": self.kept.bytes}
+        found["storage"] = f"{self.scratch.path.parent} ({file_system(self.scratch.path)})"
+        return found
+
+    def _played(self) -> Played:
+        measured = self.measured
+        assert measured is not None
+        peak = None if self.sut is None else self.sut.peak_bytes()
+        return Played(self.stage, *measured, self.use("sut"), self.use("client"), self.footprint, peak)
+
+    def _try(self, act: Callable[[], object], state: Literal["rejected", "failed"]) -> None:
+        """Do it unless something went wrong before; a failure on stage is kept."""
+        if self.problem is not None:
+            return
+        try:
+            act()
+        except StageError as error:
+            self.problem = Problem(state, error.message)
+
+
+def _use(leaf: Leaf | None) -> RoleUse:
+    cpu = None if leaf is None else leaf.cpu()
+    return RoleUse(
+        cpu_s=None if cpu is None else cpu.total_s,
+        user_s=None if cpu is None else cpu.user_s,
+        system_s=None if cpu is None else cpu.system_s,
+        faults=None if leaf is None else leaf.faults(),
+    )
+
+
+def _less(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
