@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::event::{Event, emit};
 use crate::perf::{Counters, NAMES, Target};
 use crate::work::Work;
-use crate::{bench_launch, cpu, describe, run, scan, touch, work};
+use crate::{bench_launch, cpu, describe, load, run, scan, touch, work};
 
 /// Launches, measures and inspects the page-size trials of hugewise.
 ///
@@ -25,6 +25,8 @@ enum Command {
     Run(run::RunArgs),
     #[command(flatten)]
     Work(Work),
+    /// Ask redis or memcached servers for keys: closed loop, open loop, or a search
+    Load(Box<load::Options>),
     /// Say what page sizes back the memory of a live process
     Scan(scan::ScanArgs),
     /// Map, touch and release memory once
@@ -44,6 +46,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Run(args) => return run::main(&args),
         Command::Work(work) => work::run(work)?,
+        Command::Load(options) => load::main(*options)?,
         Command::Scan(args) => scan::main(args)?,
         Command::Touch(args) => touch::main(args)?,
         Command::Cpu => cpu::main()?,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value, emit};
+use crate::load::result::Load;
 
 #[derive(Debug, clap::Args)]
 pub struct DescribeArgs {
@@ -89,7 +90,8 @@ fn following(event: &Event) -> Option<Event> {
             early_exits: 0,
             killed: 0,
         },
-        Event::Exit { .. } => Event::Error {
+        Event::Exit { .. } => Event::Load(Box::new(Load::example())),
+        Event::Load(_) => Event::Error {
             fault: Fault::Workload,
             before_timed: true,
             message: "\"no-such-command\" is not on the workload's PATH (/usr/bin)".into(),

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
+use crate::load::result::Load;
+
 /// Version of the protocol, in the `start` event.
 pub const VERSION: u32 = 1;
 
@@ -127,6 +129,8 @@ pub enum Event {
         early_exits: u32,
         killed: u32,
     },
+    /// The load generator's numbers.
+    Load(Box<Load>),
     /// What went wrong, in words for people. `before_timed`: decided before the timed region started.
     Error {
         fault: Fault,

@@ -7,6 +7,7 @@ mod cpu;
 mod describe;
 mod event;
 mod guard;
+mod load;
 mod micro;
 mod perf;
 mod run;

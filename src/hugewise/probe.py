@@ -19,6 +19,7 @@ from typing import IO, Literal
 import msgspec
 
 from hugewise.errors import ProbeError
+from hugewise.load import Load
 
 __all__ = [
     "Available",
@@ -33,6 +34,7 @@ __all__ = [
     "Hold",
     "Job",
     "Launches",
+    "Load",
     "Meeting",
     "Phase",
     "Result",
@@ -200,7 +202,20 @@ class Launches(_Event, frozen=True):
 
 
 Event = (
-    Start | Phase | Result | Hold | Counters | Coverage | Usage | Exit | Error | Cpu | Touched | Available | Launches
+    Start
+    | Phase
+    | Result
+    | Hold
+    | Counters
+    | Coverage
+    | Usage
+    | Exit
+    | Load
+    | Error
+    | Cpu
+    | Touched
+    | Available
+    | Launches
 )
 
 _DECODER = msgspec.json.Decoder(Event)

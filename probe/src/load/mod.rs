@@ -1,0 +1,211 @@
+//! The load generator: redis and memcached over TCP and unix sockets, from threads pinned to their own CPUs.
+//!
+//! One invocation goes through the phases that were asked for, in order: preload, touch, lead, timed (or a search, or a
+//! tuning), over the same connections. What it found is said at the end, in one event.
+
+mod admin;
+mod connection;
+mod engine;
+mod fleet;
+mod keys;
+mod memcached;
+mod options;
+mod payload;
+mod protocol;
+mod redis;
+mod report;
+pub mod result;
+mod schedule;
+mod search;
+mod source;
+mod tally;
+mod usage;
+
+use std::io::{self, Read};
+
+use anyhow::{Result, bail};
+
+use crate::clock::now_ns;
+use crate::event::{Event, Fault, emit};
+use crate::spec::Usage;
+use engine::Task;
+use fleet::{Ask, Done, Fell, Fleet, World};
+pub use options::Options;
+use result::{Load, Search, Stored, Timed, Touched};
+
+/// Requests under way while storing and touching: it does not depend on what is measured.
+const BULK_PIPELINE: usize = 128;
+const TOUCH_PIPELINE: usize = 16;
+
+/// The phases that began, with their times; said when nothing is measured any more.
+struct Phases(Vec<(&'static str, u64)>);
+
+impl Phases {
+    fn begin(&mut self, name: &'static str) {
+        self.0.push((name, now_ns()));
+    }
+
+    fn is_timed(&self) -> bool {
+        self.0.iter().any(|(name, _)| *name == "timed")
+    }
+
+    fn emit(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(|(name, t_ns)| emit(&Event::Phase { t_ns: *t_ns, name: (*name).into() }))
+    }
+}
+
+/// Do what the options say and say what came of it; a failure too.
+pub fn main(options: Options) -> Result<()> {
+    let mut phases = Phases(Vec::new());
+    match work(&options, &mut phases) {
+        Ok(fleet) => {
+            if options.hold {
+                emit(&Event::Hold { ranges: Vec::new(), more: false })?;
+                io::copy(&mut io::stdin().lock(), &mut io::sink())?;
+            }
+            drop(fleet);
+            Ok(())
+        }
+        Err(error) => {
+            let is_workload = error.is::<Usage>() || error.is::<Fell>();
+            let fault = if is_workload { Fault::Workload } else { Fault::Host };
+            let before_timed = !phases.is_timed();
+            phases.emit()?;
+            emit(&Event::Error { fault, before_timed, message: format!("load: {error:#}") })?;
+            Err(error)
+        }
+    }
+}
+
+fn work(options: &Options, phases: &mut Phases) -> Result<Fleet> {
+    options.check()?;
+    phases.begin("setup");
+    let fleet = Fleet::open(options.clone())?;
+    let mut said = Load {
+        protocol: options.protocol.name().into(),
+        connections: options.connections,
+        pipeline: options.pipeline,
+        stored: None,
+        touched: None,
+        timed: None,
+        search: None,
+        tuning: None,
+    };
+    if options.preload {
+        phases.begin("preload");
+        said.stored = Some(preload(&fleet)?);
+    }
+    if options.touch {
+        phases.begin("touch");
+        let done = fleet.run(every_key(Task::Touch, TOUCH_PIPELINE.max(options.pipeline as usize)))?;
+        said.touched = Some(Touched { keys: options.keys, wall_ns: done.end_ns - done.start_ns });
+    }
+    if !options.lead.is_zero() {
+        phases.begin("lead");
+        fleet.run(Ask { duration_ns: Some(options.lead.as_nanos() as u64), operations: None, ..mix(options, 1) })?;
+    }
+    if options.is_timed() {
+        if options.gate {
+            pass()?;
+        }
+        phases.begin("timed");
+        if options.tune {
+            said.tuning = Some(search::tune(options)?);
+        } else if let Some(sla) = options.sla {
+            let (search, timed) = find_rate(&fleet, sla)?;
+            said.search = Some(search);
+            said.timed = Some(timed);
+        } else {
+            let done = fleet.run(mix(options, 2))?;
+            if let Some((_, t_ns)) = phases.0.last_mut() {
+                *t_ns = done.start_ns;
+            }
+            said.timed = Some(report::timed(&fleet.world, &done));
+            phases.0.push(("held", done.end_ns));
+        }
+    }
+    if !phases.0.iter().any(|(name, _)| *name == "held") {
+        phases.begin("held");
+    }
+    phases.emit()?;
+    emit(&Event::Load(Box::new(said)))?;
+    Ok(fleet)
+}
+
+/// The timed mix as the options have it.
+fn mix(options: &Options, stream: u64) -> Ask {
+    Ask {
+        task: Task::Mix { stream },
+        pipeline: options.pipeline as usize,
+        rate: options.rate,
+        duration_ns: options.duration.map(|duration| duration.as_nanos() as u64),
+        operations: options.operations,
+    }
+}
+
+fn every_key(task: Task, pipeline: usize) -> Ask {
+    Ask { task, pipeline, rate: None, duration_ns: None, operations: None }
+}
+
+/// Say `ready`, and wait to be let go. A client whose launcher has gone ends here.
+fn pass() -> Result<()> {
+    emit(&Event::Phase { t_ns: now_ns(), name: "ready".into() })?;
+    match io::stdin().lock().read(&mut [0])? {
+        0 => bail!("--gate: stdin ended before the timed phase was let go"),
+        _ => Ok(()),
+    }
+}
+
+/// Store all, and have each server confirm how much it holds.
+fn preload(fleet: &Fleet) -> Result<Stored> {
+    let done = fleet.run(every_key(Task::Preload, BULK_PIPELINE))?;
+    let options = &fleet.world.options;
+    let counts: Vec<u64> =
+        options.server.iter().map(|server| admin::count(options.protocol, server)).collect::<Result<_>>()?;
+    for (count, server) in counts.iter().zip(&options.server) {
+        if *count != options.keys {
+            bail!(Fell(format!(
+                "{} at {server} holds {count} items after {} were stored; start it empty, and with enough memory to \
+                 evict nothing",
+                options.protocol.name(),
+                options.keys
+            )));
+        }
+    }
+    Ok(stored(&fleet.world, &done, counts))
+}
+
+fn stored(world: &World, done: &Done, counts: Vec<u64>) -> Stored {
+    let (name, keys) = (&world.options.key_name, world.options.keys);
+    let mut digest = world.payloads.digest();
+    name.before.bytes().chain([0]).chain(name.after.bytes()).for_each(|byte| digest.add(u64::from(byte)));
+    let mut bytes = 0;
+    for key in 0..keys {
+        let payload = world.payloads.of(key);
+        world.payloads.add_to(&mut digest, payload);
+        bytes += name.length(key) as u64 + u64::from(payload.size);
+    }
+    digest.add(bytes);
+    Stored { keys, bytes, hash: digest.hex(), counts, wall_ns: done.end_ns - done.start_ns }
+}
+
+/// A pilot in the closed loop, the search, and the last phase again at the rate found.
+fn find_rate(fleet: &Fleet, sla: options::Sla) -> Result<(Search, Timed)> {
+    let options = &fleet.world.options;
+    let measure = |stream, rate| -> Result<Timed> {
+        let done = fleet.run(Ask { rate, ..mix(options, stream) })?;
+        Ok(report::timed(&fleet.world, &done))
+    };
+    let pilot = measure(2, None)?;
+    let mut stream = 2;
+    let probe = |rate| {
+        stream += 1;
+        measure(stream, Some(rate)).map(|timed| search::probed(&timed))
+    };
+    let found = search::search(sla, pilot.achieved_rate, options.repeats, options.resolution, probe)?;
+    let timed = match found.rate {
+        Some(rate) => measure(2, Some(rate))?,
+        None => pilot,
+    };
+    Ok((found, timed))
+}

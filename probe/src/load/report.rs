@@ -1,0 +1,123 @@
+//! From what the threads counted to what is said.
+
+use hdrhistogram::Histogram;
+
+use crate::load::fleet::{Done, World};
+use crate::load::result::{Client, Instance, Late, Latency, Thread, Timed, Worst};
+use crate::load::tally::Tally;
+use crate::work::random::Digest;
+
+/// A client's thread that has no more than this share of its time left is saturated.
+const SATURATED: f64 = 0.95;
+/// How near to the asked rate the achieved one must be.
+const TOLERANCE: f64 = 0.01;
+
+/// The tally of each instance, and of all.
+pub fn merge(world: &World, done: &Done) -> (Vec<Tally>, Tally) {
+    let mut instances: Vec<Tally> = world.options.server.iter().map(|_| Tally::default()).collect();
+    for lane in done.parts.iter().flat_map(|part| &part.lanes) {
+        instances[lane.instance].add(&lane.tally);
+    }
+    let mut all = Tally::default();
+    instances.iter().for_each(|instance| all.add(instance));
+    (instances, all)
+}
+
+/// The timed phase in numbers.
+pub fn timed(world: &World, done: &Done) -> Timed {
+    let (instances, all) = merge(world, done);
+    let wall_ns = done.end_ns - done.start_ns;
+    let seconds = wall_ns.max(1) as f64 * 1e-9;
+    let operations = all.operations();
+    let asked_rate = done.ask.rate;
+    let achieved_rate = match (asked_rate, asked_seconds(done)) {
+        (Some(_), Some(asked)) => all.in_time as f64 / asked,
+        _ => operations as f64 / seconds,
+    };
+    let servers = || world.options.server.iter().map(ToString::to_string);
+    let worst = servers().zip(&instances).filter(|(_, tally)| !tally.latency.is_empty());
+    let worst = worst.map(|(server, tally)| Worst { server, p99_ns: tally.latency.value_at_quantile(0.99) });
+    let told = |(server, tally): (String, &Tally)| Instance {
+        server,
+        operations: tally.operations(),
+        latency: latency(&tally.latency),
+    };
+    let mut per_second = all.per_second.clone();
+    per_second.resize((wall_ns / 1_000_000_000) as usize, 0);
+    Timed {
+        wall_ns,
+        operations,
+        sets: all.sets,
+        gets: all.hits + all.misses,
+        hits: all.hits,
+        misses: all.misses,
+        lost: all.lost,
+        unsent: all.unsent,
+        bytes_sent: all.bytes_sent,
+        bytes_received: all.bytes_received,
+        asked_rate,
+        achieved_rate,
+        rate_met: asked_rate.map(|asked| (achieved_rate / asked - 1.0).abs() <= TOLERANCE),
+        late: asked_rate.map(|_| late(&all.lag)),
+        per_operation: done.ask.pipeline == 1,
+        latency: latency(&all.latency),
+        instances: servers().zip(&instances).map(told).collect(),
+        worst: worst.max_by_key(|worst| worst.p99_ns),
+        per_second,
+        client: client(world, done, seconds),
+        sequence: sequence(done),
+    }
+}
+
+/// How long an open loop was to last.
+fn asked_seconds(done: &Done) -> Option<f64> {
+    let by_count = || Some(done.ask.operations? as f64 / done.ask.rate?);
+    done.ask.duration_ns.map(|duration| duration as f64 * 1e-9).or_else(by_count)
+}
+
+/// Quantiles; None where nothing was recorded.
+fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
+    let quantile = |share| histogram.value_at_quantile(share);
+    (!histogram.is_empty()).then(|| Latency {
+        count: histogram.len(),
+        mean_ns: histogram.mean(),
+        p50_ns: quantile(0.5),
+        p90_ns: quantile(0.9),
+        p99_ns: quantile(0.99),
+        p999_ns: quantile(0.999),
+        max_ns: histogram.max(),
+    })
+}
+
+fn late(lag: &Histogram<u64>) -> Late {
+    let quantile = |share| lag.value_at_quantile(share);
+    Late { p50_ns: quantile(0.5), p99_ns: quantile(0.99), max_ns: lag.max() }
+}
+
+fn client(world: &World, done: &Done, seconds: f64) -> Client {
+    let cpus = &world.options.cpus;
+    let thread = |part: &crate::load::engine::Part| Thread {
+        cpu: cpus.get(part.thread).copied(),
+        user_s: part.usage.user_s,
+        system_s: part.usage.system_s,
+        busy: (part.usage.user_s + part.usage.system_s) / seconds,
+    };
+    let threads: Vec<Thread> = done.parts.iter().map(thread).collect();
+    let busy = threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
+    Client {
+        user_s: threads.iter().map(|thread| thread.user_s).sum(),
+        system_s: threads.iter().map(|thread| thread.system_s).sum(),
+        busy,
+        saturated: busy >= SATURATED,
+        threads,
+    }
+}
+
+fn sequence(done: &Done) -> Option<String> {
+    let mut all = Digest::default();
+    for lane in done.parts.iter().flat_map(|part| &part.lanes) {
+        let hex = lane.digest?.hex();
+        all.add(u64::from_str_radix(&hex, 16).ok()?);
+    }
+    Some(all.hex())
+}

@@ -1,0 +1,174 @@
+"""What the load generator says: the body of the probe's event `load`. Times are nanoseconds.
+
+Each structure mirrors one of probe/src/load/result.rs; docs/design/probe-protocol.md explains the fields.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "Client",
+    "ClientThread",
+    "Instance",
+    "Late",
+    "Latency",
+    "Load",
+    "Point",
+    "Read",
+    "Search",
+    "Step",
+    "Stored",
+    "Timed",
+    "Tuning",
+    "Worst",
+]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A preload: keys and bytes of each instance, a hash of what was stored, and what each server says it holds."""
+
+    keys: int
+    bytes: int
+    hash: str
+    counts: list[int]
+    wall_ns: int
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Every key of each instance was read once and compared."""
+
+    keys: int
+    wall_ns: int
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Quantiles of an HDR histogram with three significant digits."""
+
+    count: int
+    mean_ns: float
+    p50_ns: int
+    p90_ns: int
+    p99_ns: int
+    p999_ns: int
+    max_ns: int
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """One server's share of the timed phase; no latency where it had no operation."""
+
+    server: str
+    operations: int
+    latency: Latency | None
+
+
+class Worst(msgspec.Struct, frozen=True):
+    """The instance with the highest p99."""
+
+    server: str
+    p99_ns: int
+
+
+class Late(msgspec.Struct, frozen=True):
+    """How much later than intended the requests of an open loop were sent."""
+
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+
+
+class ClientThread(msgspec.Struct, frozen=True):
+    """One thread of the load generator; `busy` is CPU time over wall time."""
+
+    cpu: int | None
+    user_s: float
+    system_s: float
+    busy: float
+
+
+class Client(msgspec.Struct, frozen=True):
+    """CPU time of the load generator in the timed phase; `busy` is that of the busiest thread."""
+
+    user_s: float
+    system_s: float
+    busy: float
+    saturated: bool
+    threads: list[ClientThread]
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """The timed phase of the load generator; see the protocol's table."""
+
+    wall_ns: int
+    operations: int
+    sets: int
+    gets: int
+    hits: int
+    misses: int
+    lost: int
+    unsent: int
+    bytes_sent: int
+    bytes_received: int
+    asked_rate: float | None
+    achieved_rate: float
+    rate_met: bool | None
+    late: Late | None
+    per_operation: bool
+    latency: Latency | None
+    instances: list[Instance]
+    worst: Worst | None
+    per_second: list[int]
+    client: Client
+    sequence: str | None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One rate of a search: worst p99 and rate achieved of each probe."""
+
+    rate: float
+    p99_ns: list[int]
+    achieved: list[float]
+    passed: bool
+
+
+class Search(msgspec.Struct, frozen=True):
+    """The highest rate within the limit lies between `rate` (None: none passed) and `failed` (None: none failed)."""
+
+    limit_ns: int
+    capacity: float
+    rate: float | None
+    failed: float | None
+    steps: list[Step]
+
+
+class Point(msgspec.Struct, frozen=True):
+    """Throughput of the closed loop at one point of the grid."""
+
+    connections: int
+    pipeline: int
+    rate: float
+    p99_ns: int
+    busy: float
+
+
+class Tuning(msgspec.Struct, frozen=True):
+    """The grid, and the point with the fewest requests under way within 2% of the best throughput."""
+
+    connections: int
+    pipeline: int
+    points: list[Point]
+
+
+class Load(msgspec.Struct, frozen=True, tag_field="ev", tag="load"):
+    """What the load generator found; what was not asked for is None."""
+
+    protocol: Literal["redis", "memcached"]
+    connections: int
+    pipeline: int
+    stored: Stored | None
+    touched: Read | None
+    timed: Timed | None
+    search: Search | None
+    tuning: Tuning | None
