@@ -72,9 +72,14 @@ class FakeWorkload:
     delivered_share = 0.95
 
     def __init__(
-        self, name: str, parameters: tuple[Parameter, ...], *, hugetlb: bool = True, reason: str | None = None
+        self,
+        name: str,
+        parameters: tuple[Parameter, ...],
+        *,
+        hugetlb: bool = True,
+        missing: tuple[Missing, ...] = (),
     ) -> None:
-        self.name, self.parameters, self.hugetlb, self.reason = name, parameters, hugetlb, reason
+        self.name, self.parameters, self.hugetlb, self.lacks = name, parameters, hugetlb, missing
         self.metrics: tuple[Metric, ...] = (
             Metric("ns_per_load", "ns", "lower", "time"),
             Metric("rate", "1/s", "higher", "rate"),
@@ -84,13 +89,15 @@ class FakeWorkload:
         return None if self.hugetlb or treatment.map_hugetlb is None else "no hugetlb here"
 
     def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
-        return () if self.reason is None else (Missing(self.reason),)
+        return self.lacks
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
         return Launch(argv=("true",), micro=False, proof="exit")
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        return 0
+        size = values.get("bytes", 0)
+        assert isinstance(size, int)
+        return -(-size // treatment.target.size) * treatment.target.size
 
     def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         return 0
@@ -128,7 +135,16 @@ def workloads() -> dict[str, Workload]:
         FakeWorkload("mmap-perf", (Parameter("calls", "integer", 1_000_000, "calls"),), hugetlb=False),
         FakeWorkload("command", (Parameter("argv", "argv", None, "the command"),)),
         FakeWorkload("every", every),
-        FakeWorkload("absent", sized, reason="redis-server is missing (apt install redis-server)"),
+        FakeWorkload(
+            "absent",
+            sized,
+            missing=(
+                Missing("redis-server is missing", "redis-server"),
+                Missing("no compiler", "gcc libc6-dev"),
+                Missing("the folder of SPEC CPU is not named"),
+                Missing("make is missing", "make gcc"),
+            ),
+        ),
     ]
     return {workload.name: workload for workload in found}
 

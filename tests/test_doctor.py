@@ -60,9 +60,9 @@ def checked(host: Files | None = None, **changed: Any) -> dict[str, Check]:
     return {f"{check.section}/{check.name}": check for check in report.checks}
 
 
-def text(report: Report, width: int = 80) -> str:
+def text(report: Report, width: int = 80, *, crop: bool = True) -> str:
     out = io.StringIO()
-    Console(file=out, width=width, highlight=False).print(render(report))
+    Console(file=out, width=width, highlight=False).print(render(report), crop=crop)
     return out.getvalue()
 
 
@@ -152,6 +152,33 @@ def test_a_study_says_what_is_left_out_and_why() -> None:
     shown = text(report)
     assert "left out  hugetlb-1g: needs root" in shown
     assert "left out  chase: nothing to compare" in shown
+
+
+def test_what_a_study_needs_is_installed_by_one_line() -> None:
+    left_out = (
+        LeftOut("redis", "*", "redis-server is missing", ("redis-server",)),
+        LeftOut("pgbench scale=1", "*", "no PostgreSQL", ("postgresql", "postgresql-contrib")),
+        LeftOut("pgbench scale=9", "*", "no PostgreSQL", ("postgresql", "postgresql-contrib")),
+    )
+    line = "apt install postgresql postgresql-contrib redis-server"
+    debian = msgspec.structs.replace(FACTS, apt=True)
+    report = examine(Files(FILES), debian, Plan((), left_out))
+    assert (report.packages, report.install) == (("postgresql", "postgresql-contrib", "redis-server"), f"sudo {line}")
+    assert f"to install what it lacks\n  sudo {line}\n" in text(report)
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+    assert examine(Root(FILES), debian, Plan((), left_out)).install == line
+    assert examine(Root(FILES), FACTS, Plan((), left_out)).install == (
+        "with this system's package manager, what Debian calls postgresql, postgresql-contrib, redis-server"
+    )
+    assert examine(Root(FILES), debian, Plan((), (LeftOut("*", "hugetlb-1g", "needs root"),))).install is None
+
+
+def test_the_line_that_installs_is_never_broken() -> None:
+    packages = tuple(f"package-{n:02d}" for n in range(30))
+    report = examine(
+        Root(FILES), msgspec.structs.replace(FACTS, apt=True), Plan((), (LeftOut("a", "*", "b", packages),))
+    )
+    assert f"  apt install {' '.join(packages)}" in text(report, crop=False).splitlines()
 
 
 def test_this_machine_can_be_examined(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,13 +22,14 @@ def planned(
     mechanism: Mechanism = "system",
     sizes: PageSizes = SIZES,
     missing: dict[str, str] | None = None,
+    host: FakeHost | None = None,
     **more: Any,
 ) -> Plan:
     data = {"format": 1, "name": "s", "policies": use or ["base", "thp", "hugetlb-1g"], "workload": workload, **more}
     known = policies(**(missing or {}))
     if sizes is not SIZES:
         known = {name: policy for name, policy in known.items() if name == "base"}
-    return plan(read(data, "s.toml"), known, workloads(), FakeHost(), sizes, mechanism)
+    return plan(read(data, "s.toml"), known, workloads(), host or FakeHost(), sizes, mechanism)
 
 
 def refused(workload: dict[str, Any], **more: Any) -> StudyError:
@@ -163,7 +164,23 @@ def test_an_impossible_baseline_takes_its_cells_out() -> None:
 
 def test_a_workload_that_lacks_its_program() -> None:
     made = planned([{"name": "absent"}])
-    assert made.left_out == (LeftOut("absent", EVERY, "redis-server is missing (apt install redis-server)"),)
+    reason = "redis-server is missing; no compiler; the folder of SPEC CPU is not named; make is missing"
+    packages = ("redis-server", "gcc", "libc6-dev", "make")
+    assert made.left_out == (LeftOut("absent", EVERY, reason, packages),)
+
+
+def test_what_does_not_fit_into_the_machines_memory_is_left_out() -> None:
+    small = FakeHost({"/proc/meminfo": f"MemTotal:       {3 << 19} kB\nMemFree: 1 kB"})
+    sized = [{"name": "chase", "parameters": {"bytes": ["1100m", "96g"]}}]
+    made = planned(sized, host=small)
+    assert [(cell.id, [arm.name for arm in cell.arms]) for cell in made.cells] == [
+        ("chase-bytes=1100m", ["base", "thp"])
+    ]
+    assert made.left_out == (
+        LeftOut("chase-bytes=1100m", "hugetlb-1g", "needs 2 GiB, the machine has 1.5 GiB"),
+        LeftOut("chase-bytes=96g", EVERY, "needs 96 GiB, the machine has 1.5 GiB"),
+    )
+    assert planned(sized).left_out == ()  # a machine that does not say how much it has
 
 
 def test_a_subset_of_the_policies() -> None:

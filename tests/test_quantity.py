@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.quantity import format_duration, format_size, parse_duration, parse_share, parse_size
+from hugewise.quantity import format_duration, format_size, parse_duration, parse_share, parse_size, readable_size
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,11 @@ def test_what_is_no_share_is_refused(text: str | float) -> None:
 )
 def test_durations_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (384 << 10, "384 KiB"), (3 << 29, "1.5 GiB"), (1 << 60, "1.049e+06 TiB")],
+)
+def test_a_size_for_people(size: int, text: str) -> None:
+    assert readable_size(size) == text

@@ -25,7 +25,7 @@ from hugewise.host import Host, LocalHost
 from hugewise.pages import HUGETLB, THP, PageSizes
 from hugewise.plan import EVERY, Plan
 from hugewise.policy import Mechanism, Treatment
-from hugewise.quantity import format_size
+from hugewise.quantity import format_size, readable_size
 from hugewise.results import LeftOut
 
 __all__ = ["Check", "PlannedCell", "Report", "State", "examine", "main", "render"]
@@ -54,7 +54,11 @@ class PlannedCell(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was found; `cells` and `left_out` are of a study, if one was named."""
+    """Everything that was found; `cells` and `left_out` are of a study, if one was named.
+
+    `packages` are the Debian packages that the study lacks here, `install` the one line that installs them, or in
+    words what to install on a system without apt. None of it is done.
+    """
 
     format: int = 1
     host: str
@@ -62,6 +66,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...]
     cells: tuple[PlannedCell, ...] | None = None
     left_out: tuple[LeftOut, ...] = ()
+    packages: tuple[str, ...] = ()
+    install: str | None = None
 
 
 def main(study: Path | None, *, as_json: bool) -> int:
@@ -73,7 +79,7 @@ def main(study: Path | None, *, as_json: bool) -> int:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
         console = Console(highlight=False)
-        console.print(render(report), width=min(console.width, 100))
+        console.print(render(report), width=min(console.width, 100), crop=False)
     return 1 if report.cells == () else 0
 
 
@@ -96,6 +102,8 @@ def examine(host: Host, facts: Facts, plan: Plan | None = None) -> Report:
         _programs(facts),
         _quiet(facts),
     )
+    left_out = () if plan is None else plan.left_out
+    packages = tuple(sorted({name for each in left_out for name in each.packages}))
     return Report(
         host=host.name,
         mechanism=mechanism,
@@ -103,8 +111,19 @@ def examine(host: Host, facts: Facts, plan: Plan | None = None) -> Report:
         cells=None
         if plan is None
         else tuple(PlannedCell(cell.id, cell.baseline, tuple(arm.name for arm in cell.arms)) for cell in plan.cells),
-        left_out=() if plan is None else plan.left_out,
+        left_out=left_out,
+        packages=packages,
+        install=_install(packages, apt=facts.apt, root=host.privileged()),
     )
+
+
+def _install(packages: tuple[str, ...], *, apt: bool, root: bool) -> str | None:
+    """The line that installs the packages, where the machine has Debian's tool; else what to look for."""
+    if not packages:
+        return None
+    if not apt:
+        return f"with this system's package manager, what Debian calls {', '.join(packages)}"
+    return f"{'' if root else 'sudo '}apt install {' '.join(packages)}"
 
 
 def _pages(host: Host, sizes: PageSizes) -> Iterator[Check]:
@@ -177,7 +196,7 @@ def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
         yield Check("TLB", "sizes", "limited", finding)
         return
     for tlb in cpu.tlbs:
-        reach = ", ".join(f"{_binary(tlb.entries * size)} in {format_size(size)}" for size in tlb.page_sizes)
+        reach = ", ".join(f"{readable_size(tlb.entries * size)} in {format_size(size)}" for size in tlb.page_sizes)
         ways = "fully associative" if tlb.ways == 0 else f"{tlb.ways}-way"
         finding = f"{tlb.entries} entries, {ways}; reaches {reach} pages"
         yield Check("TLB", f"L{tlb.level} {tlb.kind}", "limited" if cpu.reason else "ok", finding)
@@ -254,7 +273,7 @@ def _quiet(facts: Facts) -> Iterator[Check]:
     finding = f"{stolen:.1%} of CPU time given to other guests now"
     cure = "use a dedicated host, or fewer guests" if stolen > 0.05 else None
     yield Check("host", "steal", "limited" if cure else "ok", finding, cure)
-    users = [f"{_binary(size)} {_pages_named(kind)}" for kind, size in now.huge_in_use.items() if size]
+    users = [f"{readable_size(size)} {_pages_named(kind)}" for kind, size in now.huge_in_use.items() if size]
     finding = ", ".join(users) or "nobody uses huge pages"
     yield Check("host", "huge pages in use", "ok", finding)
     yield Check("host", "clock", "ok" if now.clock_source else "limited", now.clock_source or "unknown")
@@ -279,6 +298,10 @@ def render(report: Report) -> RenderableType:
         for each in report.left_out:
             table.add_row(Text("left out"), Text(_left_out(each)))
         parts += [Text("\nthis study here", style="bold"), Padding(table, (0, 0, 0, 2))]
+    if report.install is not None:
+        # Never broken: it is there to be copied.
+        parts += [Text("\nto install what it lacks", style="bold")]
+        parts += [Text(f"  {report.install}", overflow="ignore", no_wrap=True)]
     counts = {state: sum(check.state == state for check in report.checks) for state in _STYLES}
     parts.append(Text("\n" + ", ".join(f"{count} {state}" for state, count in counts.items())))
     return Group(*parts)
@@ -318,12 +341,3 @@ def _number(host: Host, path: str) -> int | None:
         return int(host.read(path))
     except (OSError, ValueError):
         return None
-
-
-def _binary(size: int) -> str:
-    """A size of any value: `384 KiB`, `1.5 GiB`."""
-    value, units = float(size), iter(("B", "KiB", "MiB", "GiB", "TiB"))
-    unit = next(units)
-    while value >= 1024 and unit != "TiB":
-        value, unit = value / 1024, next(units)
-    return f"{value:.4g} {unit}"

@@ -33,6 +33,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     cpu, counters   the probe's answers, or the error that it gave instead
     programs        name -> path, or None
+    apt             whether packages are installed with apt here
     page_flags      whether physical page numbers and flags can be read, tried on a page of our own
     hierarchies     cgroup hierarchies: `2`, `memory`, `pids`, `freezer`
     cgroup_problem  why no cgroup can be made (tried), or None
@@ -49,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     journal: tuple[str, str] | None
     before: noise.Snapshot
     after: noise.Snapshot
+    apt: bool = False
 
 
 def gather(host: Host) -> Facts:
@@ -61,6 +63,7 @@ def gather(host: Host) -> Facts:
         cpu=_cpu(),
         counters=_counters(),
         programs={name: shutil.which(name) for name in PROGRAMS},
+        apt=shutil.which("apt-get") is not None,
         page_flags=page_flags_readable(),
         hierarchies=tuple(sorted(cgroup.find())),
         cgroup_problem=cgroup.unavailable(),

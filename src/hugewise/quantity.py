@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-__all__ = ["format_duration", "format_size", "parse_duration", "parse_share", "parse_size"]
+__all__ = ["format_duration", "format_size", "parse_duration", "parse_share", "parse_size", "readable_size"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -34,6 +34,15 @@ def format_size(size: int) -> str:
         if size >= 1 << shift and size % (1 << shift) == 0:
             return f"{size >> shift}{unit}"
     return str(size)
+
+
+def readable_size(size: int) -> str:
+    """`size` bytes for people, to four digits: `384 KiB`, `23.54 GiB`."""
+    value, units = float(size), iter(("B", "KiB", "MiB", "GiB", "TiB"))
+    unit = next(units)
+    while value >= 1024 and unit != "TiB":
+        value, unit = value / 1024, next(units)
+    return f"{value:.4g} {unit}"
 
 
 def parse_duration(text: str | float) -> float:

@@ -146,12 +146,14 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
 class LeftOut(msgspec.Struct, frozen=True):
     """A cell, an arm or a policy that the plan left out before anything ran, and why.
 
-    `cell` is `*` for a policy that no cell has, `policy` is `*` for a cell that is left out whole.
+    `cell` is `*` for a policy that no cell has, `policy` is `*` for a cell that is left out whole. `packages` are the
+    Debian packages that bring what was missing, where any do.
     """
 
     cell: str
     policy: str
     reason: str
+    packages: tuple[str, ...] = ()
 
     @property
     def what(self) -> str:
