@@ -6,6 +6,7 @@ mod clock;
 mod cpu;
 mod describe;
 mod event;
+mod fullest;
 mod guard;
 mod load;
 mod micro;

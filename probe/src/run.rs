@@ -14,6 +14,7 @@ use anyhow::Context;
 
 use crate::clock::now_ns;
 use crate::event::{Count, Event, Fault, Scope, VERSION, emit};
+use crate::fullest::Fullest;
 use crate::guard;
 use crate::micro;
 use crate::perf::{Counters, Target};
@@ -201,12 +202,18 @@ pub fn reaped(root: Pid) -> io::Result<Option<libc::c_int>> {
 fn follow(spec: &Spec, root: Pid, signals: &Signals, deadline: Instant, start: &mut Start) -> anyhow::Result<Watched> {
     let mut tracer = Tracer::start(root);
     let mut watched = Watched { why: Why::TimedOut, end_ns: 0, paused_ns: 0, early_exits: 0, trouble: Vec::new() };
+    // Only of an untimed twin: it takes time.
+    let mut fullest = (spec.scan == Scan::EveryExit).then(|| Fullest::new(spec.source));
     watched.why = loop {
         if let Some(status) = tracer.root_status() {
             break Why::Ended(status);
         }
+        if let Some(fullest) = fullest.as_mut().filter(|fullest| is_over(Some(fullest.due()))) {
+            fullest.look_around(&tracer.living());
+        }
         let Some(change) = tree::next_change().context("waiting for the tree")? else {
-            match signals.wait(Some(deadline.saturating_duration_since(Instant::now()))) {
+            let until = fullest.as_ref().map_or(deadline, |fullest| deadline.min(fullest.due()));
+            match signals.wait(Some(until.saturating_duration_since(Instant::now()))) {
                 Came::Stop(signal) => break Why::Stopped(signal),
                 Came::Nothing if is_over(Some(deadline)) => break Why::TimedOut,
                 Came::Nothing | Came::Child => continue,
@@ -218,14 +225,14 @@ fn follow(spec: &Spec, root: Pid, signals: &Signals, deadline: Instant, start: &
         if pid == root {
             watched.early_exits += tracer.unseen();
             start.tell()?;
-            look(spec, pid, task, &mut watched.trouble)?;
+            look(spec, pid, task, &mut fullest, &mut watched.trouble)?;
             for held in tracer.hold(signals).context("holding the tree")? {
-                look(spec, held.pid, held.task, &mut watched.trouble)?;
+                look(spec, held.pid, held.task, &mut fullest, &mut watched.trouble)?;
             }
             watched.paused_ns += now_ns() - stopped_ns;
         } else if spec.scan == Scan::EveryExit {
             start.tell()?;
-            look(spec, pid, task, &mut watched.trouble)?;
+            look(spec, pid, task, &mut fullest, &mut watched.trouble)?;
             watched.paused_ns += now_ns() - stopped_ns;
         } else {
             watched.early_exits += 1;
@@ -237,9 +244,12 @@ fn follow(spec: &Spec, root: Pid, signals: &Signals, deadline: Instant, start: &
 }
 
 /// Scan one process; what goes wrong with that does not stop the others from being looked at.
-fn look(spec: &Spec, pid: Pid, task: Pid, trouble: &mut Vec<String>) -> io::Result<()> {
+fn look(spec: &Spec, pid: Pid, task: Pid, fullest: &mut Option<Fullest>, trouble: &mut Vec<String>) -> io::Result<()> {
     match scan_process(pid as u32, task as u32, None, spec.source) {
-        Ok(coverage) => emit(&coverage),
+        Ok(at_exit) => emit(&match fullest {
+            Some(fullest) => fullest.leave(pid, at_exit),
+            None => at_exit,
+        }),
         Err(error) => {
             trouble.push(format!("cannot look at the pages of process {pid}: {error:#}"));
             Ok(())

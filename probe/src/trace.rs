@@ -180,6 +180,12 @@ impl Tracer {
         Ok(self.others().filter(|(_, group)| !group.is_borrower).filter_map(held).collect())
     }
 
+    /// Processes with memory of their own, and a thread of each.
+    pub fn living(&self) -> Vec<(Pid, Pid)> {
+        let own = self.groups.iter().filter(|(_, group)| !group.is_borrower);
+        own.filter_map(|(pid, group)| Some((*pid, *group.threads.first()?))).collect()
+    }
+
     fn others(&self) -> impl Iterator<Item = (Pid, &Group)> {
         self.groups.iter().filter(|(pid, _)| **pid != self.root).map(|(pid, group)| (*pid, group))
     }

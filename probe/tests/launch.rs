@@ -266,6 +266,18 @@ os._exit(0)";
 }
 
 #[test]
+fn memory_that_was_given_back_before_the_exit_is_seen_in_a_twin() {
+    let script = "
+import os, time
+given_back = b'x' * (64 << 20)
+time.sleep(0.5)
+del given_back
+os._exit(0)";
+    let sizes = ["exit", "every-exit"].map(|scan| covered(coverages(&python(script, scan))[0]) / MIB);
+    assert!(sizes[0] < 32 && (64..100).contains(&sizes[1]), "{sizes:?}");
+}
+
+#[test]
 fn a_process_with_threads_is_seen_once_at_the_end_of_its_last_thread() {
     let by_all = "
 import os, threading, time
