@@ -86,6 +86,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     stop      the signal that ends it in an orderly way; after `patience` seconds it is killed, and that is an error
     cpus      CPUs of its own among those of the role; None: all of them
     treated   whether the treatment's variables and prctl reach it (a helper server is none of the system under test)
+    environment  variables of its own; they win over the treatment's
     """
 
     name: str

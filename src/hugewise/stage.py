@@ -100,7 +100,9 @@ class Stage:
         treatment = self.treatment
         if treatment is not None and server.treated:
             job_spec = msgspec.structs.replace(
-                job_spec, env={**job_spec.env, **treatment.environment}, thp_disable=treatment.thp_disable
+                job_spec,
+                env={**job_spec.env, **treatment.environment, **server.environment},
+                thp_disable=treatment.thp_disable,
             )
         if server.cpus is not None:
             job_spec = msgspec.structs.replace(job_spec, cpus=server.cpus)
