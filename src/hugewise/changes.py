@@ -15,7 +15,7 @@ import msgspec
 
 from hugewise.metric import COMMON, Metric
 from hugewise.results import CellResult, Comparison, Verdict
-from hugewise.trial import Attempt
+from hugewise.trial import Attempt, Judged
 
 __all__ = ["Change", "changes", "known_metrics", "value_of"]
 
@@ -29,6 +29,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     n, n_baseline      pairs of a judged comparison; else the accepted attempts of each that have a value
     value, value_baseline   medians over those attempts, in `unit`
     verdict            None: not judged
+    judged, delivered_share   whether a verdict speaks of the arm's pages (backing) or its setting; what was delivered
     estimand           what `ratio` is of
     reason             why there is no ratio, or no verdict
     """
@@ -46,6 +47,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
     confidence: float | None = None
     verdict: Verdict | None = None
+    judged: Judged = "backing"
+    delivered_share: float | None = None
     estimand: str = "ratio of medians"
     reason: str = ""
 
@@ -105,6 +108,8 @@ def _judged(cell: CellResult, one: Comparison, attempts: Sequence[Attempt]) -> C
         high=one.high,
         confidence=one.confidence,
         verdict=one.verdict,
+        judged=one.judged,
+        delivered_share=one.delivered_share,
         estimand=one.estimand,
         reason=one.reason,
     )

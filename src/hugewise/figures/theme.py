@@ -12,9 +12,22 @@ from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from hugewise.figures.points import SHAPES
+from hugewise.report.sentences import printable
 from hugewise.results import Results
 
-__all__ = ["INK", "WIDTH", "Spec", "change_label", "chart", "colours", "nominal", "palette", "row_axis", "state_shape"]
+__all__ = [
+    "INK",
+    "WIDTH",
+    "Spec",
+    "arm_marks",
+    "change_label",
+    "chart",
+    "colours",
+    "nominal",
+    "palette",
+    "row_axis",
+    "state_shape",
+]
 
 Spec = dict[str, Any]
 
@@ -29,6 +42,16 @@ _KNOWN = {
     "hugetlb-2m": "#159a6c",
     "hugetlb-1g": "#c2468f",
 }
+_ARM_SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "triangle-down",
+    "cross",
+    "triangle-right",
+    "triangle-left",
+)
 _OTHERS = ("#7a62e0", "#a06c28", "#0b8fa6", "#d64545", "#7f8426", "#5b6fa8", "#b5548a", "#4f8f4a")
 
 
@@ -60,6 +83,19 @@ def nominal(names: Iterable[str], colour: Mapping[str, str]) -> Spec:
         "scale": {"domain": listed, "range": [colour[name] for name in listed]},
         "legend": None,
     }
+
+
+def arm_marks(names: Iterable[str], colour: Mapping[str, str]) -> tuple[Spec, Spec]:
+    """Colour and shape of arms with one legend for both: for figures whose arms have no rows of their own."""
+    listed = list(names)
+    shown = [printable(name) for name in listed]
+    legend = {"title": None, "symbolSize": 80}
+    shapes = [_ARM_SHAPES[number % len(_ARM_SHAPES)] for number in range(len(listed))]
+    field: Spec = {"field": "arm", "type": "nominal", "legend": legend}
+    return (
+        {**field, "scale": {"domain": shown, "range": [colour[name] for name in listed]}},
+        {**field, "scale": {"domain": shown, "range": shapes}},
+    )
 
 
 def change_label(value: str) -> str:

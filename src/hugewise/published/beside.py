@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from hugewise.changes import Change, changes
 from hugewise.published import Claim, Finding, Published
 from hugewise.published.agreement import NOT_HERE, agreement, sign, trend
@@ -85,17 +87,19 @@ class _Beside:
                         yield self._point(entry, cell, figure, "")
 
     def findings(self, entries: Sequence[str]) -> Iterator[PublishedFinding]:
-        """Every claim for every policy that stands for its arm."""
+        """Every claim for every policy that stands for its arm; one row where nothing of it was measured."""
         for entry in entries:
             for finding in self._published.findings:
                 if entry not in finding.entries:
                     continue
                 for claim in finding.claim:
                     for policy in self._standing_for([claim.arm]) or [""]:
-                        if claim.effect == "grows":
-                            yield from self._trends(entry, finding, claim, policy)
-                        else:
-                            yield from self._signs(entry, finding, claim, policy)
+                        make = self._trends if claim.effect == "grows" else self._signs
+                        rows = list(make(entry, finding, claim, policy))
+                        lacking = all(level.measured is None for row in rows for level in row.measured)
+                        if lacking and len({row.reason for row in rows}) == 1:
+                            rows = [msgspec.structs.replace(rows[0], measured=())]
+                        yield from rows
 
     def _standing_for(self, arms: Sequence[str]) -> list[str]:
         return [policy for policy, arm in self._arms.items() if arm in arms]
@@ -205,6 +209,8 @@ class _Beside:
             confidence=found.confidence,
             verdict=found.verdict or "not judged",
             estimand=found.estimand,
+            judged=found.judged,
+            delivered_share=found.delivered_share,
         ), found.reason
 
     def _change(self, cell: CellResult, policy: str, quantity: str | None) -> tuple[Change | None, str]:

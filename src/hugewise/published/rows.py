@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from hugewise.published import Sample
+from hugewise.trial import Judged
 
 __all__ = ["Beside", "Level", "Measured", "PublishedFinding", "PublishedPoint"]
 
@@ -14,7 +15,8 @@ __all__ = ["Beside", "Level", "Measured", "PublishedFinding", "PublishedPoint"]
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """One's own side: `ratio` is arm/baseline of `metric`, `n` the pairs (not judged: the attempts of the arm).
 
-    Not judged: a ratio of medians, without interval.
+    Not judged: a ratio of medians, without interval. `judged`: whether a verdict speaks of the arm's pages (backing) or
+    of its setting, of whose pages `delivered_share` were delivered.
     """
 
     arm: str
@@ -27,6 +29,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float | None
     verdict: Literal["better", "worse", "equivalent", "undecided", "none", "not judged"]
     estimand: str
+    judged: Judged
+    delivered_share: float | None
 
 
 class PublishedPoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,8 @@ __all__ = ["write", "write_file"]
 def write(results: Results, folder: Path | str) -> dict[str, Path]:
     """Write every report of the run into `folder`, each file whole or not at all.
 
-    Returns the paths: `html`, `markdown`, `json`, `attempts`, `comparisons`, and for each figure of
+    Returns the paths: `html`, `markdown`, `json`, `attempts`, `comparisons`, `published` where the study restates a
+    published experiment, and for each figure of
     `report.drawings` its key with `.svg` and with `.png`. Raises StorageError when they cannot be written.
     """
     # The engines of templates and figures are loaded only by those who write a report.
@@ -36,13 +37,16 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
         linked[drawing.key] = (f"figures/{drawing.stem}.svg", drawing.text)
         for kind, data in (("svg", alone.encode()), ("png", images.png(alone))):
             paths[f"{drawing.key}.{kind}"] = write_file(place / "figures" / f"{drawing.stem}.{kind}", data)
-    for key, name, data in (
+    written = [
         ("json", "report.json", json.encode(results)),
         ("attempts", "attempts.csv", csv.attempts(results).encode()),
         ("comparisons", "comparisons.csv", csv.comparisons(results).encode()),
         ("markdown", "report.md", markdown(results, linked).encode()),
         ("html", "report.html", html(results, inline).encode()),
-    ):
+    ]
+    if results.beside is not None:
+        written.append(("published", "published.csv", csv.published(results.beside).encode()))
+    for key, name, data in written:
         paths[key] = write_file(place / name, data)
     return paths
 

@@ -7,10 +7,12 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 
+from hugewise.published.rows import Beside, Level, Measured
+from hugewise.report.beside import published_words
 from hugewise.results import Comparison, Results
 from hugewise.trial import Attempt
 
-__all__ = ["attempts", "comparisons"]
+__all__ = ["attempts", "comparisons", "published"]
 
 _ATTEMPT = (
     *("run", "session", "block", "cell", "arm", "baseline", "policy", "mechanism", "order", "slot", "number", "state"),
@@ -55,6 +57,46 @@ def comparisons(results: Results) -> str:
         for one in (*cell.comparisons, *cell.end_points)
     ]
     return _text(["cell", "workload", "unit", "better", *_COMPARISON], rows)
+
+
+def published(beside: Beside) -> str:
+    """One row per published figure or finding and measured cell; the published columns are called so.
+
+    `published.change_percent` is empty where a finding or a counter gives none.
+    """
+    head = [
+        *(f"published.{name}" for name in ("source", "entry", "what", "arm", "baseline", "change_percent")),
+        *(f"published.{name}" for name in ("arm_mean", "arm_n", "baseline_mean", "baseline_n", "unit", "words")),
+        *("cell", "policy", *(f"measured.{name}" for name in Measured.__struct_fields__)),
+        *("agreement", "reason"),
+    ]
+    rows: list[list[object]] = []
+    for point in beside.points:
+        arm, base = point.arm_sample, point.baseline_sample
+        figures = (arm and arm.mean, arm and arm.n, base and base.mean, base and base.n)
+        rows.append(
+            [
+                *(beside.name, point.entry, point.quantity, point.arm, point.baseline, point.percent),
+                *(*figures, point.unit, None),
+                *(point.cell, point.policy, *_measured(point.measured)),
+                *(point.agreement, point.reason),
+            ]
+        )
+    rows += [
+        [
+            *(beside.name, finding.entry, finding.effect, finding.arm, finding.baseline, None),
+            *(None, None, None, None, None, published_words(finding)),
+            *(level.cell, finding.policy, *_measured(level.measured)),
+            *(finding.agreement, level.reason or finding.reason),
+        ]
+        for finding in beside.findings
+        for level in finding.measured or (Level(cell="", value="", measured=None, reason=finding.reason),)
+    ]
+    return _text(head, rows)
+
+
+def _measured(measured: Measured | None) -> list[object]:
+    return [None if measured is None else getattr(measured, name) for name in Measured.__struct_fields__]
 
 
 def _names(mappings: Iterable[Iterable[str]]) -> list[str]:

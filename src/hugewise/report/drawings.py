@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hugewise.figures.bars import bars
 from hugewise.figures.coverage import coverage
 from hugewise.figures.distribution import distribution
 from hugewise.figures.effects import effects, overview
+from hugewise.figures.factors import groups, numeric
+from hugewise.figures.histogram import histogram
+from hugewise.figures.lines import lines
 from hugewise.figures.means import means
 from hugewise.figures.theme import Spec, colours
 from hugewise.figures.time_order import time_order
@@ -16,11 +20,13 @@ from hugewise.report.numbers import percent
 from hugewise.report.sentences import printable
 from hugewise.results import Results
 
-__all__ = ["Drawing", "drawings"]
+__all__ = ["Drawing", "across", "drawings"]
 
 
 class Drawing(NamedTuple):
-    """A figure. `key` is `overview` or `NUMBER-KIND` of a cell counted from 1; `stem` names its files."""
+    """A figure. `key` is `overview`, `NUMBER-KIND` of a cell counted from 1, or `across-NUMBER-KIND` of cells
+    that differ in their parameters; `stem` names its files.
+    """
 
     key: str
     stem: str
@@ -35,12 +41,17 @@ def drawings(results: Results) -> Iterator[Drawing]:
     whole = overview(results, palette)
     if whole:
         yield Drawing("overview", "overview", "Every effect of the run with its interval and the margin band.", whole)
+    yield from across(results)
     for number, cell in enumerate(results.cells, 1):
         metric, name = printable(cell.metric.name), printable(cell.cell)
         base = printable(cell.baseline)
         found = {
             "means": (means(cell, palette, results.confidence), f"Mean {metric} of each policy with {level} intervals"),
             "distribution": (distribution(results, cell, palette), f"{metric} of every attempt, by policy"),
+            "histogram": (
+                histogram(results, cell, palette),
+                f"How the attempts' {metric} is spread, by policy, with each mean",
+            ),
             "effects": (
                 effects(cell, palette, results.margin),
                 f"Change of {metric} against {base}, with intervals and the band of ±{percent(results.margin)}",
@@ -54,3 +65,27 @@ def drawings(results: Results) -> Iterator[Drawing]:
         for kind, (spec, text) in found.items():
             if spec:
                 yield Drawing(f"{number}-{kind}", f"{file_name(number, cell.cell)}_{kind}", f"{text} ({name}).", spec)
+
+
+def across(results: Results) -> Iterator[Drawing]:
+    """The figures over the levels of the study's factors: lines for each numeric one, and grouped bars."""
+    palette = colours(results)
+    for number, group in enumerate(groups(results.cells), 1):
+        metric, workload = printable(group.cells[0].metric.name), printable(group.workload)
+        found = {
+            f"lines-{name}": (
+                lines(group, name, palette, results.confidence),
+                f"Mean {metric} over {printable(name)}, a line for each policy; a line joins means, and claims nothing "
+                "between them",
+            )
+            for name in group.varied
+            if numeric(group, name)
+        }
+        found["bars"] = (
+            bars(group, palette, results.confidence),
+            f"Mean {metric} at every level of {', '.join(map(printable, group.varied))}, in the legend's order",
+        )
+        for kind, (spec, text) in found.items():
+            if spec:
+                key = f"across-{number}-{file_name(number, kind).partition('-')[2]}"
+                yield Drawing(key, f"{key}_{file_name(number, workload)}", f"{text} ({workload}).", spec)

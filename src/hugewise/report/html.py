@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hugewise.figures.theme import colours
-from hugewise.report import numbers, page, tables
+from hugewise.report import beside, changes, numbers, page, tables
+from hugewise.report.drawings import across
 from hugewise.report.sentences import SYMBOLS, metric_line, run_line, sentence, winners
 from hugewise.results import Results
 
@@ -32,4 +33,7 @@ def html(results: Results, figures: Mapping[str, str]) -> str:
         run_line=run_line(results),
         numbers=numbers,
         tables=tables,
+        changes=changes,
+        beside=beside,
+        across=[(drawing.key, drawing.text) for drawing in across(results) if drawing.key in figures],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from hugewise.report import tables
+from hugewise.report import beside, changes, tables
 from hugewise.report.sentences import SYMBOLS, metric_line, printable, run_line, sentence, winners
 from hugewise.report.tables import Table
 from hugewise.results import CellResult, Results
@@ -43,6 +43,12 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
     yield from _deployments(results)
     yield from ("", "## Left out", "")
     yield from _table(tables.left_out_table(results)) if results.left_out else ("Nothing.",)
+    yield from _beside(results)
+    over_levels = [key for key in figures if key.startswith("across-")]
+    if over_levels:
+        yield from ("", "## Over the levels of the factors")
+    for key in over_levels:
+        yield from _figure(figures, key)
     for number, cell in enumerate(results.cells, 1):
         yield from _cell(results, number, cell, figures)
     yield from ("", "## Failures and disturbances", "")
@@ -64,11 +70,25 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
         yield from _table(table)
 
 
+def _beside(results: Results) -> Iterator[str]:
+    if results.beside is None:
+        return
+    yield from ("", f"## {beside.TITLE}")
+    for line in beside.introduction(results.beside):
+        yield from ("", _escape(line))
+    for table in beside.tables(results.beside):
+        yield from ("", f"**{_escape(table.caption)}**", "")
+        yield from _table(table)
+    for line in beside.remarks(results.beside):
+        yield from ("", _escape(line))
+
+
 def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     yield from ("", f"## {number}. {_escape(cell.cell)}", "", f"Workload {_escape(cell.workload)}.")
     for key, found in (
         ("means", (tables.statistics_table(cell, results.confidence),)),
         ("distribution", ()),
+        ("histogram", ()),
         (
             "effects",
             (
@@ -76,6 +96,8 @@ def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str,
                 tables.reach_table(cell),
                 tables.end_points_table(cell),
                 tables.sensitivity_table(cell),
+                changes.changes_table(results, cell),
+                changes.counters_table(results, cell),
             ),
         ),
         ("coverage", (tables.coverage_table(cell), tables.proof_table(cell))),

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hugewise.report import numbers
+from hugewise.report import beside, numbers
 from hugewise.report.sentences import SYMBOLS, arm_of, better_direction, printable, run_line, sentence, winners
 from hugewise.report.tables import unit_of
 from hugewise.results import CellResult, Comparison, Results
@@ -25,6 +25,7 @@ __all__ = ["render", "show", "verdict_lines"]
 
 _STYLES = {"better": "green", "worse": "red", "equivalent": "blue", "undecided": "yellow", "none": "bright_black"}
 _MOST = 5  # disturbances shown; all are in the report
+_MOST_PUBLISHED = 12  # lines of what was published beside what was measured
 
 
 def render(results: Results, report: Path | None = None) -> RenderableType:
@@ -78,6 +79,7 @@ def _parts(results: Results, report: Path | None) -> Iterator[RenderableType]:
         yield _table(cell)
         for text in verdict_lines(results, cell):
             yield Padding(text, (0, 0, 0, 2))
+    yield from _published(results)
     yield from _failed(results)
     yield from _left_out(results)
     yield from _disturbances(results)
@@ -118,6 +120,23 @@ def _change(cell: CellResult, arm: str, one: Comparison | None) -> str:
 
 def _badge(one: Comparison | None) -> Text:
     return Text(f"{SYMBOLS[one.verdict]} {one.verdict}", style=_STYLES[one.verdict]) if one else Text()
+
+
+def _published(results: Results) -> Iterator[RenderableType]:
+    """What was judged of the published experiment; its source, figures and words are in the report."""
+    if results.beside is None:
+        return
+    yield Text()
+    yield Text(
+        _ascii(f"{beside.TITLE} ({results.beside.publisher}, {results.beside.date}; another machine)"), style="bold"
+    )
+    lines = list(beside.brief(results.beside))
+    for line in lines[:_MOST_PUBLISHED]:
+        yield Padding(Text(_ascii(line), overflow="fold"), (0, 0, 0, 2))
+    if not lines:
+        yield Padding(Text("nothing of it was judged here; the report says why"), (0, 0, 0, 2))
+    if len(lines) > _MOST_PUBLISHED:
+        yield Padding(Text(f"and {len(lines) - _MOST_PUBLISHED} more, in the report"), (0, 0, 0, 2))
 
 
 def _failed(results: Results) -> Iterator[RenderableType]:

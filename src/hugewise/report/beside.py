@@ -1,0 +1,201 @@
+"""Published beside measured: the tables and lines of a report. The rows are made by `hugewise.published.beside`.
+
+A published figure is shown as the source's file has it, digit for digit, in columns of its own that are called
+published; a measured one is shown as everywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hugewise.published import Sample
+from hugewise.published.rows import Beside, Level, Measured, PublishedFinding, PublishedPoint
+from hugewise.report import numbers
+from hugewise.report.numbers import MINUS, NOTHING
+from hugewise.report.sentences import SYMBOLS, printable
+from hugewise.report.tables import Table
+
+__all__ = [
+    "TITLE",
+    "brief",
+    "introduction",
+    "published_change",
+    "published_figures",
+    "published_words",
+    "remarks",
+    "tables",
+]
+
+TITLE = "Published beside measured"
+
+_POINTS = (
+    *("published quantity", "published arm", "published change", "published figures"),
+    *("measured policy", "measured metric", "measured change (interval)", "n", "verdict", "signs"),
+)
+_FINDINGS = (
+    *("published in words", "published arms", "published figures"),
+    *("measured in", "measured policy", "measured metric", "measured change (interval)", "n", "verdict", "signs"),
+)
+
+
+def introduction(beside: Beside) -> Iterator[str]:
+    """Where the figures stand, and in one line on which machines both sides were found."""
+    yield f"Published: “{beside.title}”, {beside.publisher}, {beside.date}."
+    theirs = _machine(beside.machine, beside.kernel)
+    mine = _machine(beside.here_machine, beside.here_kernel)
+    yield (
+        f"Published on: {theirs}. Measured on: {mine}. Machine and kernel differ, so that signs can be compared, while "
+        "the size of an effect need not be the same."
+    )
+    if beside.runs is not None and beside.statistic:
+        yield f"A published figure is the {beside.statistic} of {beside.runs} runs."
+    if beside.missing:
+        yield f"The source does not give: {'; '.join(beside.missing)}."
+
+
+def remarks(beside: Beside) -> Iterator[str]:
+    """What the source says in words of these workloads, and which of its arms nothing here stands for."""
+    for text in beside.texts:
+        yield f"The source says: “{text}”."
+    if beside.elsewhere:
+        yield f"Published as well, with no policy of this study in its place: {', '.join(beside.elsewhere)}."
+
+
+def tables(beside: Beside) -> Iterator[Table]:
+    """One table for the figures of each entry in each cell, then one for what is published in words."""
+    for entry, cell in dict.fromkeys((point.entry, point.cell) for point in beside.points):
+        mine = [point for point in beside.points if (point.entry, point.cell) == (entry, cell)]
+        against = ", ".join(dict.fromkeys(point.baseline for point in mine))
+        place = f"beside {cell}" if cell else "with nothing measured beside it"
+        caption = f"{entry} as published, {place}; published changes are against {against}"
+        yield _table(caption, _POINTS, [_point(point) for point in mine])
+    if beside.findings:
+        rows = [row for finding in beside.findings for row in _finding(finding)]
+        yield _table("what is published in words beside what was measured", _FINDINGS, rows)
+
+
+def brief(beside: Beside) -> Iterator[str]:
+    """A line for every figure and finding that was judged here."""
+    for point in beside.points:
+        if point.measured is not None and point.measured.verdict != "not judged" and point.percent is not None:
+            yield (
+                f"{point.cell}, {point.policy}: published {point.quantity} {published_change(point)} ({point.arm}); "
+                f"here {_measured(point.measured)}: {point.agreement}"
+            )
+    for finding in beside.findings:
+        levels = [level for level in finding.measured if level.measured and level.measured.verdict != "not judged"]
+        if levels:
+            ends = levels[:1] + levels[1:][-1:]
+            here = " and ".join(_level(level) for level in ends)
+            place = levels[0].cell if len(levels) == 1 else finding.entry
+            yield (
+                f"{place}, {finding.policy}: published in words: {finding.words} ({finding.arm}); here {here}: "
+                f"{finding.agreement}"
+            )
+
+
+def published_change(point: PublishedPoint) -> str:
+    """`+17%`, as the source prints it; its sign says whether the arm's value is larger."""
+    if point.percent is None:
+        return NOTHING
+    return _sign(f"{point.percent:+.12g}%") if point.percent else "0%"
+
+
+def published_figures(point: PublishedPoint) -> str:
+    """Both arms' own figures, their numbers of samples and margins of error, as far as the source gives them."""
+    if point.baseline_sample is None or point.arm_sample is None:
+        return point.statistic or "no figures of the arms"
+    parts = []
+    for name, sample in ((point.baseline, point.baseline_sample), (point.arm, point.arm_sample)):
+        parts.append(f"{name} {_sample(sample, point.unit, point.confidence)}")
+    return f"{point.statistic}: {'; '.join(parts)}"
+
+
+def published_words(finding: PublishedFinding) -> str:
+    """The claim with what the source limits it to."""
+    return f"{finding.words} ({finding.condition})" if finding.condition else finding.words
+
+
+def _sample(sample: Sample, unit: str, confidence: float | None) -> str:
+    text = _number(sample.mean)
+    if sample.margin_of_error is not None:
+        text += f" ± {_number(sample.margin_of_error)}"
+    text += f" {unit}" if unit else ""
+    if sample.margin_of_error is not None and confidence is not None:
+        text += f" ({numbers.percent(confidence)})"
+    if sample.margin_of_error is None and sample.sd is not None:
+        text += f", sd {_number(sample.sd)}"
+    return text if sample.n is None else f"{text}, n {_number(sample.n)}"
+
+
+def _number(value: float) -> str:
+    """Every digit that the source prints."""
+    return f"{value:,}" if isinstance(value, int) or not value.is_integer() else f"{int(value):,}"
+
+
+def _sign(text: str) -> str:
+    return text.replace("-", MINUS)
+
+
+def _machine(machine: str | None, kernel: str | None) -> str:
+    return f"{machine or 'a machine that is not told'}, kernel {kernel or 'not told'}"
+
+
+def _point(point: PublishedPoint) -> tuple[str, ...]:
+    return (
+        point.quantity,
+        point.arm,
+        published_change(point) if point.percent is not None else "no change printed",
+        published_figures(point),
+        point.policy or NOTHING,
+        *_side(point.measured, point.reason),
+        point.agreement,
+    )
+
+
+def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
+    said = (
+        published_words(finding),
+        f"{finding.arm} against {finding.baseline}",
+        f"no figures published{finding.figures.removeprefix('none')}",
+    )
+    levels = finding.measured or (Level(cell="", value="", measured=None, reason=finding.reason),)
+    last = len(levels) - 1
+    for number, level in enumerate(levels):
+        agreed = finding.agreement if number == last else ""
+        if number == last and finding.reason and level.measured is not None:
+            agreed = f"{agreed}: {finding.reason}"
+        yield (
+            *(said if number == 0 else ("", "", "")),
+            level.cell or NOTHING,
+            finding.policy or NOTHING,
+            *_side(level.measured, level.reason),
+            agreed,
+        )
+
+
+def _side(measured: Measured | None, reason: str) -> tuple[str, str, str, str]:
+    """Metric, change, n, verdict."""
+    if measured is None:
+        return NOTHING, reason or NOTHING, NOTHING, NOTHING
+    change = numbers.effect(measured.ratio, measured.low, measured.high)
+    if measured.verdict == "not judged":
+        return measured.metric, f"{change}, of medians", str(measured.n), "not judged"
+    verdict = f"{SYMBOLS[measured.verdict]} {measured.verdict}"
+    if measured.judged == "setting":
+        verdict += f", of the setting ({numbers.share(measured.delivered_share)} delivered)"
+    return measured.metric, change, str(measured.n), verdict
+
+
+def _level(level: Level) -> str:
+    told = _measured(level.measured) if level.measured is not None else NOTHING
+    return f"{told} in {level.cell}" if level.value else told
+
+
+def _measured(measured: Measured) -> str:
+    return f"{measured.metric} {numbers.effect(measured.ratio, measured.low, measured.high)}"
+
+
+def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    cleaned = tuple(tuple(printable(entry) for entry in row) for row in rows)
+    return Table(printable(caption), tuple(head), cleaned, len(head))

@@ -1,0 +1,210 @@
+"""Runs made by hand that restate each of the five published studies: what stands beside the published figures."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from hugewise import published
+from hugewise.metric import Metric
+from hugewise.published.beside import beside
+from hugewise.results import CellResult, LeftOut, Results, Verdict
+from hugewise.trial import Attempt
+from tests.results_example import attempt, compare, plain, summary
+
+TPS = Metric("tps", "tx/s", "higher", "transactions in a second")
+OPS = Metric("ops_per_s", "ops/s", "higher", "operations in a second")
+WALL = Metric("wall_s", "s", "lower", "elapsed time")
+CALL = Metric("ns_per_call", "ns", "lower", "time of one call")
+BLOCKS = 24
+
+Levels = Mapping[str, tuple[float, Verdict]]
+"""By arm: the level of the metric, and the verdict against the baseline (the first)."""
+
+
+def cell(  # noqa: PLR0917
+    name: str,
+    workload: str,
+    metric: Metric,
+    parameters: Mapping[str, Any],
+    levels: Levels,
+    more: Mapping[str, Sequence[float | None]] | None = None,
+    spread: float = 0.01,
+) -> tuple[CellResult, list[Attempt]]:
+    """A cell of `BLOCKS` blocks; `more` gives other metrics, a level for each arm (None: absent, with a reason)."""
+    rng = random.Random(name)  # noqa: S311  (not a secret)
+    found = []
+    for block in range(BLOCKS):
+        drift = math.exp(rng.gauss(0, spread / 2))
+        for order, arm in enumerate(rng.sample(sorted(levels), len(levels))):
+            value = levels[arm][0] * drift * math.exp(rng.gauss(0, spread))
+            one = attempt(block, order, name, arm, metric=metric.name, value=value)
+            place = list(levels).index(arm)
+            numbers = {key: several[place] for key, several in (more or {}).items()}
+            absent = {key: "this machine has no hardware counters" for key, number in numbers.items() if number is None}
+            found.append(replace(one, metrics={**one.metrics, **numbers}, absent={**one.absent, **absent}))
+    comparisons = tuple(
+        replace(compare(arm, found, metric, verdict), baseline=next(iter(levels)))
+        if next(iter(levels)) == "base"
+        else _against(arm, next(iter(levels)), found, metric, verdict)
+        for arm, (_, verdict) in list(levels.items())[1:]
+    )
+    return (
+        CellResult(
+            cell=name,
+            workload=workload,
+            parameters=parameters,
+            metric=metric,
+            baseline=next(iter(levels)),
+            arms=tuple(summary(arm, found, metric.name) for arm in levels),
+            comparisons=comparisons,
+        ),
+        found,
+    )
+
+
+def _against(arm: str, baseline: str, attempts: list[Attempt], metric: Metric, verdict: Verdict) -> Any:
+    """`compare` takes `base` for the baseline; here another arm is called so while it is asked."""
+    renamed = [replace(one, arm="base") if one.arm == baseline else one for one in attempts]
+    return replace(compare(arm, renamed, metric, verdict), baseline=baseline)
+
+
+def run(
+    parts: Sequence[tuple[CellResult, list[Attempt]]], left_out: Sequence[LeftOut] = (), *, study: str = "restated"
+) -> Results:
+    """These cells as a whole run."""
+    return replace(
+        plain(),
+        study=study,
+        cells=tuple(one for one, _ in parts),
+        attempts=tuple(one for _, found in parts for one in found),
+        left_out=tuple(left_out),
+        disturbances=(),
+        host={"cpu": {"model": "Example 9000"}, "kernel": {"release": "6.18.0"}},
+    )
+
+
+def restated(source: str, uses: Sequence[tuple[str, str | None]], arms: Mapping[str, str], results: Results) -> Results:
+    """The run with the published side, as the analysis of a run makes it."""
+    return replace(results, beside=beside(published.load(source), uses, arms, results))
+
+
+def lpc() -> Results:
+    """Key-value stores, a build and transcoding: figures, a rounded zero, and words."""
+    arms = {"base": "4K (4KPS)", "mthp-64k": "64K (4KPS)", "thp": "2M (4KPS)"}
+    counters = {
+        "p99_us": (880.0, 875.0, 620.0),
+        "page_walk_steps": (None, None, None),
+        "page_faults": (9e5, 2.4e5, 1.1e5),
+        "swap_bytes": (0.0, 0.0, 0.0),
+    }
+    parts = [
+        cell(
+            "memcached",
+            "memcached",
+            OPS,
+            {"keys": 2_000_000},
+            {"base": (4.1e5, "none"), "mthp-64k": (4.1e5, "undecided"), "thp": (4.6e5, "better")},
+            counters,
+        ),
+        cell(
+            "redis",
+            "redis",
+            OPS,
+            {"keys": 2_000_000},
+            {"base": (2.2e5, "none"), "mthp-64k": (2.1e5, "worse"), "thp": (2.2e5, "equivalent")},
+            counters,
+        ),
+        cell(
+            "kernel-build",
+            "build",
+            WALL,
+            {},
+            {"base": (61.0, "none"), "mthp-64k": (58.4, "better")},
+            {"system_s": (9.0, 6.5)},
+        ),
+        cell(
+            "x264",
+            "x264",
+            Metric("files_per_s", "files/s", "higher", "files in a second"),
+            {},
+            {"base": (1.2, "none"), "mthp-64k": (1.2, "equivalent"), "thp": (1.25, "better")},
+        ),
+    ]
+    uses = [("memcached", "memcached"), ("redis", "redis"), ("kernel-build", "kernel-build"), ("x264", "x264")]
+    left_out = [LeftOut("kernel-build", "thp", "the tree is too large for this machine")]
+    return restated("lpc-2024-mthp-arm64", uses, arms, run(parts, left_out))
+
+
+def percona_2018() -> Results:
+    """Clients x database size; the gain of hugetlb-2m grows with clients, that of hugetlb-1g is left out."""
+    parts = []
+    for scale, tps in ((50, 5200.0), (200, 3900.0)):
+        for clients, gain in ((4, 1.01), (16, 1.04), (64, 1.09)):
+            base = tps * clients**0.5
+            name = f"pgbench-scale={scale}-clients={clients}"
+            verdict: Verdict = "undecided" if gain < 1.02 else "better"
+            levels: Levels = {
+                "base": (base, "none"),
+                "hugetlb-2m": (base * gain, verdict),
+                "thp": (base * 1.001, "equivalent"),
+            }
+            parts.append(cell(name, "pgbench", TPS, {"scale": scale, "clients": clients}, levels))
+    arms = {"base": "base4k", "hugetlb-2m": "hugetlb2m", "hugetlb-1g": "hugetlb1g"}
+    left_out = [LeftOut("*", "hugetlb-1g", "the kernel granted 1 of 3 pages")]
+    results = run(parts, left_out)
+    return restated("percona-2018-hugepages-postgresql", [("pgbench", "pgbench")], arms, results)
+
+
+def percona_2019() -> Results:
+    """THP on and off under two benchmarks; the second was left out whole."""
+    found: tuple[tuple[int, Verdict], ...] = ((2, "worse"), (4, "equivalent"))
+    parts = [
+        cell(
+            f"tpcb-clients={n}",
+            "pgbench",
+            TPS,
+            {"clients": n},
+            {"base": (3000.0 * n, "none"), "thp": (2950.0 * n, verdict)},
+        )
+        for n, verdict in found
+    ]
+    arms = {"base": "thp_off", "thp": "thp_on"}
+    left_out = [LeftOut("tpcc", "*", "go-tpc is not on the PATH")]
+    uses = [("tpcb", "tpcb"), ("tpcc", "tpcc"), ("other", None)]
+    return restated("percona-2019-thp-postgresql", uses, arms, run(parts, left_out))
+
+
+def redhat() -> Results:
+    """Two benchmarks with their own samples; the second under a metric that the source does not have."""
+    bandwidth = Metric("sender_bits_per_s", "bit/s", "higher", "bandwidth at the sender")
+    parts = [
+        cell("sysbench-memory", "sysbench-memory", WALL, {}, {"thp": (12.0, "none"), "hugetlb-1g": (11.6, "better")}),
+        cell("iperf3", "iperf3", bandwidth, {}, {"thp": (1.3e10, "none"), "hugetlb-1g": (1.28e10, "worse")}),
+    ]
+    arms = {"thp": "thp", "hugetlb-1g": "shp1g"}
+    uses = [("sysbench-memory", "sysbench-memory"), ("iperf3", "iperf3"), ("build", "gdb-build")]
+    return restated("redhat-2021-vm-1gib", uses, arms, run(parts))
+
+
+def lkml() -> Results:
+    """Page policies on the host: no arm stands for a kernel, the published counters are shown alone."""
+    counters = {"instructions": (None, None), "context_switches": (91.0, 88.0), "page_faults": (55_945.0, 21_300.0)}
+    parts = [
+        cell(
+            "mmap-perf",
+            "mmap-perf",
+            CALL,
+            {"calls": 10**6},
+            {"base": (900.0, "none"), "thp": (890.0, "undecided")},
+            counters,
+        )
+    ]
+    return restated("lkml-2009-paravirt", [("mmap-perf", "mmap-perf")], {}, run(parts))
+
+
+EVERY = {"lpc": lpc, "percona-2018": percona_2018, "percona-2019": percona_2019, "redhat": redhat, "lkml": lkml}
