@@ -139,7 +139,10 @@ class Performance:
 
         def serving() -> None:
             if self.cell.memory is not None and self.sut is not None:
-                self.sut.limit_memory(self.cell.memory)
+                # A memory cgroup counts shared memory but no pages of a pool: an arm with a pool would have more left
+                # for its page cache than the others.
+                pool = self.workload.pool(self.arm.treatment, self.cell.given(self.arm))
+                self.sut.limit_memory(max(1 << 20, self.cell.memory - pool))
             for server in self.scene.servers:
                 self.stage.start(server)
             for step in self.scene.warm:

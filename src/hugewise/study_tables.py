@@ -353,7 +353,7 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         int | None,
         Key(
             keys.size(1 << 20),
-            "Limit of the memory cgroup of the servers, the page cache that they fill included (root only).",
+            "Most memory of the servers, the page cache that they fill and pages of a pool included (root only).",
             'memory = "3g"',
             default="none",
         ),
