@@ -52,7 +52,7 @@ class FakeHost:
         self.numbers[MIN_FREE] = 30000  # as an administrator chose it
         self.fixed = {
             "/proc/sys/kernel/random/boot_id": BOOT_ID,
-            "/proc/meminfo": "MemTotal: 1000 kB\nHugepagesize:       2048 kB\n",
+            "/proc/meminfo": "MemTotal:       67108864 kB\nHugepagesize:       2048 kB\n",
         }
         if thp:
             self._add_thp(mthp)
