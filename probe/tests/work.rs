@@ -144,17 +144,22 @@ fn a_short_pool_is_named_before_the_timed_region() {
         return;
     };
     let kilobytes: u64 = pool.trim_start_matches("hugepages-").trim_end_matches("kB").parse().unwrap();
-    let output = probe()
-        .args(["chase", "--bytes", "64t", "--map", &format!("hugetlb:{}", kilobytes << 10), "--no-hold"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let error = &events(&output.stdout)[0];
-    assert_eq!(
-        (text(error, "ev"), text(error, "fault"), &error["before_timed"]),
-        ("error", "host", &Value::Bool(true))
-    );
-    assert!(text(error, "message").contains(&format!("{pool}/nr_hugepages")), "{error}");
+    let large: [&[&str]; 3] =
+        [&["chase", "--bytes", "64t"], &["mmap-perf", "--max-bytes", "64g"], &["lat-mmap", "--bytes", "64t"]];
+    for arguments in large {
+        let output = probe()
+            .args(arguments)
+            .args(["--map", &format!("hugetlb:{}", kilobytes << 10), "--no-hold"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let error = &events(&output.stdout)[0];
+        assert_eq!(
+            (text(error, "ev"), text(error, "fault"), &error["before_timed"]),
+            ("error", "host", &Value::Bool(true))
+        );
+        assert!(text(error, "message").contains(&format!("{pool}/nr_hugepages")), "{error}");
+    }
 }
 
 #[test]

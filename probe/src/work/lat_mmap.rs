@@ -2,7 +2,9 @@
 //! of it, unmap.
 //!
 //! The touched places are lmbench's: by default one byte each 16 KiB over the first tenth of the file; with `--random`
-//! one byte each 160 KiB over all of it. The file is a memfd, or a temporary file in `--dir`.
+//! one byte each 160 KiB over all of it. The file is a memfd, or a temporary file in `--dir`. With `--map hugetlb:SIZE`
+//! the memfd lies in hugetlbfs (MFD_HUGETLB): its length is rounded up to whole pages of the pool, the touched places
+//! are the same.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -16,6 +18,7 @@ use crate::event::{Range, Value};
 use crate::scan::sizes;
 use crate::spec::Usage;
 use crate::work::meter::Meter;
+use crate::work::region::{Backing, explain};
 use crate::work::{Common, Outcome, facts, metrics, size};
 
 // lmbench's own figures: they define the benchmark, and have nothing to do with the machine's page size.
@@ -39,6 +42,9 @@ pub struct Options {
     /// Folder of the file [default: memory, by memfd_create]
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Where the pages of the memory file come from: anon (shared memory), or hugetlb:SIZE for those of a pool
+    #[arg(long, default_value = "anon", conflicts_with = "dir")]
+    map: Backing,
     #[command(flatten)]
     pub common: Common,
 }
@@ -48,21 +54,22 @@ fn extent(bytes: usize, random: bool) -> (usize, usize) {
     if random { (bytes, STRIDE) } else { (bytes / PART, STEP) }
 }
 
-/// A live map of the whole file.
+/// A live map of the whole file, of which the first `bytes` are touched.
 struct Map {
     start: *mut u8,
+    length: usize,
     bytes: usize,
 }
 
 impl Map {
-    fn new(file: &File, bytes: usize) -> io::Result<Self> {
+    fn new(file: &File, length: usize, bytes: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel picks a free place.
-        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             Err(io::Error::last_os_error())
         } else {
-            Ok(Self { start: start.cast(), bytes })
+            Ok(Self { start: start.cast(), length, bytes })
         }
     }
 
@@ -76,7 +83,7 @@ impl Map {
 impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: the map is ours.
-        unsafe { libc::munmap(self.start.cast(), self.bytes) };
+        unsafe { libc::munmap(self.start.cast(), self.length) };
     }
 }
 
@@ -87,41 +94,55 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let bytes = options.bytes as usize;
     let file = match &options.dir {
         Some(folder) => unnamed_file(folder)?,
-        None => memory_file()?,
+        None => memory_file(options.map)?,
     };
-    file.set_len(options.bytes).with_context(|| format!("cannot make the file {bytes} bytes long"))?;
+    let length = options.bytes.next_multiple_of(match options.map {
+        Backing::Anon => 1,
+        Backing::Hugetlb(page) => page,
+    });
+    file.set_len(length).with_context(|| format!("cannot make the file {length} bytes long"))?;
+    let map = || Map::new(&file, length as usize, bytes);
     // One map before the clock: the file's own pages are made once, the maps of them are what is timed.
-    Map::new(&file, bytes).context("cannot map the file")?.touch(options.random);
+    map().map_err(|error| explain(error, length, options.map))?.touch(options.random);
     meter
         .lap(|| {
             (0..options.rounds).try_for_each(|_| {
-                Map::new(&file, bytes)?.touch(options.random);
+                map()?.touch(options.random);
                 Ok::<(), io::Error>(())
             })
         })
         .context("cannot map the file")?;
     // The timed maps are gone; one more, touched in the same way, is held for the scan.
-    let map = Map::new(&file, bytes).context("cannot map the file")?;
+    let map = map().context("cannot map the file")?;
     map.touch(options.random);
     let start = map.start as u64;
     let (end, step) = extent(bytes, options.random);
     Ok(Outcome {
-        metrics: metrics([("us_per_map", meter.wall_ns as f64 * 1e-3 / options.rounds as f64)]),
+        metrics: metrics([
+            ("us_per_map", meter.wall_ns as f64 * 1e-3 / options.rounds as f64),
+            ("maps_per_s", options.rounds as f64 * 1e9 / meter.wall_ns as f64),
+        ]),
         facts: facts([
             ("rounds", Value::Integer(options.rounds)),
             ("bytes", Value::Integer(options.bytes)),
             ("touches", Value::Integer(end.div_ceil(step) as u64)),
             ("random", Value::Integer(u64::from(options.random))),
             ("file", Value::Text(options.dir.as_ref().map_or("memfd".into(), |dir| dir.display().to_string()))),
+            ("map", Value::Text(options.map.to_string())),
         ]),
-        ranges: vec![Range { start, end: start + options.bytes.next_multiple_of(sizes::base()) }],
+        ranges: vec![Range { start, end: start + length.next_multiple_of(sizes::base()) }],
         held: Box::new((map, file)),
     })
 }
 
-fn memory_file() -> Result<File> {
+fn memory_file(backing: Backing) -> Result<File> {
+    let pool = match backing {
+        Backing::Anon => 0,
+        // The size is encoded as for MAP_HUGETLB.
+        Backing::Hugetlb(page) => libc::MFD_HUGETLB | page.trailing_zeros() << libc::MFD_HUGE_SHIFT,
+    };
     // SAFETY: the name is a C string; the descriptor that comes back is ours alone.
-    let descriptor = unsafe { libc::memfd_create(c"lat-mmap".as_ptr(), libc::MFD_CLOEXEC) };
+    let descriptor = unsafe { libc::memfd_create(c"lat-mmap".as_ptr(), libc::MFD_CLOEXEC | pool) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error()).context("memfd_create failed");
     }

@@ -6,6 +6,12 @@
 //! with equal chance; after a map or a resize every page of the slot is written with the touch chance. The sequence
 //! depends on the seed and the options alone. It is derived once to be hashed, and again while it is timed: so it needs
 //! no memory, and costs some nanoseconds a call.
+//!
+//! On hugetlb pages (`--map hugetlb:SIZE`) the sequence is the same, in the same base pages. Each map is as many whole
+//! pages of the pool as it needs; what is written is the same bytes. The kernel lets no such mapping grow: mremap fails
+//! with EINVAL, "because the underlying hugetlb reservation is not yet capable to handle split reservation"
+//! (mm/mremap.c). So a map that must grow is mapped anew, its written bytes are copied, and the old one is unmapped:
+//! what any program must do there. mremap is still called where a map shrinks, or stays within its pages.
 
 use std::io;
 use std::ptr;
@@ -18,7 +24,7 @@ use crate::scan::sizes;
 use crate::spec::Usage;
 use crate::work::meter::Meter;
 use crate::work::random::{Digest, SplitMix64};
-use crate::work::region::touch_pages;
+use crate::work::region::{Advice, Backing, Region, hugetlb_flags, touch_pages};
 use crate::work::{Common, Outcome, facts, metrics, size};
 
 const SLOTS: usize = 1024;
@@ -37,6 +43,9 @@ pub struct Options {
     /// Seed of the sequence
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Where the pages come from: anon, or hugetlb:SIZE for the pages of a pool
+    #[arg(long, default_value = "anon")]
+    map: Backing,
     #[command(flatten)]
     pub common: Common,
 }
@@ -112,86 +121,169 @@ struct Summary {
     unmaps: u64,
     resizes: u64,
     pages_touched: u64,
+    /// Bytes mapped at a time, at most; while a map grows by a copy both of it count.
+    peak_bytes: u64,
 }
 
-fn summarise(sequence: Sequence) -> Summary {
+fn summarise(sequence: Sequence, pages: Pages) -> Summary {
     let mut summary = Summary::default();
+    let (mut lengths, mut mapped) = ([0; SLOTS], 0);
     for call in sequence {
-        let (code, pages) = match call.action {
-            Action::Map { pages } => (0, pages),
-            Action::Resize { pages } => (1, pages),
-            Action::Unmap => (2, 0),
+        let code = match call.action {
+            Action::Map { .. } => 0,
+            Action::Resize { .. } => 1,
+            Action::Unmap => 2,
         };
         *[&mut summary.maps, &mut summary.resizes, &mut summary.unmaps][code as usize] += 1;
-        summary.pages_touched += if call.touch { u64::from(pages) } else { 0 };
-        summary.digest.add((call.slot as u64) << 40 | code << 38 | u64::from(call.touch) << 37 | u64::from(pages));
+        let touched = u64::from(pages_of(call.action));
+        summary.pages_touched += if call.touch { touched } else { 0 };
+        let length = pages.length(pages_of(call.action));
+        let copied = if pages.grows_by_copy(lengths[call.slot], length) { lengths[call.slot] } else { 0 };
+        mapped = mapped + length - lengths[call.slot];
+        lengths[call.slot] = length;
+        summary.peak_bytes = summary.peak_bytes.max((mapped + copied) as u64);
+        summary.digest.add((call.slot as u64) << 40 | code << 38 | u64::from(call.touch) << 37 | touched);
     }
     summary
 }
 
+fn pages_of(action: Action) -> u32 {
+    match action {
+        Action::Map { pages } | Action::Resize { pages } => pages,
+        Action::Unmap => 0,
+    }
+}
+
+/// The pages that maps are made of.
+#[derive(Debug, Clone, Copy)]
+struct Pages {
+    base: usize,
+    backing: Backing,
+}
+
+impl Pages {
+    /// The length of a map of so many base pages.
+    fn length(self, pages: u32) -> usize {
+        let unit = match self.backing {
+            Backing::Anon => self.base,
+            Backing::Hugetlb(page) => page as usize,
+        };
+        (pages as usize * self.base).next_multiple_of(unit)
+    }
+
+    /// Whether the kernel would refuse to resize a live map so.
+    fn grows_by_copy(self, old: usize, new: usize) -> bool {
+        self.backing != Backing::Anon && old > 0 && new > old
+    }
+
+    fn map(self, length: usize) -> io::Result<*mut u8> {
+        let pool = match self.backing {
+            Backing::Anon => 0,
+            Backing::Hugetlb(page) => hugetlb_flags(page),
+        };
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | pool);
+        // SAFETY: the kernel picks a free place.
+        placed(unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) })
+    }
+}
+
+fn placed(place: *mut libc::c_void) -> io::Result<*mut u8> {
+    if place == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(place.cast()) }
+}
+
+fn unmap(place: *mut u8, length: usize) -> io::Result<()> {
+    // SAFETY: the callers give a mapping of their own, to which nothing refers.
+    if unsafe { libc::munmap(place.cast(), length) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A live map, or nothing (length 0). What was written lies at its start.
+#[derive(Debug, Clone, Copy)]
+struct Map {
+    place: *mut u8,
+    length: usize,
+    written: usize,
+}
+
+const NOTHING: Map = Map { place: ptr::null_mut(), length: 0, written: 0 };
+
 /// The maps that are alive.
 struct Slots {
-    maps: [(*mut u8, usize); SLOTS],
-    page: usize,
+    maps: [Map; SLOTS],
+    pages: Pages,
 }
 
 impl Slots {
-    fn new(page: usize) -> Self {
-        Self { maps: [(ptr::null_mut(), 0); SLOTS], page }
+    fn new(pages: Pages) -> Self {
+        Self { maps: [NOTHING; SLOTS], pages }
     }
 
     fn apply(&mut self, call: Call) -> io::Result<()> {
-        let (place, length) = self.maps[call.slot];
-        let wanted = match call.action {
-            Action::Map { pages } | Action::Resize { pages } => pages as usize * self.page,
-            Action::Unmap => 0,
-        };
-        // SAFETY: place..place+length is a mapping of our own, made by an earlier call, and nothing refers to it.
-        let moved = unsafe {
-            match call.action {
-                Action::Map { .. } => {
-                    let protection = libc::PROT_READ | libc::PROT_WRITE;
-                    libc::mmap(ptr::null_mut(), wanted, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
-                }
-                Action::Resize { .. } => libc::mremap(place.cast(), length, wanted, libc::MREMAP_MAYMOVE),
-                Action::Unmap if libc::munmap(place.cast(), length) == 0 => ptr::null_mut(),
-                Action::Unmap => libc::MAP_FAILED,
+        let map = &mut self.maps[call.slot];
+        let bytes = pages_of(call.action) as usize * self.pages.base;
+        let length = self.pages.length(pages_of(call.action));
+        *map = match call.action {
+            Action::Map { .. } => Map { place: self.pages.map(length)?, length, written: 0 },
+            Action::Resize { .. } => resized(*map, length, map.written.min(bytes), self.pages)?,
+            Action::Unmap => {
+                unmap(map.place, map.length)?;
+                NOTHING
             }
         };
-        if moved == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        self.maps[call.slot] = (moved.cast(), wanted);
         if call.touch {
-            // SAFETY: the kernel has just given us this mapping, writable.
-            unsafe { touch_pages(moved.cast(), wanted, self.page) };
+            // SAFETY: the kernel has just given us this mapping, writable, of at least so many bytes.
+            unsafe { touch_pages(map.place, bytes, self.pages.base) };
+            map.written = bytes;
         }
         Ok(())
     }
 
     fn ranges(&self) -> Vec<Range> {
-        let alive = self.maps.iter().filter(|(_, length)| *length > 0);
-        alive.map(|(place, length)| Range { start: *place as u64, end: *place as u64 + *length as u64 }).collect()
+        let alive = self.maps.iter().filter(|map| map.length > 0);
+        alive.map(|map| Range { start: map.place as u64, end: map.place as u64 + map.length as u64 }).collect()
     }
+}
+
+/// `old` at its new length, with the first `written` bytes.
+fn resized(old: Map, length: usize, written: usize, pages: Pages) -> io::Result<Map> {
+    if pages.grows_by_copy(old.length, length) {
+        return moved_to(pages.map(length)?, length, old);
+    }
+    // SAFETY: the mapping is our own, and nothing refers to it.
+    let place = placed(unsafe { libc::mremap(old.place.cast(), old.length, length, libc::MREMAP_MAYMOVE) })?;
+    Ok(Map { place, length, written })
+}
+
+/// The content of `old`, which is unmapped, at `place`, a new mapping of `length` bytes, no fewer than were written.
+fn moved_to(place: *mut u8, length: usize, old: Map) -> io::Result<Map> {
+    // SAFETY: both are mappings of our own, of at least so many bytes, and two mappings do not overlap.
+    unsafe { ptr::copy_nonoverlapping(old.place, place, old.written) };
+    unmap(old.place, old.length)?;
+    Ok(Map { place, length, written: old.written })
 }
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        for (place, length) in self.maps.iter().filter(|(_, length)| *length > 0) {
-            // SAFETY: a live mapping of our own.
-            unsafe { libc::munmap(place.cast(), *length) };
+        for map in self.maps.iter().filter(|map| map.length > 0) {
+            let _ = unmap(map.place, map.length);
         }
     }
 }
 
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
-    let page = sizes::base();
-    let sequence = Sequence::new(options, page)?;
-    let summary = summarise(sequence.clone());
-    let mut slots = Box::new(Slots::new(page as usize));
+    let pages = Pages { base: sizes::base() as usize, backing: options.map };
+    let sequence = Sequence::new(options, sizes::base())?;
+    let summary = summarise(sequence.clone(), pages);
+    if options.map != Backing::Anon {
+        // A short pool is found before the clock runs.
+        drop(Region::map(summary.peak_bytes, options.map, Advice::None)?);
+    }
+    let mut slots = Box::new(Slots::new(pages));
     meter.lap(|| sequence.into_iter().try_for_each(|call| slots.apply(call))).context("a mapping call failed")?;
     Ok(Outcome {
-        metrics: metrics([("ns_per_call", meter.wall_ns as f64 / options.calls as f64)]),
+        metrics: metrics([
+            ("ns_per_call", meter.wall_ns as f64 / options.calls as f64),
+            ("calls_per_s", options.calls as f64 * 1e9 / meter.wall_ns as f64),
+        ]),
         facts: facts([
             ("calls", Value::Integer(options.calls)),
             ("sequence", Value::Text(summary.digest.hex())),
@@ -200,6 +292,8 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
             ("resizes", Value::Integer(summary.resizes)),
             ("pages_touched", Value::Integer(summary.pages_touched)),
             ("max_bytes", Value::Integer(options.max_bytes)),
+            ("map", Value::Text(options.map.to_string())),
+            ("peak_bytes", Value::Integer(summary.peak_bytes)),
         ]),
         ranges: slots.ranges(),
         held: slots,
@@ -212,12 +306,16 @@ mod tests {
 
     fn options(seed: u64) -> Options {
         let common = Common { no_hold: true, gate: false, counters: vec![] };
-        Options { calls: 20_000, max_bytes: 256 << 10, touch_chance: 0.25, seed, common }
+        Options { calls: 20_000, max_bytes: 256 << 10, touch_chance: 0.25, seed, map: Backing::Anon, common }
+    }
+
+    fn summary(seed: u64, backing: Backing) -> Summary {
+        summarise(Sequence::new(&options(seed), 4096).unwrap(), Pages { base: 4096, backing })
     }
 
     #[test]
     fn the_sequence_depends_on_the_seed_alone() {
-        let of = |seed| summarise(Sequence::new(&options(seed), 4096).unwrap());
+        let of = |seed| summary(seed, Backing::Anon);
         assert_eq!(of(1), of(1));
         assert_ne!(of(1).digest, of(2).digest);
     }
@@ -251,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_counts_add_up() {
-        let summary = summarise(Sequence::new(&options(4), 4096).unwrap());
+        let summary = summary(4, Backing::Anon);
         assert_eq!(summary.maps + summary.unmaps + summary.resizes, 20_000);
         assert!(summary.maps >= summary.unmaps);
     }
@@ -259,17 +357,40 @@ mod tests {
     #[test]
     fn live_slots_are_the_held_ranges() {
         let page = sizes::base() as usize;
-        let mut slots = Slots::new(page);
+        let mut slots = Slots::new(Pages { base: page, backing: Backing::Anon });
         let mut pages = vec![0u64; SLOTS];
         for call in Sequence::new(&options(5), page as u64).unwrap() {
             slots.apply(call).unwrap();
-            pages[call.slot] = match call.action {
-                Action::Map { pages } | Action::Resize { pages } => u64::from(pages),
-                Action::Unmap => 0,
-            };
+            pages[call.slot] = u64::from(pages_of(call.action));
         }
         let held: u64 = slots.ranges().iter().map(|range| range.end - range.start).sum();
         assert_eq!(held, pages.iter().sum::<u64>() * page as u64);
+    }
+
+    #[test]
+    fn a_pool_gets_the_same_sequence_in_whole_pages_of_its_own() {
+        let (base, huge) = (summary(6, Backing::Anon), summary(6, Backing::Hugetlb(2 << 20)));
+        assert_eq!(Summary { peak_bytes: 0, ..base }, Summary { peak_bytes: 0, ..huge });
+        // Every map of up to 256 KiB is one page of the pool: none ever grows.
+        assert!(huge.peak_bytes.is_multiple_of(2 << 20) && huge.peak_bytes <= 1024 * (2 << 20), "{}", huge.peak_bytes);
+        let pages = Pages { base: 4096, backing: Backing::Hugetlb(2 << 20) };
+        assert_eq!((pages.length(0), pages.length(1), pages.length(513)), (0, 2 << 20, 4 << 20));
+        assert!(!pages.grows_by_copy(0, 2 << 20) && !pages.grows_by_copy(4 << 20, 2 << 20));
+        assert!(pages.grows_by_copy(2 << 20, 4 << 20));
+    }
+
+    #[test]
+    fn what_was_written_moves_with_a_map_that_grows() {
+        let page = sizes::base() as usize;
+        let pages = Pages { base: page, backing: Backing::Anon };
+        let old = Map { place: pages.map(page).unwrap(), length: page, written: 3 };
+        // SAFETY: just mapped.
+        unsafe { old.place.add(2).write(7) };
+        let grown = moved_to(pages.map(2 * page).unwrap(), 2 * page, old).unwrap();
+        assert_eq!((grown.length, grown.written), (2 * page, 3));
+        // SAFETY: mapped until the next line.
+        assert_eq!(unsafe { grown.place.add(2).read() }, 7);
+        unmap(grown.place, grown.length).unwrap();
     }
 
     #[test]

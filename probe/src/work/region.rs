@@ -179,7 +179,7 @@ pub unsafe fn touch_pages(start: *mut u8, bytes: usize, step: usize) {
 }
 
 /// MAP_HUGETLB for a pool of pages of `page` bytes (a power of two).
-fn hugetlb_flags(page: u64) -> i32 {
+pub fn hugetlb_flags(page: u64) -> i32 {
     libc::MAP_HUGETLB | (page.trailing_zeros() << libc::MAP_HUGE_SHIFT as u32) as i32
 }
 
@@ -191,7 +191,7 @@ fn mmap(address: *mut u8, length: u64, protection: i32, flags: i32) -> std::io::
 }
 
 /// Say which pool is short, or which sizes there are.
-fn explain(error: std::io::Error, length: u64, backing: Backing) -> anyhow::Error {
+pub fn explain(error: std::io::Error, length: u64, backing: Backing) -> anyhow::Error {
     let Backing::Hugetlb(page) = backing else {
         return anyhow::Error::new(error).context(format!("cannot map {length} bytes"));
     };
