@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hugewise.figures.factors import Group, level, levels, setting
-from hugewise.figures.theme import INK, Spec, arm_marks, chart
+from hugewise.figures.theme import INK, Spec, arm_marks, chart, panels
 from hugewise.report.numbers import percent, scale
 from hugewise.report.sentences import better_direction, printable
 
 __all__ = ["bars"]
 
 _HEIGHT, _BAR = 200, 17
-_WIDEST = 620  # of all panels in a row together
+_WIDEST = 900  # of all panels in a row together
 
 
 def bars(group: Group, palette: Mapping[str, str], confidence: float) -> Spec | None:
@@ -51,11 +51,14 @@ def bars(group: Group, palette: Mapping[str, str], confidence: float) -> Spec | 
         "axis": {"labelAngle": 0 if max(map(len, along)) <= 3 * len(arms) + 2 else -30, "grid": False},
         "scale": {"paddingInner": 0.25, "paddingOuter": 0.15},
     }
-    title = f"{metric.name}, {unit.unit} ({better_direction(metric)}), mean with {percent(confidence)} interval"
+    title = [
+        printable(f"{metric.name}, {unit.unit}"),
+        f"{better_direction(metric)}; mean with {percent(confidence)} interval",
+    ]
     y: Spec = {
         "type": "quantitative",
-        "title": printable(title),
-        "scale": {"zero": True},
+        "title": title,
+        "scale": {"zero": True, "domain": [0, max(float(str(row["high"])) for row in rows)]},
         "axis": {"grid": True, "labelFontSize": 10, "tickCount": 5},
     }
     aside = {"field": "arm", "type": "nominal", "sort": shown}
@@ -74,12 +77,7 @@ def bars(group: Group, palette: Mapping[str, str], confidence: float) -> Spec | 
     }
     if not others:
         return chart({"data": {"values": rows}, **body})
-    panels = list(dict.fromkeys(str(row["panel"]) for row in rows))
-    return chart(
-        {
-            "data": {"values": rows},
-            "facet": {"field": "panel", "type": "nominal", "title": None, "sort": panels},
-            "columns": max(1, min(len(panels), _WIDEST // (width + 20))),
-            "spec": body,
-        }
-    )
+    named = list(dict.fromkeys(str(row["panel"]) for row in rows))
+    columns = max(1, min(len(named), _WIDEST // (width + 70)))
+    bodies = {panel: {"data": {"values": [row for row in rows if row["panel"] == panel]}, **body} for panel in named}
+    return panels(bodies, columns)

@@ -57,7 +57,8 @@ def levels(group: Group, name: str) -> list[Any]:
 def level(workload: str, name: str, value: Any) -> str:
     """A level as the study's reader would write it: `64k` of a size, `10m` of a duration."""
     kind = _types(workload).get(name)
-    if kind == "size" and isinstance(value, int) and value > 0:
+    sized = kind == "size" or (kind is None and name.endswith("bytes"))
+    if sized and isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return format_size(value)
     if kind == "duration" and isinstance(value, int | float):
         return format_duration(float(value))

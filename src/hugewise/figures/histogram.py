@@ -88,7 +88,7 @@ def histogram(results: Results, cell: CellResult, palette: Mapping[str, str]) ->
                     {
                         "transform": [{"filter": "isValid(datum.count)"}],
                         "mark": {"type": "bar", "opacity": 0.75, "binSpacing": 0},
-                        "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "color": color},
+                        "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}, "color": color},
                     },
                     {
                         "transform": [{"filter": "isValid(datum.mean)"}],

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hugewise.figures.factors import Group, level, levels, numeric, setting
-from hugewise.figures.theme import Spec, arm_marks, chart
+from hugewise.figures.theme import Spec, arm_marks, chart, panels
 from hugewise.report.numbers import percent, scale
 from hugewise.report.sentences import better_direction, printable
 
 __all__ = ["lines"]
 
-_WIDTH, _HEIGHT = 300, 210
+_WIDTH, _HEIGHT = 270, 200
 _LOG_FROM = 8.0  # largest level against the smallest from which the axis is logarithmic
+_MOST_IN_A_ROW, _IN_A_ROW = 3, 2
 _APART = 3.0  # panels whose values differ by more than this have axes of their own
 
 
@@ -57,8 +59,11 @@ def lines(group: Group, name: str, palette: Mapping[str, str], confidence: float
         "axis": {"values": steps, "labelExpr": _labels(steps, names)},
         "scale": {"type": "log" if logarithmic else "linear", "zero": False, "nice": False, "padding": 14},
     }
-    title = f"{metric.name}, {unit.unit} ({better_direction(metric)}), mean with {percent(confidence)} interval"
-    y: Spec = {"type": "quantitative", "title": printable(title), "scale": {"zero": False, "padding": 6}}
+    title = [
+        printable(f"{metric.name}, {unit.unit}"),
+        f"{better_direction(metric)}; mean with {percent(confidence)} interval",
+    ]
+    y: Spec = {"type": "quantitative", "title": title, "scale": {"zero": False, "padding": 8}}
     y["axis"] = {"grid": True, "labelFontSize": 10, "tickCount": 5}
     layers: list[Spec] = [
         {
@@ -74,27 +79,24 @@ def lines(group: Group, name: str, palette: Mapping[str, str], confidence: float
             "encoding": {"x": x, "y": {**y, "field": "mean"}, "shape": shape},
         },
     ]
+    shown = list(dict.fromkeys(str(row["panel"]) for row in rows))
+    values = {panel: [row for row in rows if row["panel"] == panel] for panel in shown}
+    if len(values) > 1 and not _far_apart(values):
+        y["scale"]["domain"] = [min(_ends(rows)), max(_ends(rows))]
     body: Spec = {"width": _WIDTH, "height": _HEIGHT, "encoding": {"color": colour}, "layer": layers}
     if not others:
         return chart({"data": {"values": rows}, **body})
-    return chart(
-        {
-            "data": {"values": rows},
-            "facet": {"field": "panel", "type": "nominal", "title": None, "sort": _panels(rows)},
-            "columns": 2,
-            "spec": body,
-            "resolve": {"scale": {"y": "independent" if _far_apart(rows) else "shared"}},
-        }
-    )
+    columns = len(values) if len(values) <= _MOST_IN_A_ROW else _IN_A_ROW
+    return panels({panel: {"data": {"values": mine}, **body} for panel, mine in values.items()}, columns)
 
 
-def _panels(rows: list[dict[str, object]]) -> list[str]:
-    return list(dict.fromkeys(str(row["panel"]) for row in rows))
+def _ends(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [float(row[end]) for row in rows for end in ("low", "high")]
 
 
-def _far_apart(rows: list[dict[str, object]]) -> bool:
+def _far_apart(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
     """Whether one axis would press some panel flat."""
-    highest = [max(float(str(row["high"])) for row in rows if row["panel"] == panel) for panel in _panels(rows)]
+    highest = [max(_ends(rows)) for rows in values.values()]
     return min(highest) <= 0 or max(highest) / min(highest) > _APART
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "colours",
     "nominal",
     "palette",
+    "panels",
     "row_axis",
     "state_shape",
 ]
@@ -101,6 +102,15 @@ def arm_marks(names: Iterable[str], colour: Mapping[str, str]) -> tuple[Spec, Sp
 def change_label(value: str) -> str:
     """The Vega expression that labels an axis of changes: `−20%`, `0%`, `+2.5%`."""
     return f"abs({value}) < 1e-9 ? '0%' : format({value}, '+.3~%')"
+
+
+def panels(bodies: Mapping[str, Spec], columns: int) -> Spec:
+    """Charts side by side, each below its name; every one has axes of its own, the legend is common."""
+    shown = [
+        {**body, "title": {"text": name, "color": INK, "fontSize": 12, "fontWeight": "normal", "font": FONT}}
+        for name, body in bodies.items()
+    ]
+    return chart({"concat": shown, "columns": columns, "spacing": 18})
 
 
 def row_axis(names: Iterable[str]) -> Spec:

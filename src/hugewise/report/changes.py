@@ -64,7 +64,13 @@ def counters_table(results: Results, cell: CellResult) -> Table | None:
         base = next((one for one in several if one is not None), None)
         row = [words, _value(base, base.value_baseline if base is not None else None)]
         for one in several:
-            row += [_value(one, one.value if one is not None else None), _percent(one)]
+            told = base is None or base.value_baseline is None  # the reason stands with the baseline
+            value = (
+                NOTHING
+                if told and (one is None or one.value is None)
+                else _value(one, None if one is None else one.value)
+            )
+            row += [value, _percent(one)]
         rows.append(row)
     return _table("counters side by side: medians of the accepted attempts", head, rows)
 
@@ -118,4 +124,4 @@ def _value(one: Change | None, value: float | None) -> str:
 
 def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     cleaned = tuple(tuple(printable(entry) for entry in row) for row in rows)
-    return Table(printable(caption), tuple(printable(entry) for entry in head), cleaned, 1)
+    return Table(printable(caption), tuple(printable(entry) for entry in head), cleaned, 2)
