@@ -47,7 +47,7 @@ def histogram(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale
             {
                 "transform": [{"filter": "!datum.outlying"}],
                 "mark": {"type": "bar", "opacity": 0.75},
-                "encoding": {"x": x, "x2": {"field": "to"}, "y": y},
+                "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}},
             },
             {
                 "transform": [{"filter": "datum.outlying"}],
