@@ -370,7 +370,7 @@ def _read(path: Path, step: str) -> str:
 
 def _sizes(text: str) -> dict[str, int]:
     """Sizes in bytes by name, of smaps_rollup or status."""
-    return {name: int(size) << 10 for name, size in re.findall(r"^(\w+): +(\d+) kB$", text, re.MULTILINE)}
+    return {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
 
 
 def _most_shared(root: int, leaf: Leaf | None) -> int:
