@@ -155,7 +155,7 @@ class Performance:
         """What to do while the timed command runs."""
         if self.scene.window is None and not self.scene.gate:
             self.mark()
-        return self.stage.attend(self.scene.window, self.mark, self.look)
+        return self.stage.attend(self.scene.window, self.mark, self.look, self.scene.beside)
 
     def mark(self) -> None:
         """The measured part begins or ends."""

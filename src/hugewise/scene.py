@@ -144,6 +144,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     window     the part of it that counts (None: all of it)
     before     untimed, before the servers start (in the copy of the data): commands, and files to write there
     warm       untimed, when the servers answer
+    beside     short commands, one after the other, once the measured part has begun; the timed command goes on
     after      untimed, when the measured part is over and the servers still run
     account    `unprivileged`: nobody (under root). `caller`: who called sudo, as for any command
     """
@@ -154,6 +155,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     window: Window | None = None
     before: tuple[Step | Write, ...] = ()
     warm: tuple[Step, ...] = ()
+    beside: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
     account: Literal["unprivileged", "caller"] = "unprivileged"
 

@@ -163,24 +163,34 @@ class Stage:
     # -- the timed command
 
     def attend(
-        self, window: Window | None, mark: Callable[[], None], look: Callable[[], None]
+        self,
+        window: Window | None,
+        mark: Callable[[], None],
+        look: Callable[[], None],
+        beside: Sequence[Step] = (),
     ) -> Callable[[Sequence[subprocess.Popen[bytes]]], None]:
         """What to do while the timed command runs: wait for its end, or for the window's ends.
 
-        `mark` is called at the window's begin and end, `look` after it. Raises StageError as soon as a server has
-        ended, or when the command ends before the window does.
+        `mark` is called at the window's begin and end, `look` after it; the steps `beside` are done when the measured
+        part has begun. Raises StageError as soon as a server has ended, when such a step fails, or when the command
+        ends before the window does.
         """
         begun = time.monotonic()
 
         def alongside(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-            if window is not None:
-                for moment in (window.lead, window.lead + window.length):
+            if window is None:
+                for step in beside:
+                    self.do(step)
+            else:
+                for number, moment in enumerate((window.lead, window.lead + window.length)):
                     if self._ends(processes, begun + moment):
                         raise StageError(
                             f"it ended after {time.monotonic() - begun:.1f} s, before its measured part"
                             f" ({window.lead:g} to {window.lead + window.length:g} s) was over{self._last('timed')}"
                         )
                     mark()
+                    for step in beside if number == 0 else ():
+                        self.do(step)
                 look()
             self._ends(processes, None)
 
