@@ -1,0 +1,114 @@
+"""memcached: instances of one worker thread on unix sockets, filled and asked by a client on CPUs of its own.
+
+Items lie in slab pages of 1 MiB, each a malloc of its own that is cleared at once: glibc maps them one by one, and no
+huge page fits at the first touch. With `top_pad`, the same in every arm, glibc's heap grows in large steps instead, so
+that the pages are all that differs. memcached's own way, `-L`, is one large piece with advice; it refuses to begin
+where transparent huge pages are off, and so has no arm with base pages beside it.
+
+Sources: doc/protocol.txt, slabs.c and memcached.c of memcached; the glibc manual, Memory Allocation Tunables.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hugewise.metric import Metric
+from hugewise.pages import THP
+from hugewise.policy import Treatment
+from hugewise.scene import Places, Reading, Server, Step
+from hugewise.workload import Parameter
+from hugewise.workloads._keyvalue import KeyValue, Values, integer, parameters, program, tunables
+
+__all__ = ["WORKLOAD"]
+
+_STAT = re.compile(r"^\s*#?\s*([a-z0-9_]+)\s+(\S+)\s*$", re.MULTILINE)
+_TOLD = ("version", "curr_items", "evictions", "bytes", "limit_maxbytes", "hash_bytes", "threads")
+
+# glibc's largest (HEAP_MAX_SIZE / 2): what is larger than this is a mapping of its own, as the hash table.
+_THRESHOLD = 32 << 20
+# Slab pages of each class that are not full, connections, the process itself.
+_BESIDE = 32 << 20
+
+
+class Memcached(KeyValue):
+    """The policy is about the heap: items and hash table."""
+
+    name = "memcached"
+    description = "memcached: a full cache asked by many connections (get and set)"
+    programs = (("memcached", "memcached"), ("memcached-tool", "memcached"))
+    parameters = parameters(
+        7_200_000,
+        Parameter("memory", "size", "1152m", "memory for items of each instance (memcached -m)"),
+        Parameter(
+            "top_pad", "size", "64m", "by how much glibc's heap grows at once; 0: each slab page is mapped alone"
+        ),
+        Parameter("large_pages", "flag", False, "memcached's own -L: items in one piece, advised to be huge"),
+    )
+    metrics = (*KeyValue.metrics, Metric("evictions", "keys", "lower", "keys that were evicted, over all instances"))
+
+    def refuses(self, treatment: Treatment, values: Values) -> str | None:
+        """Its own large pages are transparent ones, which must not be off."""
+        reason = super().refuses(treatment, values)
+        if reason is not None:
+            return reason
+        if integer(values, "memory") < 64 << 20:
+            return f"memory = {values['memory']} is less than 64m, memcached's least"
+        if values["large_pages"] and treatment.knobs.get(f"{THP}/enabled") == "never":
+            return f"memcached refuses -L where {THP}/enabled is never: large_pages = false reaches every policy"
+        return None
+
+    def memory(self, treatment: Treatment, values: Values) -> int:
+        """Items, hash table, and what the heap is ahead of them."""
+        del treatment
+        return self.instances(values) * self._each(values)
+
+    def pool(self, treatment: Treatment, values: Values) -> int:
+        """The same in whole pages."""
+        if treatment.target.kind != "hugetlb":
+            return 0
+        return self.instances(values) * -(-self._each(values) // treatment.target.size) * treatment.target.size
+
+    def _each(self, values: Values) -> int:
+        """Bytes of one instance. The hash table has a bucket of 8 bytes for each 0.75 to 1.5 keys; it doubles."""
+        table = 8 << max(16, (integer(values, "keys") * 2 // 3).bit_length())
+        return integer(values, "memory") + table + table // 2 + 2 * integer(values, "top_pad") + _BESIDE
+
+    def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
+        """One worker thread; every thread allocates from the one heap that grows in steps."""
+        socket, pad = self.socket(places, number), integer(values, "top_pad")
+        own = (
+            "glibc.malloc.arena_max=1",
+            f"glibc.malloc.mmap_threshold={_THRESHOLD}",
+            f"glibc.malloc.top_pad={pad}",
+        )
+        argv = [program("memcached"), "-s", socket, "-t", "1", "-m", str(integer(values, "memory") >> 20)]
+        argv += ["-c", str(max(1024, integer(values, "connections") + 64))]
+        return Server(
+            name=f"memcached-{number}",
+            argv=(*argv, *(("-L",) if values["large_pages"] else ())),
+            ready=Step(name="ready", argv=self.ask(number, places), expects="version", timeout=10.0),
+            environment=tunables(treatment, *(own if pad else ())),
+            cpus=self.cpu(places, number),
+        )
+
+    def ask(self, number: int, places: Places) -> tuple[str, ...]:
+        """All that `stats` tells."""
+        return (program("memcached-tool"), self.socket(places, number), "stats")
+
+    def told(self, said: list[str], values: Values) -> Reading:
+        """Version and fill of the first instance; keys evicted, over all."""
+        del values
+        stats = [dict(_STAT.findall(text)) for text in said]
+        if not stats or any("version" not in each or "evictions" not in each for each in stats):
+            raise ValueError(
+                f"memcached's stats are not as expected: {said[0][:200] if said else 'nothing was told'!r}"
+            )
+        facts: dict[str, str | int | float] = {
+            name: int(stats[0][name]) if stats[0][name].isdigit() else stats[0][name]
+            for name in _TOLD
+            if name in stats[0]
+        }
+        return Reading(metrics={"evictions": float(sum(int(each["evictions"]) for each in stats))}, facts=facts)
+
+
+WORKLOAD = Memcached()

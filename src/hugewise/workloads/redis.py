@@ -1,0 +1,168 @@
+"""Redis: single-threaded instances on unix sockets, filled and asked by a client on CPUs of its own.
+
+Redis switches transparent huge pages off for itself unless `disable-thp no`. jemalloc maps its memory in large pieces,
+which huge pages fit into; from a hugetlb pool it takes nothing, whatever it is told. glibc's malloc does, so that
+`allocator = "libc"` runs the same binary on it, in every arm of a cell.
+
+Sources: redis.conf and INFO of redis; jemalloc(3); the glibc manual, Memory Allocation Tunables.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hugewise.metric import Metric
+from hugewise.policy import Treatment
+from hugewise.scene import Places, Reading, Server, Step
+from hugewise.workload import Parameter
+from hugewise.workloads._keyvalue import KeyValue, Values, integer, mean_payload, parameters, program, tunables
+
+__all__ = ["WORKLOAD"]
+
+_ALLOCATORS = ("jemalloc", "libc")
+_INFO = re.compile(r"^([a-z0-9_]+):(.*?)\r?$", re.MULTILINE)
+_TOLD = ("redis_version", "mem_allocator", "used_memory", "used_memory_rss", "maxmemory", "evicted_keys")
+_SAVED = {"cow_bytes": "rdb_last_cow_size", "fork_us": "latest_fork_usec", "save_s": "rdb_last_bgsave_time_sec"}
+
+# Measured at 6.2 million keys of the published mix (64 bytes on average): 178 bytes a key with jemalloc, 180 with
+# glibc's malloc, 184 in whole pages of 2 MiB; hash table included.
+_BYTES_PER_KEY = 120
+# While the hash table grows there are two of them.
+_GROWING = 96 << 20
+
+
+class Redis(KeyValue):
+    """The policy is about the heap; 2 to 8% of it stay base pages (see docs/reference/workloads.md)."""
+
+    name = "redis"
+    description = "redis: a full store asked by many connections (get and set)"
+    programs = (("redis-server", "redis-server"), ("redis-cli", "redis-tools"))
+    parameters = parameters(
+        6_200_000,
+        Parameter("allocator", "text", "jemalloc", "jemalloc (as packaged), or libc: glibc's malloc by LD_PRELOAD"),
+        Parameter("disable_thp", "flag", False, "leave redis's own disable-thp on, by which it refuses huge pages"),
+        Parameter("malloc_conf", "text", "", "jemalloc's MALLOC_CONF, such as dirty_decay_ms:10000"),
+        Parameter("top_pad", "size", "64m", "allocator libc: by how much its heap grows at once"),
+        Parameter("bgsave", "flag", False, "save the store in the background when the measured part begins"),
+    )
+    metrics = (
+        *KeyValue.metrics,
+        Metric("cow_bytes", "bytes", "lower", "memory copied because of the background save, over all instances"),
+        Metric("fork_us", "us", "lower", "time of the fork for the background save, of the slowest instance"),
+        Metric("save_s", "s", "lower", "time of the background save, of the slowest instance"),
+    )
+
+    def refuses(self, treatment: Treatment, values: Values) -> str | None:
+        """A pool reaches only glibc's malloc."""
+        reason = super().refuses(treatment, values)
+        if reason is not None:
+            return reason
+        if values["allocator"] not in _ALLOCATORS:
+            return f"allocator = {values['allocator']!r} is not one of {', '.join(_ALLOCATORS)}"
+        if treatment.target.kind == "hugetlb" and values["allocator"] != "libc":
+            return 'jemalloc takes no pages of a pool: allocator = "libc" (in every arm) takes them by a glibc tunable'
+        return None
+
+    def memory(self, treatment: Treatment, values: Values) -> int:
+        """The store; for a background save the file on tmpfs, and a copy of all that is written meanwhile."""
+        del treatment
+        keys, store = integer(values, "keys"), self._store(values)
+        if values["bgsave"]:
+            store = 2 * store + round(keys * (20 + mean_payload(values)))
+        return self.instances(values) * store
+
+    def pool(self, treatment: Treatment, values: Values) -> int:
+        """The store and what the heap is ahead of it; a background save may copy every page."""
+        if treatment.target.kind != "hugetlb":
+            return 0
+        each = self._store(values) + 2 * integer(values, "top_pad")
+        whole = -(-each // treatment.target.size) * treatment.target.size
+        return self.instances(values) * whole * (2 if values["bgsave"] else 1)
+
+    def _store(self, values: Values) -> int:
+        """Bytes of one instance, with what it needs while it grows."""
+        return round(integer(values, "keys") * (_BYTES_PER_KEY + mean_payload(values))) + _GROWING
+
+    def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
+        """Nothing is persistent and no network is listened on. Its variables are its own: see `_environment`."""
+        socket = self.socket(places, number)
+        options = {
+            "port": "0",
+            "unixsocket": socket,
+            "unixsocketperm": "700",
+            "dir": places.data,
+            "dbfilename": f"dump-{number}.rdb",
+            "save": "",
+            "appendonly": "no",
+            "disable-thp": "yes" if values["disable_thp"] else "no",
+        }
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return Server(
+            name=f"redis-{number}",
+            argv=(program("redis-server"), *words),
+            ready=Step(name="ready", argv=(*_cli(socket), "PING"), expects="PONG", timeout=10.0),
+            environment=_environment(treatment, values),
+            cpus=self.cpu(places, number),
+        )
+
+    def beside(self, values: Values, places: Places) -> tuple[Step, ...]:
+        """The background save of each instance."""
+        if not values["bgsave"]:
+            return ()
+        count = integer(values, "instances") or len(places.sut)
+        return tuple(
+            Step(
+                name=f"bgsave-{number}",
+                argv=(*_cli(self.socket(places, number)), "BGSAVE"),
+                expects="Background saving started",
+                timeout=60.0,
+            )
+            for number in range(count)
+        )
+
+    def ask(self, number: int, places: Places) -> tuple[str, ...]:
+        """All that INFO tells."""
+        return (*_cli(self.socket(places, number)), "INFO")
+
+    def told(self, said: list[str], values: Values) -> Reading:
+        """Version and memory of the first instance; what the saves cost, over all."""
+        infos = [dict(_INFO.findall(text)) for text in said]
+        if not infos or any("redis_version" not in info for info in infos):
+            raise ValueError(f"INFO of redis is not as expected: {said[0][:200] if said else 'nothing was told'!r}")
+        facts: dict[str, str | int | float] = {name: _value(infos[0][name]) for name in _TOLD if name in infos[0]}
+        facts["disable_thp"] = str(values["disable_thp"]).lower()
+        if values["malloc_conf"]:
+            facts["malloc_conf"] = str(values["malloc_conf"])
+        if values["allocator"] == "libc":
+            facts["mem_allocator"] = "libc (LD_PRELOAD)"
+        if not values["bgsave"]:
+            why = "no background save was asked for: bgsave = true"
+            return Reading(absent=dict.fromkeys(_SAVED, why), facts=facts)
+        if any(info.get("rdb_bgsave_in_progress") != "0" for info in infos):
+            why = "the background save was not over when the measured part ended: a longer duration"
+            return Reading(absent=dict.fromkeys(_SAVED, why), facts=facts, marks=(why,))
+        if any(info.get("rdb_last_bgsave_status") != "ok" for info in infos):
+            return Reading(facts=facts, problem="the background save failed")
+        cow, fork, took = ([int(info[name]) for info in infos] for name in _SAVED.values())
+        return Reading(metrics={"cow_bytes": sum(cow), "fork_us": max(fork), "save_s": max(took)}, facts=facts)
+
+
+def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
+    """How the allocator is told. jemalloc advises its memory only when asked to (`thp:always`)."""
+    if values["allocator"] == "libc":
+        return {"LD_PRELOAD": "libc.so.6"} | tunables(treatment, f"glibc.malloc.top_pad={integer(values, 'top_pad')}")
+    chosen = [str(values["malloc_conf"])] if values["malloc_conf"] else []
+    if treatment.advice == "huge":
+        chosen.append("thp:always")
+    return {"MALLOC_CONF": ",".join(chosen)} if chosen else {}
+
+
+def _cli(socket: str) -> tuple[str, ...]:
+    return (program("redis-cli"), "-s", socket)
+
+
+def _value(text: str) -> str | int:
+    return int(text) if text.isdigit() else text
+
+
+WORKLOAD = Redis()
