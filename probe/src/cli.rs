@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::event::{Event, emit};
 use crate::perf::{Counters, NAMES, Target};
 use crate::work::Work;
-use crate::{bench_launch, cpu, describe, load, run, scan, touch, work};
+use crate::{bench_launch, cpu, describe, keep_thp, load, run, scan, touch, work};
 
 /// Launches, measures and inspects the page-size trials of hugewise.
 ///
@@ -31,6 +31,8 @@ enum Command {
     Scan(scan::ScanArgs),
     /// Map, touch and release memory once
     Touch(touch::TouchArgs),
+    /// Run a program that cannot switch transparent huge pages off for itself
+    KeepThp(keep_thp::KeepThpArgs),
     /// Say what TLBs this processor has, by CPUID
     Cpu,
     /// Say which performance counters can be opened here
@@ -49,6 +51,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Load(options) => load::main(*options)?,
         Command::Scan(args) => scan::main(args)?,
         Command::Touch(args) => touch::main(args)?,
+        Command::KeepThp(args) => match keep_thp::main(&args)? {},
         Command::Cpu => cpu::main()?,
         Command::Counters => counters()?,
         Command::BenchLaunch(args) => bench_launch::main(&args)?,

@@ -8,6 +8,7 @@ mod describe;
 mod event;
 mod fullest;
 mod guard;
+mod keep_thp;
 mod load;
 mod micro;
 mod perf;
