@@ -18,12 +18,13 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use crate::clock::now_ns;
 use crate::load::connection::{Connection, Sent};
 use crate::load::fleet::{Fell, World};
-use crate::load::protocol::{Dialect, Parsed, Reply};
-use crate::load::schedule::{Places, Schedule};
-use crate::load::source::{Drawn, Kind, Source};
+use crate::load::lane::Lane;
+use crate::load::order::{Order, Part, Task};
+use crate::load::protocol::{Dialect, Parsed};
+use crate::load::schedule::Places;
+use crate::load::source::{Kind, Source};
 use crate::load::tally::Tally;
 use crate::load::usage::Usage;
-use crate::work::random::{Digest, mix};
 
 /// A batch ends here, so that large values do not pile up before they are sent.
 const MOST_BATCH: usize = 256 << 10;
@@ -33,61 +34,6 @@ const GRACE_NS: u64 = 2_000_000_000;
 const PATIENCE_NS: u64 = 60_000_000_000;
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const TIMER: u64 = u64::MAX;
-
-/// What all threads do together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Task {
-    /// Store every key once, by the first connection of each instance.
-    Preload,
-    /// Read every key once and compare it.
-    Touch,
-    /// The mix. `stream` keeps the sequences of several phases apart.
-    Mix { stream: u64 },
-}
-
-/// A task with its limits.
-#[derive(Debug, Clone)]
-pub struct Order {
-    pub task: Task,
-    pub start_ns: u64,
-    pub pipeline: usize,
-    /// Open loop.
-    pub rate: Option<f64>,
-    /// No request is made after this; an open loop has none after it either.
-    pub end_ns: Option<u64>,
-    /// Operations over all lanes.
-    pub operations: u64,
-}
-
-/// What a thread did.
-#[derive(Debug)]
-pub struct Part {
-    pub thread: usize,
-    pub end_ns: u64,
-    pub usage: Usage,
-    pub lanes: Vec<LanePart>,
-}
-
-#[derive(Debug)]
-pub struct LanePart {
-    pub instance: usize,
-    pub tally: Tally,
-    pub digest: Option<Digest>,
-}
-
-/// The connections of one thread to one instance.
-struct Lane {
-    instance: usize,
-    places: Places,
-    connections: Vec<usize>,
-    /// How many connections of other threads to this instance come before.
-    before: u64,
-    source: Source,
-    /// Open loop: the intended times, and the connections that can take a request.
-    schedule: Option<Schedule>,
-    queue: VecDeque<usize>,
-    tally: Tally,
-}
 
 pub struct Worker<D> {
     world: Arc<World>,
@@ -187,45 +133,20 @@ impl<D: Dialect> Worker<D> {
             }
         }
         let usage = Usage::of_this_thread().since(before);
-        Ok(Part { thread: self.thread, end_ns: now.max(order.start_ns), usage, lanes: self.told() })
+        Ok(Part {
+            thread: self.thread,
+            end_ns: now.max(order.start_ns),
+            usage,
+            lanes: self.lanes.iter_mut().map(Lane::told).collect(),
+        })
     }
 
     fn prepare(&mut self, order: &Order) {
-        let world = &self.world;
-        for lane in &mut self.lanes {
-            let (keys, each) = (world.options.keys, u64::from(world.options.connections));
-            let own = lane.connections.len() as u64;
-            let part = |count: u64| (u128::from(keys) * u128::from(count) / u128::from(each)) as u64;
-            let share = lane.places.share(order.operations);
-            lane.source = match order.task {
-                Task::Preload if lane.before > 0 => Source::nothing(),
-                Task::Preload => Source::Each { kind: Kind::Set, next: 0, end: keys },
-                Task::Touch => Source::Each { kind: Kind::Get, next: part(lane.before), end: part(lane.before + own) },
-                Task::Mix { stream } => {
-                    let number = lane.places.numbers[0];
-                    let seed = mix(mix(world.options.seed ^ stream << 32).wrapping_add(number));
-                    Source::Drawn(Box::new(Drawn::new(seed, world.shares.clone(), share)))
-                }
-            };
-            let grid = |rate| Schedule::new(&lane.places, order.start_ns, rate, order.operations);
-            lane.schedule = order.rate.map(grid);
-            lane.queue =
-                if order.rate.is_some() { lane.connections.iter().copied().collect() } else { VecDeque::new() };
-            lane.tally = Tally::default();
-            for number in &lane.connections {
-                self.connections[*number].is_queued = order.rate.is_some();
-            }
+        self.lanes.iter_mut().for_each(|lane| lane.prepare(&self.world, order));
+        for connection in &mut self.connections {
+            connection.is_queued = order.rate.is_some();
         }
         self.under_way = 0;
-    }
-
-    fn told(&mut self) -> Vec<LanePart> {
-        let told = |lane: &mut Lane| LanePart {
-            instance: lane.instance,
-            digest: lane.source.digest(),
-            tally: std::mem::take(&mut lane.tally),
-        };
-        self.lanes.iter_mut().map(told).collect()
     }
 
     /// Closed loop: when all of a connection's requests are answered, the next batch.
@@ -266,7 +187,7 @@ impl<D: Dialect> Worker<D> {
                     break;
                 };
                 if order.end_ns.is_some_and(|end| now > end + GRACE_NS) {
-                    abandon(schedule, &mut lane.tally, now);
+                    lane.abandon(now);
                     break;
                 }
                 is_over = false;
@@ -376,7 +297,7 @@ impl<D: Dialect> Worker<D> {
                 trouble = Some("answered what was not asked".into());
                 break;
             };
-            if let Some(words) = judge(&self.world, &mut lane.tally, sent, reply, order.task == Task::Touch) {
+            if let Some(words) = lane.judge(&self.world, sent, reply, order.task == Task::Touch) {
                 trouble = Some(words);
                 break;
             }
@@ -431,52 +352,6 @@ fn compose(dialect: &impl Dialect, world: &World, out: &mut Vec<u8>, sent: Sent)
             dialect.set(out, key, payload, world.payloads.bytes(payload));
         }
         Kind::Get | Kind::Absent => dialect.get(out, key),
-    }
-}
-
-/// Count a reply, or say what is wrong with it.
-#[inline]
-fn judge(world: &World, tally: &mut Tally, sent: Sent, reply: Reply<'_>, is_compared: bool) -> Option<String> {
-    let key = sent.op.key;
-    match (sent.op.kind, reply) {
-        (Kind::Set, Reply::Stored) => tally.sets += 1,
-        (Kind::Absent, Reply::Miss) => tally.misses += 1,
-        (Kind::Get, Reply::Miss) if is_compared => {
-            return Some(format!("does not have key number {key}: is it filled, and with enough memory for it?"));
-        }
-        (Kind::Get, Reply::Miss) => {
-            tally.misses += 1;
-            tally.lost += 1;
-        }
-        (Kind::Get, Reply::Value(value)) => {
-            let payload = world.payloads.of(key);
-            let is_same = value.len() == payload.size as usize;
-            if !is_same || (is_compared && value != world.payloads.bytes(payload)) {
-                let (has, due) = (value.len(), payload.size);
-                return Some(format!(
-                    "has another value of {has} B for key number {key}, not the one of {due} B; was it filled with another \
-                     --seed or --payload?"
-                ));
-            }
-            tally.hits += 1;
-        }
-        (Kind::Absent, Reply::Value(_)) => {
-            return Some(format!("has key number {key}, which is above --keys; was it filled with more keys?"));
-        }
-        (Kind::Set, _) | (_, Reply::Stored) => return Some("answered another request".into()),
-    }
-    None
-}
-
-/// The time is over: what was never sent counts with the age it has reached.
-#[cold]
-fn abandon(schedule: &mut Schedule, tally: &mut Tally, now: u64) {
-    while let Some(due) = schedule.due_ns() {
-        let age = now.saturating_sub(due);
-        tally.latency.saturating_record(age);
-        tally.lag.saturating_record(age);
-        tally.unsent += 1;
-        schedule.advance();
     }
 }
 

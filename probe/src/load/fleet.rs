@@ -9,10 +9,11 @@ use anyhow::{Context, Result, anyhow};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::clock::now_ns;
-use crate::load::engine::{Order, Part, Task, Worker};
+use crate::load::engine::Worker;
 use crate::load::keys::Keys;
 use crate::load::memcached::Memcached;
 use crate::load::options::{Options, Protocol};
+use crate::load::order::{Order, Part, Task};
 use crate::load::payload::Payloads;
 use crate::load::protocol::Dialect;
 use crate::load::redis::Redis;
@@ -149,7 +150,8 @@ impl Fleet {
         let duration_ns = ask.duration_ns.or_else(|| Some((ask.operations? as f64 / ask.rate? * 1e9) as u64));
         let operations = match (ask.operations, ask.rate, ask.duration_ns) {
             (Some(operations), _, _) => operations,
-            (None, Some(rate), Some(duration)) => (rate * duration as f64 * 1e-9).ceil() as u64,
+            // Less a trifle: 0.02 s of 50 million a second are a million, not one more by rounding.
+            (None, Some(rate), Some(duration)) => (rate * duration as f64 * 1e-9 - 1e-6).ceil() as u64,
             _ => u64::MAX / 2,
         };
         let end_ns = duration_ns.map(|duration| start_ns + duration);

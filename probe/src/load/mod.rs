@@ -8,8 +8,10 @@ mod connection;
 mod engine;
 mod fleet;
 mod keys;
+mod lane;
 mod memcached;
 mod options;
+mod order;
 mod payload;
 mod protocol;
 mod redis;
@@ -28,9 +30,9 @@ use anyhow::{Result, bail};
 use crate::clock::now_ns;
 use crate::event::{Event, Fault, emit};
 use crate::spec::Usage;
-use engine::Task;
 use fleet::{Ask, Done, Fell, Fleet, World};
 pub use options::Options;
+use order::Task;
 use result::{Load, Search, Stored, Timed, Touched};
 
 /// Requests under way while storing and touching: it does not depend on what is measured.

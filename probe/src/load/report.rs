@@ -96,7 +96,7 @@ fn late(lag: &Histogram<u64>) -> Late {
 
 fn client(world: &World, done: &Done, seconds: f64) -> Client {
     let cpus = &world.options.cpus;
-    let thread = |part: &crate::load::engine::Part| Thread {
+    let thread = |part: &crate::load::order::Part| Thread {
         cpu: cpus.get(part.thread).copied(),
         user_s: part.usage.user_s,
         system_s: part.usage.system_s,

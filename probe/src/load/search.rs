@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use crate::load::engine::Task;
 use crate::load::fleet::{Ask, Fleet};
 use crate::load::options::{Options, Sla};
+use crate::load::order::Task;
 use crate::load::report;
 use crate::load::result::{Point, Search, Step, Timed, Tuning};
 

@@ -1,0 +1,46 @@
+//! What the threads are told to do, and what each says it did.
+
+use crate::load::tally::Tally;
+use crate::load::usage::Usage;
+use crate::work::random::Digest;
+
+/// What all threads do together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Store every key once, by the first connection of each instance.
+    Preload,
+    /// Read every key once and compare it.
+    Touch,
+    /// The mix. `stream` keeps the sequences of several phases apart.
+    Mix { stream: u64 },
+}
+
+/// A task with its limits.
+#[derive(Debug, Clone)]
+pub struct Order {
+    pub task: Task,
+    pub start_ns: u64,
+    pub pipeline: usize,
+    /// Open loop.
+    pub rate: Option<f64>,
+    /// No request is made after this; an open loop has none after it either.
+    pub end_ns: Option<u64>,
+    /// Operations over all lanes.
+    pub operations: u64,
+}
+
+/// What a thread did.
+#[derive(Debug)]
+pub struct Part {
+    pub thread: usize,
+    pub end_ns: u64,
+    pub usage: Usage,
+    pub lanes: Vec<LanePart>,
+}
+
+#[derive(Debug)]
+pub struct LanePart {
+    pub instance: usize,
+    pub tally: Tally,
+    pub digest: Option<Digest>,
+}

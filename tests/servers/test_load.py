@@ -1,0 +1,337 @@
+"""The load generator against real redis and memcached servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+
+from hugewise import probe
+from hugewise.load import Load, Timed
+from tests.servers.running import Running, memcached, redis
+
+KEYS = 20_000
+
+Start = Callable[..., AbstractContextManager[Running]]
+
+
+@pytest.fixture(params=["redis", "memcached"])
+def server(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with redis() if request.param == "redis" else memcached() as running:
+        yield running
+
+
+def command(servers: list[Running], *options: str, keys: int = KEYS) -> list[str]:
+    named = [word for server in servers for word in ("--server", server.address)]
+    return [probe.find(), "load", "--protocol", servers[0].protocol, *named, "--keys", str(keys), *options]
+
+
+def say(servers: list[Running], *options: str, keys: int = KEYS) -> list[probe.Event]:
+    done = subprocess.run(
+        command(servers, *options, keys=keys), capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return list(probe.decode(done.stdout.splitlines(keepends=True)))
+
+
+def load(servers: list[Running], *options: str, keys: int = KEYS) -> Load:
+    said = [event for event in say(servers, *options, keys=keys) if isinstance(event, Load)]
+    assert len(said) == 1
+    return said[0]
+
+
+def timed(servers: list[Running], *options: str, keys: int = KEYS) -> Timed:
+    found = load(servers, *options, keys=keys).timed
+    assert found is not None
+    return found
+
+
+def fail(servers: list[Running], *options: str, keys: int = KEYS) -> tuple[int, probe.Error]:
+    done = subprocess.run(
+        command(servers, *options, keys=keys), capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False
+    )
+    errors = [e for e in probe.decode(done.stdout.splitlines(keepends=True)) if isinstance(e, probe.Error)]
+    assert len(errors) == 1
+    return done.returncode, errors[0]
+
+
+@pytest.mark.parametrize("start", [redis, memcached])
+def test_the_preload_stores_every_key_with_the_same_bytes_every_time(start: Start) -> None:
+    hashes, bytes_held = [], []
+    for seed in ("1", "1", "2"):
+        with start() as fresh:
+            stored = load([fresh], "--preload", "--operations", "0", "--seed", seed).stored
+            assert stored is not None
+            assert (stored.keys, stored.counts, fresh.items()) == (KEYS, [KEYS], KEYS)
+            hashes.append(stored.hash)
+            if fresh.protocol == "memcached":
+                bytes_held.append(fresh.stat("bytes"))
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert bytes_held[:1] == bytes_held[1:2]
+
+
+def test_what_was_stored_is_read_back_byte_by_byte_and_another_seed_is_noticed(server: Running) -> None:
+    said = load([server], "--preload", "--touch", "--operations", "0")
+    assert said.touched is not None
+    assert said.touched.keys == KEYS
+    assert said.timed is None
+    status, error = fail([server], "--touch", "--seed", "2")
+    assert (status, error.fault, error.before_timed) == (1, "workload", True)
+    assert "another value" in error.message
+    status, error = fail([server], "--touch", keys=KEYS + 100)
+    assert "does not have key number" in error.message
+
+
+def test_the_mix_has_the_shares_asked_for_and_the_fill_does_not_grow(server: Running) -> None:
+    found = timed([server], "--preload", "--operations", "60000", "--pipeline", "8", "--hit-ratio", "0.9")
+    assert found.operations == 60_000 == found.sets + found.gets
+    assert found.gets == found.hits + found.misses
+    assert found.lost == 0
+    # Six standard deviations of a binomial share.
+    assert found.sets / found.operations == pytest.approx(1 / 11, abs=0.0071)
+    assert found.hits / found.gets == pytest.approx(0.9, abs=0.0079)
+    assert server.items() == KEYS
+    assert not found.per_operation
+
+
+def test_the_server_counts_what_the_client_counts(server: Running) -> None:
+    found = timed([server], "--preload", "--operations", "30000")
+    names = ("keyspace_hits", "keyspace_misses") if server.protocol == "redis" else ("get_hits", "get_misses")
+    assert (server.stat(names[0]), server.stat(names[1])) == (found.hits, found.misses)
+
+
+def test_values_have_the_sizes_asked_for(server: Running) -> None:
+    stored = load([server], "--preload", "--payload", "16:56,64:30,128:12,1024:2", "--key-name", "key:%012d").stored
+    assert stored is not None
+    mean = 0.56 * 16 + 0.30 * 64 + 0.12 * 128 + 0.02 * 1024
+    # Six standard errors of the mean: the standard deviation of a size is 141 B.
+    assert stored.bytes / KEYS == pytest.approx(16 + mean, abs=6.0)
+
+
+@pytest.mark.parametrize("law", ["uniform", "zipf:0.99", "gauss:0.1"])
+def test_a_seed_is_a_sequence(server: Running, law: str) -> None:
+    load([server], "--preload")
+    options = ("--operations", "5000", "--popularity", law)
+    first, again = (timed([server], *options).sequence for _ in range(2))
+    assert first == again is not None
+    assert timed([server], "--operations", "5000", "--popularity", "zipf:0.5").sequence != first
+
+
+def test_a_lead_does_not_change_what_is_timed(server: Running) -> None:
+    load([server], "--preload")
+    bare = timed([server], "--operations", "5000")
+    led = timed([server], "--operations", "5000", "--lead", "0.05")
+    assert bare.sequence == led.sequence
+    assert (bare.sets, bare.hits) == (led.sets, led.hits)
+
+
+def test_an_open_loop_keeps_the_rate_and_says_when_it_could_not(server: Running) -> None:
+    load([server], "--preload")
+    found = timed([server], "--rate", "2000", "--duration", "1.5")
+    assert found.asked_rate == 2000
+    assert found.rate_met is (abs(found.achieved_rate / 2000 - 1) <= 0.01)
+    assert found.operations + found.unsent == 3000
+    assert found.late is not None
+    assert len(found.per_second) == int(found.wall_ns / 1e9)
+    beyond = timed([server], "--rate", "50000000", "--duration", "0.02", "--connections", "1")
+    assert beyond.rate_met is False
+    assert beyond.achieved_rate < 0.99 * 50_000_000
+    assert beyond.operations + beyond.unsent == 1_000_000
+
+
+def test_a_stop_of_the_server_shows_in_the_open_loop(server: Running) -> None:
+    load([server], "--preload")
+    rate, duration, pause = 1000, 2.0, 0.2
+
+    def stop() -> None:
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(pause)
+        server.process.send_signal(signal.SIGCONT)
+
+    process = subprocess.Popen(
+        command([server], "--rate", str(rate), "--duration", str(duration), "--gate"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert b'"ready"' in process.stdout.readline()
+    process.stdin.write(b"g")
+    process.stdin.flush()
+    timer = threading.Timer(0.5, stop)
+    timer.start()
+    output, _ = process.communicate(timeout=60)
+    timer.join()
+    said = next(event for event in probe.decode(output.splitlines(keepends=True)) if isinstance(event, Load))
+    assert said.timed is not None
+    latency = said.timed.latency
+    assert latency is not None
+    # A request that was due just after the stop waits for all of it; so do the 0.1% that came within 2 ms after it.
+    assert latency.max_ns >= 195e6
+    assert latency.p999_ns >= 190e6
+    # 200 of 2,000 requests were due while it stood still: each waits for the rest of the stop, so the p99 is high too.
+    assert latency.p99_ns >= 100e6
+    assert latency.count == rate * duration == said.timed.operations + said.timed.unsent
+
+
+def test_instances_are_served_evenly_and_the_merge_is_their_sum() -> None:
+    with redis() as one, redis() as two:
+        both = [one, two]
+        cpus = ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:2])
+        load(both, "--preload")
+        assert (one.items(), two.items()) == (KEYS, KEYS)
+        found = timed(both, "--cpus", cpus, "--operations", "20000", "--connections", "3")
+        assert [instance.operations for instance in found.instances] == [10_000, 10_000]
+        assert [instance.server for instance in found.instances] == [one.address, two.address]
+        latencies = [instance.latency for instance in found.instances if instance.latency is not None]
+        assert found.latency is not None
+        assert found.latency.count == sum(latency.count for latency in latencies) == found.operations
+        assert found.latency.max_ns == max(latency.max_ns for latency in latencies)
+        assert found.worst is not None
+        assert found.worst.p99_ns == max(latency.p99_ns for latency in latencies)
+        assert min(x.p99_ns for x in latencies) <= found.latency.p99_ns <= found.worst.p99_ns
+        assert sum(found.per_second) <= found.operations
+        assert [thread.cpu for thread in found.client.threads] == [int(cpu) for cpu in cpus.split(",")]
+
+
+def test_phases_are_said_in_order_and_connections_are_held(server: Running) -> None:
+    options = ("--preload", "--touch", "--lead", "0.05", "--operations", "1000", "--gate", "--hold")
+    with subprocess.Popen(command([server], *options), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        process.stdin.write(b"g")
+        process.stdin.flush()
+        while b'"hold"' not in lines[-1]:
+            lines.append(process.stdout.readline())
+            assert lines[-1], "it ended without holding"
+        connected = "connected_clients" if server.protocol == "redis" else "curr_connections"
+        assert server.stat(connected) >= 8
+        assert process.poll() is None
+        process.stdin.close()
+        assert process.wait(10) == 0
+    phases = [event for event in probe.decode(lines) if isinstance(event, probe.Phase)]
+    assert [phase.name for phase in phases] == ["ready", "setup", "preload", "touch", "lead", "timed", "held"]
+    times = [phase.t_ns for phase in phases]
+    assert times[1:] == sorted(times[1:])
+    assert times[4] < times[0] < times[5]
+
+
+def test_a_server_that_is_not_there_is_named_with_the_cure() -> None:
+    with redis() as server:
+        gone = server
+    status, error = fail([gone], "--duration", "1")
+    assert (status, error.fault, error.before_timed) == (1, "host", True)
+    assert gone.address in error.message
+    assert "is the server started" in error.message
+
+
+def test_a_server_that_ends_in_the_timed_phase_is_the_workloads_fault(server: Running) -> None:
+    load([server], "--preload")
+    process = subprocess.Popen(
+        command([server], "--duration", "30", "--gate"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert b'"ready"' in process.stdout.readline()
+    process.stdin.write(b"g")
+    process.stdin.flush()
+    timer = threading.Timer(0.3, server.process.kill)
+    timer.start()
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 1
+    errors = [e for e in probe.decode(output.splitlines(keepends=True)) if isinstance(e, probe.Error)]
+    assert [(error.fault, error.before_timed) for error in errors] == [("workload", False)]
+    assert server.address in errors[0].message
+    assert "has it ended" in errors[0].message
+
+
+def test_a_full_server_is_quoted() -> None:
+    with redis("--maxmemory", "2mb", "--maxmemory-policy", "noeviction") as small:
+        status, error = fail([small], "--preload", keys=200_000)
+        assert (status, error.fault, error.before_timed) == (1, "workload", True)
+        assert "OOM command not allowed" in error.message
+    with memcached("-m", "2", "-M") as small:
+        status, error = fail([small], "--preload", keys=200_000)
+        assert (status, error.fault) == (1, "workload")
+        assert "SERVER_ERROR out of memory" in error.message
+
+
+def test_a_server_that_evicts_is_noticed() -> None:
+    with memcached("-m", "2") as small:
+        status, error = fail([small], "--preload", keys=200_000)
+        assert (status, error.fault) == (1, "workload")
+        assert "after 200000 were stored" in error.message
+
+
+def test_a_server_of_another_protocol_is_noticed() -> None:
+    with memcached() as server:
+        other = Running("redis", server.socket, server.process)
+        status, error = fail([other], "--operations", "10")
+        assert (status, error.fault) == (1, "workload")
+
+
+def test_the_search_reports_its_path_and_its_bracket() -> None:
+    with redis() as server:
+        load([server], "--preload")
+        options = ("--duration", "0.1", "--repeats", "1", "--resolution", "0.5")
+        found = load([server], *options, "--sla", "p99:5s").search
+        assert found is not None
+        assert found.limit_ns == 5_000_000_000
+        assert found.capacity > 0
+        assert found.steps
+        for step in found.steps:
+            assert len(step.p99_ns) == len(step.achieved) == 1
+            assert not step.passed or step.p99_ns[0] <= found.limit_ns
+        passed = [step.rate for step in found.steps if step.passed]
+        assert found.rate == (max(passed) if passed else None)
+        assert found.failed is None or found.failed > (found.rate or 0)
+        never = load([server], *options, "--sla", "p99:1us")
+        assert never.search is not None
+        assert never.search.rate is None
+
+
+def test_the_tuning_chooses_a_point_of_its_grid() -> None:
+    with redis() as server:
+        load([server], "--preload")
+        found = load(
+            [server], "--duration", "0.1", "--tune", "--tune-connections", "1,4", "--tune-pipelines", "1,8"
+        ).tuning
+        assert found is not None
+        points = [(point.connections, point.pipeline) for point in found.points]
+        assert sorted(points) == [(1, 1), (1, 8), (4, 1), (4, 8)]
+        best = max(point.rate for point in found.points)
+        chosen = next(point for point in found.points if point.rate >= 0.98 * best)
+        assert (found.connections, found.pipeline) == (chosen.connections, chosen.pipeline)
+
+
+def test_values_larger_than_the_socket_pass_in_parts(server: Running) -> None:
+    found = timed(
+        [server], "--preload", "--touch", "--payload", "300k:1", "--set-get", "1:1", "--operations", "400",
+        "--pipeline", "8", "--connections", "2", keys=50,
+    )  # fmt: skip
+    assert found.operations == 400
+    assert found.bytes_received > found.hits * 300 * 1024
+
+
+def test_wrong_options_end_with_2() -> None:
+    with redis() as server:
+        for options in (
+            (),
+            ("--duration", "1", "--hit-ratio", "2"),
+            ("--duration", "1", "--rate", "0"),
+            ("--duration", "1", "--sla", "p99:1ms", "--pipeline", "4"),
+            ("--operations", "5", "--key-name", "plain"),
+            ("--operations", "5", "--cpus", "5000"),
+        ):
+            done = subprocess.run(command([server], *options), capture_output=True, timeout=20, check=False)
+            assert done.returncode == 2, options
