@@ -4,8 +4,8 @@
 shared_buffers) keeps base pages under `thp`. What `shmem_enabled` reaches is the kernel's internal mount of tmpfs:
 shared anonymous mappings, memfd, System V segments. A mounted tmpfs (/dev/shm, where a database may have its data) goes
 by its own mount option `huge=`, and stays as it is. Measured on Linux 6.18: a System V segment goes by the top-level
-knob alone, with pages of the PMD size, so that no `mthp-SIZE-shmem` reaches it; a memfd gets a smaller size only where
-its mapping happens to be aligned to it.
+knob alone, with pages of the PMD size, so that no `mthp-SIZE-shmem` reaches it; a memfd got a smaller size in some runs
+and base pages in others.
 
 Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel, "Hugepages in tmpfs/shmem".
 """
