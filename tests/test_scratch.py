@@ -1,0 +1,131 @@
+"""Folders of attempts, and copies of data into them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hugewise import dataset, scratch
+from hugewise.errors import StorageError, UserError
+from hugewise.scene import Data
+
+
+def a_tree(folder: Path) -> Path:
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "two").write_bytes(b"2" * 3_000_000)
+    (folder / "one").write_text("1")
+    (folder / "one").chmod(0o640)
+    (folder / "link").symlink_to("deep/er/two")
+    os.utime(folder / "one", (1000, 1000))
+    return folder
+
+
+def test_a_copy_has_the_bytes_the_modes_the_links_and_the_times(tmp_path: Path) -> None:
+    source = a_tree(tmp_path / "source")
+    (tmp_path / "target").mkdir()
+    copied = scratch.copy(source, tmp_path / "target")
+    names = [name for name, _ in scratch.tree(tmp_path / "target")]
+    assert names == ["deep", "deep/er", "deep/er/two", "link", "one"]
+    assert (tmp_path / "target" / "deep/er/two").read_bytes() == b"2" * 3_000_000
+    assert (tmp_path / "target" / "link").readlink() == Path("deep/er/two")
+    assert (tmp_path / "target" / "one").stat().st_mtime == 1000
+    assert (tmp_path / "target" / "one").stat().st_mode & 0o777 == 0o640
+    assert copied.bytes == 3_000_001
+
+
+@pytest.mark.parametrize("change", ["content", "name", "mode", "link", "more"])
+def test_the_digest_sees_every_change(tmp_path: Path, change: str) -> None:
+    for name in ("source", "changed", "one", "two"):
+        (tmp_path / name).mkdir()
+    source, changed = a_tree(tmp_path / "source"), a_tree(tmp_path / "changed")
+    match change:
+        case "content":
+            (changed / "one").write_text("2")
+        case "name":
+            (changed / "one").rename(changed / "oone")
+        case "mode":
+            (changed / "one").chmod(0o600)
+        case "link":
+            (changed / "link").unlink()
+            (changed / "link").symlink_to("one")
+        case _:
+            (changed / "deep" / "empty").mkdir()
+    assert scratch.copy(source, tmp_path / "one").digest != scratch.copy(changed, tmp_path / "two").digest
+
+
+def test_a_session_finds_what_a_dead_one_left_and_removes_its_own(tmp_path: Path) -> None:
+    left = tmp_path / "hugewise-999999999"
+    (left / "data").mkdir(parents=True)
+    noted: list[str] = []
+    made = scratch.Scratch.open(tmp_path, None, None, noted.append)
+    assert not left.exists()
+    assert noted == [str(made.path)] == [str(tmp_path / f"hugewise-{os.getpid()}")]
+    (made.folder("data") / "file").write_text("x")
+    assert made.folder("data").is_dir()
+    assert list(made.folder("data").iterdir()) == []
+    made.clear()
+    assert list(made.path.iterdir()) == []
+    scratch.discard(str(made.path))
+    scratch.discard(str(made.path))
+    assert not made.path.exists()
+
+
+@pytest.mark.parametrize("path", ["/etc", "hugewise-1", "/tmp/../hugewise-1", "/tmp/hugewise-1x", "/tmp/hugewise-"])
+def test_only_folders_of_sessions_are_ever_removed(path: str) -> None:
+    assert not scratch.is_own(path)
+
+
+def test_a_link_is_no_session_folder(tmp_path: Path) -> None:
+    (tmp_path / "hugewise-7").symlink_to("/etc")
+    assert not scratch.is_own(str(tmp_path / "hugewise-7"))
+
+
+def test_a_folder_that_is_not_there_is_named_with_the_key(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"storage = '.*absent'"):
+        scratch.Scratch.open(tmp_path / "absent", None, None, lambda _: None)
+
+
+def test_too_little_room_says_how_much_there_is(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="free, and an attempt needs") as error:
+        scratch.need_room(tmp_path, 1 << 60)
+    assert "storage" in (error.value.hint or "")
+
+
+def test_the_file_system_of_a_folder_is_named() -> None:
+    assert scratch.file_system(Path("/proc/self")) == "proc"
+    assert scratch.file_system(Path("/dev/shm/not/there")) == "tmpfs"
+
+
+def the_data(**key: int) -> Data:
+    return Data(name="clips of 480p", key=key, recipe=lambda _: ())
+
+
+def test_data_are_kept_by_their_key_and_laid_out_anew(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    assert dataset.find(results, the_data(seed=1)) is None
+    kept = dataset.keep(results, the_data(seed=1), a_tree(tmp_path / "made"))
+    assert dataset.find(results, the_data(seed=1)) == kept
+    assert dataset.find(results, the_data(seed=2)) is None
+    place = scratch.Scratch.open(tmp_path, None, None, lambda _: None)
+    first = dataset.lay_out(kept, place)
+    (first / "one").write_text("grown")
+    second = dataset.lay_out(kept, place)
+    assert (second / "one").read_text() == "1"
+
+
+def test_kept_data_that_were_changed_are_refused(tmp_path: Path) -> None:
+    kept = dataset.keep(tmp_path, the_data(seed=1), a_tree(tmp_path / "made"))
+    (kept.tree / "one").write_text("2")
+    place = scratch.Scratch.open(tmp_path, None, None, lambda _: None)
+    with pytest.raises(StorageError, match="was changed since it was made") as error:
+        dataset.lay_out(kept, place)
+    assert "rm -r" in (error.value.hint or "")
+
+
+def test_data_of_a_broken_manifest_are_made_anew(tmp_path: Path) -> None:
+    kept = dataset.keep(tmp_path, the_data(seed=1), a_tree(tmp_path / "made"))
+    Path(kept.folder, "manifest.json").write_text("{")
+    assert dataset.find(tmp_path, the_data(seed=1)) is None
+    assert dataset.keep(tmp_path, the_data(seed=1), tmp_path / "made").digest == kept.digest
