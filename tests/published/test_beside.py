@@ -1,0 +1,234 @@
+"""Rows of what was published beside what was measured, for each of the five sources, on runs made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hugewise import published
+from hugewise.analysis import analyze
+from hugewise.published.agreement import agreement, sign, trend
+from hugewise.published.beside import beside, cell_of
+from hugewise.published.rows import Beside, Level, Measured
+from hugewise.results import Results
+from tests.published_example import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
+from tests.test_forecast import DATA, normal, the_study, write_run
+
+
+def of(results: Results) -> Beside:
+    assert results.beside is not None
+    return results.beside
+
+
+def numbers_in(value: Any) -> set[float]:
+    """Every number of a source's file, wherever it stands."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return set()
+    if isinstance(value, dict):
+        return set().union(*(numbers_in(inner) for inner in value.values()))
+    if isinstance(value, list):
+        return set().union(*(numbers_in(inner) for inner in value))
+    return {float(value)}
+
+
+def source_of(name: str) -> dict[str, Any]:
+    path = Path(published.__file__).with_name(f"{name}.toml")
+    data: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
+    return data
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_no_number_is_published_that_the_source_does_not_hold(make: Any) -> None:
+    found = of(make())
+    held = numbers_in(source_of(found.name))
+    said = msgspec.json.decode(msgspec.json.encode(found))
+    for point in said["points"]:
+        own = {key: point[key] for key in ("percent", "arm_sample", "baseline_sample", "confidence")}
+        # Sources print the size of an effect and call it faster or slower: the sign is that of the means.
+        assert {abs(number) for number in numbers_in(own)} <= {abs(number) for number in held}
+    for finding in said["findings"]:
+        assert numbers_in({key: value for key, value in finding.items() if key != "measured"}) == set()
+    assert numbers_in(said["runs"]) <= held
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_what_is_measured_is_the_runs_own(make: Any) -> None:
+    results = make()
+    judged = {(one.cell, each.arm): each for one in results.cells for each in one.comparisons}
+    for point in of(results).points:
+        measured = point.measured
+        assert (measured is None) == (point.agreement == "not measured here")
+        assert measured is not None or point.reason
+        if measured is not None and measured.verdict != "not judged":
+            one = judged[point.cell, point.policy]
+            assert (measured.ratio, measured.low, measured.n) == (one.ratio, one.low, one.n)
+        elif measured is not None:
+            assert (measured.low, measured.high, measured.confidence) == (None, None, None)
+
+
+def test_figures_stand_point_by_point() -> None:
+    found = of(lpc())
+    rows = {(p.entry, p.quantity, p.policy): p for p in found.points}
+    assert rows["memcached", "ops_per_s", "thp"].percent == 17
+    assert rows["memcached", "ops_per_s", "thp"].agreement == "same sign"
+    assert rows["memcached", "ops_per_s", "mthp-64k"].percent == 0
+    assert rows["memcached", "ops_per_s", "mthp-64k"].agreement == "undecided here"
+    assert rows["redis", "ops_per_s", "mthp-64k"].agreement == "opposite sign"
+    assert rows["redis", "ops_per_s", "thp"].agreement == "equivalent here"
+    latency = rows["memcached", "p99_latency", "thp"]
+    assert latency.measured is not None and latency.measured.verdict == "not judged"
+    assert (latency.percent, latency.agreement) == (-36, "not judged here")
+    walks = rows["memcached", "dtlb_walk_steps", "thp"]
+    assert (walks.measured, walks.reason) == (None, "this machine has no hardware counters")
+    assert rows["kernel-build", "real_time", "mthp-64k"].measured.metric == "wall_s"  # type: ignore[union-attr]
+    assert "16K (16KPS)" in found.elsewhere and "2M (4KPS)" not in found.elsewhere
+
+
+def test_words_stand_where_there_are_no_figures() -> None:
+    found = {(f.entry, f.policy): f for f in of(lpc()).findings}
+    assert found["x264", "thp"].agreement == "an effect here, none published"
+    assert found["x264", "mthp-64k"].agreement == "no effect in either"
+    assert found["x264", "thp"].figures.startswith("none")
+    assert of(percona_2018()).points == ()
+
+
+def test_a_trend_is_read_off_the_first_and_the_last_level() -> None:
+    trends = [f for f in of(percona_2018()).findings if f.parameter]
+    by_clients = [f for f in trends if f.parameter == "clients" and f.policy == "hugetlb-2m"]
+    assert [[level.value for level in f.measured] for f in by_clients] == [["4", "16", "64"]] * 2
+    assert {f.agreement for f in by_clients} == {"same trend"}
+    by_size = [f for f in trends if f.parameter == "scale" and f.policy == "hugetlb-2m"]
+    assert len(by_size) == 3
+    assert {f.agreement for f in by_size} == {"undecided here"}
+    assert by_size[0].condition == "while the database fits shared_buffers"
+
+
+def test_what_was_left_out_says_why_once() -> None:
+    absent = [f for f in of(percona_2018()).findings if f.policy == "hugetlb-1g"]
+    assert len(absent) == 3
+    assert {f.reason for f in absent} == {"left out: the kernel granted 1 of 3 pages"}
+    tpcc = [f for f in of(percona_2019()).findings if f.entry == "tpcc"]
+    assert [(f.agreement, f.reason) for f in tpcc] == [("not measured here", "left out: go-tpc is not on the PATH")]
+
+
+def test_a_benchmark_brings_its_own_samples() -> None:
+    rows = {p.entry: p for p in of(redhat()).points}
+    memory = rows["sysbench-memory"]
+    assert memory.percent == -2.4
+    assert memory.arm_sample is not None and memory.arm_sample.mean == 128.34
+    assert memory.agreement == "same sign"
+    assert rows["iperf3"].percent == 0.4
+    assert rows["iperf3"].agreement == "opposite sign"
+    assert (rows["gdb-build"].cell, rows["gdb-build"].reason) == ("", "no cell of it was measured")
+
+
+def test_arms_that_nothing_stands_for_are_shown_alone() -> None:
+    rows = of(lkml()).points
+    assert len(rows) == 9
+    assert {row.reason for row in rows} == {"no policy of the study stands for it"}
+    cycles = next(row for row in rows if row.quantity == "cycles")
+    assert (cycles.percent, cycles.baseline_sample.mean) == (3.63, 3_781_392_474)  # type: ignore[union-attr]
+    assert next(row for row in rows if row.quantity == "page-faults").percent is None
+
+
+def test_another_baseline_is_never_compared() -> None:
+    results = lpc()
+    arms = {"base": "64K (4KPS)", "thp": "2M (4KPS)"}
+    found = beside(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], arms, results)
+    thp = next(point for point in found.points if point.policy == "thp")
+    assert thp.measured is None
+    assert thp.reason == "the baseline base stands for 64K (4KPS), not for 4K (4KPS)"
+    found = beside(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], {"thp": "2M (4KPS)"}, results)
+    assert found.points[0].reason == "the baseline base stands for no published arm, not for 4K (4KPS)"
+
+
+def test_two_policies_may_stand_for_one_arm() -> None:
+    results = lpc()
+    arms = {"base": "4K (4KPS)", "thp": "2M (4KPS)", "mthp-64k": "2M (4KPS)"}
+    found = beside(published.load("lpc-2024-mthp-arm64"), [("redis", "redis")], arms, results)
+    assert [p.policy for p in found.points if p.quantity == "ops_per_s"] == ["thp", "mthp-64k"]
+
+
+def test_a_setting_is_named_with_what_was_delivered() -> None:
+    results = lpc()
+    first = results.cells[0]
+    comparisons = tuple(replace(one, judged="setting", delivered_share=0.03) for one in first.comparisons)
+    results = replace(results, cells=(replace(first, comparisons=comparisons), *results.cells[1:]))
+    arms = {"base": "4K (4KPS)", "thp": "2M (4KPS)"}
+    found = beside(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], arms, results)
+    measured = found.points[0].measured
+    assert measured is not None
+    assert (measured.judged, measured.delivered_share) == ("setting", 0.03)
+
+
+def test_a_cell_belongs_to_the_longest_label() -> None:
+    labels = ["pgbench", "pgbench-ro", "kv"]
+    assert [cell_of(labels, cell) for cell in ("pgbench-clients=4", "pgbench-ro-clients=4", "kv", "other")] == [
+        *(0, 1, 2, None)
+    ]
+
+
+def judged(verdict: Any, ratio: float | None = 1.1, low: float | None = 1.05, high: float | None = 1.15) -> Measured:
+    return Measured(
+        arm="thp",
+        baseline="base",
+        metric="tps",
+        n=9,
+        ratio=ratio,
+        low=low,
+        high=high,
+        confidence=0.99,
+        verdict=verdict,
+        estimand="ratio of geometric means",
+        judged="backing",
+        delivered_share=1.0,
+    )
+
+
+@given(st.sampled_from([-1, 0, 1, None]), st.floats(0.01, 100), st.sampled_from(["undecided", "none", "not judged"]))
+def test_without_a_decision_there_is_no_sign(said: int | None, ratio: float, verdict: str) -> None:
+    assert "sign" not in agreement(said, judged(verdict, ratio), ratio)
+    assert "trend" not in agreement(said, judged(verdict, ratio), ratio)
+
+
+@given(st.sampled_from([-1, 1]), st.floats(0.01, 100).filter(lambda ratio: ratio != 1))
+def test_signs_are_those_of_the_change(said: int, ratio: float) -> None:
+    words = agreement(said, judged("better", ratio), ratio)
+    assert words == ("same sign" if sign(ratio - 1) == said else "opposite sign")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "better", "words"),
+    [
+        ((1.00, 1.02), (1.05, 1.09), "higher", "same trend"),
+        ((1.05, 1.09), (1.00, 1.02), "higher", "opposite trend"),
+        ((1.00, 1.06), (1.05, 1.09), "higher", "undecided here"),
+        ((0.98, 1.00), (0.91, 0.95), "lower", "same trend"),
+        ((0.91, 0.95), (0.98, 1.00), "lower", "opposite trend"),
+        ((0.98, None), (0.91, 0.95), "lower", "no verdict here"),
+    ],
+)
+def test_a_trend_needs_intervals_apart(first: Any, last: Any, better: str, words: str) -> None:
+    levels = [
+        Level(cell=f"c{n}", value=str(n), measured=judged("undecided", 1.0, low, high), reason="")
+        for n, (low, high) in enumerate((first, last))
+    ]
+    assert trend(levels, better)[0] == words
+    assert trend(levels[:1], better) == ("not measured here", "there is one level here")
+
+
+def test_a_runs_folder_brings_the_published_side_with_it(tmp_path: Path) -> None:
+    named = {"published": "percona-2019-thp-postgresql", "published_arms": {"base": "thp_off", "thp": "thp_on"}}
+    of_study = the_study(**named, workload=[{"name": "chase", "published": "tpcb"}])
+    found = analyze(write_run(tmp_path, of_study, normal(0.01, 8)))
+    assert found.beside is not None
+    (finding,) = found.beside.findings
+    assert (finding.entry, finding.policy, finding.agreement) == ("tpcb", "thp", "not measured here")
+    assert finding.reason == "no metric of this cell measures it (tps, tpmC, tpmc, tpm_c, TPS)"
+    assert analyze(write_run(tmp_path, the_study(**DATA), normal(0.01, 8))).beside is None

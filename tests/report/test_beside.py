@@ -1,0 +1,181 @@
+"""Published beside measured in every report: whose figures are whose, digit for digit, and deaf to hostile text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from hugewise import published, report
+from hugewise.published.rows import Beside
+from hugewise.report import beside
+from hugewise.report.csv import published as as_csv
+from hugewise.report.html import html
+from hugewise.report.markdown import markdown
+from hugewise.report.tables import Table
+from hugewise.report.terminal import show
+from hugewise.results import Results
+from tests.published_example import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
+from tests.results_example import HOSTILE
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "beside.html"
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def of(results: Results) -> Beside:
+    assert results.beside is not None
+    return results.beside
+
+
+def tokens(text: str) -> set[float]:
+    return {float(found.replace(",", "")) for found in _NUMBER.findall(text)}
+
+
+def published_columns(table: Table) -> Iterator[str]:
+    """Every entry that a reader takes for published."""
+    columns = [n for n, name in enumerate(table.head) if name.startswith("published")]
+    assert columns == list(range(len(columns)))  # they stand together, before the measured ones
+    for row in table.rows:
+        yield from (row[n] for n in columns)
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_no_number_is_shown_as_published_that_the_source_does_not_hold(make: Any) -> None:
+    found = of(make())
+    source = Path(published.__file__).with_name(f"{found.name}.toml").read_text(encoding="utf-8")
+    held = tokens(source)
+    held |= {round(100 * float(one), 6) for one in re.findall(r"confidence = (\S+)", source)}  # shown in percent
+    for table in beside.tables(found):
+        for entry in published_columns(table):
+            assert tokens(entry) <= held, entry
+    names = {name for point in found.points for name in (point.cell, point.policy)}
+    names |= {level.cell for finding in found.findings for level in finding.measured}
+    names |= {finding.policy for finding in found.findings}
+    own = re.compile("|".join(re.escape(name) for name in sorted(filter(None, names), key=len, reverse=True)) or "$^")
+    for line in (*beside.remarks(found), *(line.partition("; here")[0] for line in beside.brief(found))):
+        assert tokens(own.sub("", line)) <= held, line
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_published_and_measured_never_share_a_column(make: Any) -> None:
+    results = make()
+    own = [f"{one.low:.6f}" for cell in results.cells for one in cell.comparisons if one.low is not None]
+    assert own
+    for table in beside.tables(of(results)):
+        assert {len(row) for row in table.rows} == {len(table.head)}
+        assert all("interval" not in entry for entry in published_columns(table))
+
+
+def test_every_report_names_the_source_and_both_machines(tmp_path: Path) -> None:
+    results = redhat()
+    paths = report.write(results, tmp_path)
+    assert {"published"} <= set(paths)
+    for key in ("html", "markdown"):
+        text = paths[key].read_text(encoding="utf-8").replace("\\", "")
+        assert "Published beside measured" in text
+        assert "Red Hat Developer, 2021-04-27." in text
+        assert "Published on: AMD Ryzen Threadripper 2950X" in text
+        assert "Measured on: Example 9000, kernel 6.18.0. Machine and kernel differ" in text
+        assert "thp 131.55 ± 0.24 s (99.99%), n 5,000; shp1g 128.34 ± 0.23 s (99.99%), n 5,000" in text
+        assert "The source does not give: the samples themselves" in text
+    read = msgspec.json.decode(paths["json"].read_bytes(), type=Results)
+    assert read.beside == results.beside
+
+
+def test_a_run_that_restates_nothing_shows_nothing_published(tmp_path: Path) -> None:
+    results = replace(redhat(), beside=None)
+    paths = report.write(results, tmp_path)
+    assert "published" not in paths
+    assert not (tmp_path / "published.csv").exists()
+    for key in ("html", "markdown"):
+        assert "ublished" not in paths[key].read_text(encoding="utf-8")
+
+
+def test_findings_are_marked_as_without_figures() -> None:
+    page = html(percona_2018(), {})
+    assert "no figures published: the TPS values are only in the pictures" in page
+    assert "no figures published but what these words say" in html(lpc(), {})
+
+
+def test_changes_are_printed_as_the_source_prints_them() -> None:
+    rows = {(p.entry, p.quantity, p.policy): beside.published_change(p) for p in of(lpc()).points}
+    assert rows["memcached", "ops_per_s", "thp"] == "+17%"
+    assert rows["memcached", "ops_per_s", "mthp-64k"] == "0%"
+    assert rows["memcached", "p99_latency", "thp"] == "−36%"
+    figures = {p.quantity: beside.published_figures(p) for p in of(lkml()).points}
+    assert figures["cycles"] == "one representative run of each: native 3,781,392,474; paravirt 3,918,777,174"
+    assert figures["task-clock"].endswith("native 1,311.554526 ms; paravirt 1,360.624932 ms")
+
+
+def test_a_setting_says_what_was_delivered() -> None:
+    found = of(lpc())
+    point = next(p for p in found.points if p.measured is not None and p.measured.verdict == "better")
+    assert point.measured is not None
+    setting = replace(point, measured=replace(point.measured, judged="setting", delivered_share=0.031))
+    (table,) = beside.tables(replace(found, points=(setting,), findings=()))
+    assert "▲ better, of the setting (3.1% delivered)" in table.rows[0]
+
+
+def test_the_csv_has_a_row_for_each(tmp_path: Path) -> None:
+    for make in (lpc, percona_2018, redhat):
+        found = of(make())
+        rows = list(csv.DictReader(io.StringIO(as_csv(found))))
+        assert len(rows) == len(found.points) + sum(max(len(f.measured), 1) for f in found.findings)
+        for row, point in zip(rows, found.points, strict=False):
+            assert row["published.change_percent"] == ("" if point.percent is None else str(point.percent))
+            assert row["measured.ratio"] == ("" if point.measured is None else repr(point.measured.ratio))
+            assert row["agreement"] == point.agreement
+
+
+def test_the_terminal_shows_what_was_judged_in_80_columns() -> None:
+    out = io.StringIO()
+    show(lpc(), None, Console(file=out, width=80, force_terminal=False))
+    text = out.getvalue()
+    assert "Published beside measured (Linux Plumbers Conference, 2024; another machine)" in text
+    assert "memcached, thp: published ops_per_s +17% (2M (4KPS)); here ops_per_s" in text
+    assert "p99_latency" not in text  # not judged: in the report
+    assert max(map(len, text.splitlines())) <= 80
+    out = io.StringIO()
+    show(lkml(), None, Console(file=out, width=80, force_terminal=False))
+    assert "nothing of it was judged here; the report says why" in out.getvalue()
+
+
+def hostile() -> Results:
+    """The study of 2019 with a cell, a policy and a reason that attack the reader."""
+    found = percona_2019()
+    told = of(found)
+    first = told.findings[0]
+    level = replace(first.measured[0], cell=f"tpcb {HOSTILE}", measured=None, reason=HOSTILE)
+    attacked = replace(first, policy=HOSTILE, measured=(level,), reason=HOSTILE)
+    return replace(found, beside=replace(told, findings=(attacked, *told.findings[1:]), here_machine=HOSTILE))
+
+
+def test_the_section_of_the_page_is_golden_and_escaped() -> None:
+    page = html(hostile(), {})
+    section = re.search(r'<section id="beside">.*?</section>\n', page, re.DOTALL)
+    assert section is not None
+    if os.environ.get("HUGEWISE_WRITE_GOLDEN") == "1":
+        GOLDEN.write_text(section[0], encoding="utf-8")
+    assert section[0] == GOLDEN.read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert "&lt;script&gt;" in section[0]
+
+
+def test_markdown_and_terminal_are_deaf_to_hostile_text() -> None:
+    text = markdown(hostile(), {})
+    assert "<script" not in text.replace("\\<script", "")
+    assert "\x1b" not in text
+    assert all(line.endswith("|") for line in text.splitlines() if line.startswith("|"))
+    out = io.StringIO()
+    show(hostile(), None, Console(file=out, width=80, force_terminal=False))
+    assert "\x1b" not in out.getvalue()
