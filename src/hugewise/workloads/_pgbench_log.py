@@ -54,7 +54,7 @@ def measured(logs: Iterable[bytes], begin: float, end: float) -> Measured:
             f"no transaction ended in the measured part: of {len(ended)} logged, {int(first.sum())} are warm-ups, and"
             f" they ended {ended.min() - begin:+.1f} to {ended.max() - begin:+.1f} s from its begin"
         )
-    seconds = int(end - begin)
+    seconds = max(1, round(end - begin))
     bins = np.bincount(np.floor(ended[inside] - begin).astype(np.int64), minlength=seconds)
     return Measured(
         transactions=count,

@@ -192,7 +192,7 @@ class Pgbench:
             yield _postgres.server(installation, places, _MAKING, keep=True)
             yield _postgres.psql(installation, places, "create", f"CREATE DATABASE {_DATABASE}")
             yield _postgres.run(
-                installation, places, "pgbench", "-i", "-q", "-I", "dtGvp", "-s", str(scale), _DATABASE, timeout=86400
+                installation, places, "pgbench", "-i", "-q", "-I", "dtgvp", "-s", str(scale), _DATABASE, timeout=86400
             )
             statements = [f"CREATE EXTENSION {name}" for name in _EXTENSIONS]
             yield _postgres.psql(
@@ -306,13 +306,13 @@ def _marks(outputs: Outputs, seen: Measured, threads: int, length: float) -> Ite
         yield "the client was saturated: pgbench used all of its CPU time"
 
 
-# For making the data: as fast as safe, nothing in the background.
+# For making the data: nothing in the background, and little WAL, which is copied with them.
 _MAKING = {
     "autovacuum": "off",
     "huge_pages": "off",
     "shared_buffers": "256MB",
     "maintenance_work_mem": "256MB",
-    "max_wal_size": "2GB",
+    "max_wal_size": "64MB",
     "min_wal_size": "32MB",
     "wal_level": "minimal",
     "max_wal_senders": "0",
