@@ -1,0 +1,257 @@
+"""A stage with real programs: a server of a few lines of Python on a unix socket, and its clients."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hugewise.host import LocalHost
+from hugewise.pages import PageTarget
+from hugewise.performance import roles
+from hugewise.policy import Treatment
+from hugewise.scene import Places, RoleUse, Server, Step, Window, Write
+from hugewise.stage import Played, Stage, StageError, free_ports
+from tests.requirements import need
+
+PYTHON = "/usr/bin/python3"
+SERVER = """
+import mmap, os, signal, socket, sys
+held = mmap.mmap(-1, 40 << 20, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+for at in range(0, len(held), 4096):
+    held[at] = 1
+signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in sys.argv else lambda *_: sys.exit(0))
+listening = socket.socket(socket.AF_UNIX)
+listening.bind("socket")
+listening.listen()
+print("said by the server", os.environ.get("TREATED", "no"), flush=True)
+while True:
+    one, _ = listening.accept()
+    one.close()
+    if "mortal" in sys.argv and os.path.exists("die"):
+        sys.exit(7)
+"""
+ASK = "import socket; socket.socket(socket.AF_UNIX).connect('socket')"
+
+
+def need_python() -> None:
+    need(os.access(PYTHON, os.X_OK), f"{PYTHON} (apt install python3)")
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Without cgroups, as whoever runs the tests."""
+    need_python()
+    account = pwd.getpwnam("nobody") if LocalHost().privileged() else None
+    for name in ("data", "run", "outputs"):
+        (tmp_path / name).mkdir()
+        if account is not None:
+            os.chown(tmp_path / name, account.pw_uid, account.pw_gid)
+    folder = tmp_path
+    while account is not None and folder != Path("/tmp"):
+        folder.chmod(folder.stat().st_mode | 0o011)
+        folder = folder.parent
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    places = Places(data=str(tmp_path / "data"), run=str(tmp_path / "run"), ports=(), sut=cpus, client=cpus)
+    treatment = Treatment(policy="x", mechanism="process", target=PageTarget("any", 0), environment={"TREATED": "yes"})
+    made = Stage(tmp_path / "outputs", places, account, None, None, treatment, "smaps")
+    yield made
+    made.end()
+
+
+def server(*words: str, patience: float = 5.0) -> Server:
+    ready = Step(name="ready", argv=(PYTHON, "-c", ASK), timeout=5)
+    return Server(name="server", argv=(PYTHON, "-c", SERVER, *words), ready=ready, named="shared", patience=patience)
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_a_server_is_asked_until_it_answers_and_is_gone_when_it_was_stopped(stage: Stage) -> None:
+    stage.start(server())
+    pid = stage.running[0][1].pid
+    assert alive(pid)
+    stage.do(Step(name="again", argv=(PYTHON, "-c", ASK)))
+    stage.check()
+    stage.stop()
+    assert not alive(pid)
+    assert "said by the server yes" in stage.text("server", "stdout")
+    if stage.account is not None:
+        assert Path(stage.places.run, "socket").stat().st_uid == stage.account.pw_uid
+
+
+def test_the_named_memory_of_a_server_is_scanned_while_it_lives(stage: Stage) -> None:
+    stage.start(server())
+    (found,) = stage.scan()
+    assert sum(found.bytes.values()) == 40 << 20
+    assert found.named
+
+
+def test_a_server_that_does_not_stop_is_killed_and_named(stage: Stage) -> None:
+    stage.start(server("stubborn", patience=0.3))
+    pid = stage.running[0][1].pid
+    with pytest.raises(StageError, match=r"server did not stop within 0.3 s: said by the server"):
+        stage.stop()
+    assert not alive(pid)
+
+
+def test_a_server_that_cannot_start_says_why(stage: Stage) -> None:
+    broken = Server(name="broken", argv=(PYTHON, "-c", "raise SystemExit('no room for me')"), ready=server().ready)
+    with pytest.raises(StageError, match="broken ended before it answered.*no room for me"):
+        stage.start(broken)
+    absent = Server(name="absent", argv=("/no/such/server",), ready=server().ready)
+    with pytest.raises(StageError, match="absent"):
+        stage.start(absent)
+
+
+def test_a_step_that_fails_has_its_last_lines_in_the_error(stage: Stage) -> None:
+    script = "import sys; print('a'); print('b', file=sys.stderr); sys.exit(3)"
+    with pytest.raises(StageError, match=r"load \(python3\): exit status 3: b"):
+        stage.do(Step(name="load", argv=(PYTHON, "-c", script)))
+    with pytest.raises(StageError, match="not done after 0.2 s"):
+        stage.do(Step(name="slow", argv=(PYTHON, "-c", "import time; time.sleep(60)"), timeout=0.2))
+    with pytest.raises(StageError, match="does not contain 'PONG'"):
+        stage.do(Step(name="ping", argv=(PYTHON, "-c", "print('LOADING')"), expects="PONG"))
+
+
+def test_programs_get_little_of_the_callers_environment(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "1")
+    said = stage.do(Step(name="env", argv=("/usr/bin/env",), environment={"OWN": "2"}))
+    assert "SECRET" not in said
+    assert "OWN=2" in said
+    assert f"HOME={stage.places.run}" in said
+    if stage.account is not None:
+        assert "USER=nobody" in said
+
+
+def test_a_recipe_writes_files_and_ends_its_servers(stage: Stage) -> None:
+    stage.play([Write("sub/conf", "x = 1\n"), server(), Step(name="ask", argv=(PYTHON, "-c", ASK))])
+    assert Path(stage.places.data, "sub/conf").read_text() == "x = 1\n"
+    assert stage.running == []
+
+
+def attended(stage: Stage, argv: list[str], window: Window | None, looks: list[float]) -> list[float]:
+    """Play `argv` as the timed command would be, without the probe; the moments that were marked."""
+    marks: list[float] = []
+    with subprocess.Popen(argv, cwd=stage.places.run) as process:
+        begun = time.monotonic()
+        alongside = stage.attend(
+            window, lambda: marks.append(time.monotonic() - begun), lambda: looks.append(time.monotonic() - begun)
+        )
+        try:
+            alongside([process])
+        finally:
+            process.kill()
+    return marks
+
+
+def test_the_window_is_marked_at_its_ends_and_looked_at_after_it(stage: Stage) -> None:
+    looks: list[float] = []
+    marks = attended(stage, ["/usr/bin/sleep", "0.6"], Window(0.1, 0.2), looks)
+    assert len(marks) == 2
+    assert marks[0] >= 0.1
+    assert marks[1] >= 0.3
+    assert looks[0] >= marks[1]
+
+
+def test_a_command_that_ends_before_its_window_does_is_an_error(stage: Stage) -> None:
+    with pytest.raises(StageError, match="before its measured part"):
+        attended(stage, ["/usr/bin/sleep", "0.1"], Window(0.05, 5.0), [])
+
+
+def test_a_server_that_dies_meanwhile_ends_the_command(stage: Stage) -> None:
+    stage.start(server("mortal"))
+    Path(stage.places.run, "die").touch()
+    script = f"import time; {ASK}; time.sleep(60)"
+    with pytest.raises(StageError, match=r"server ended during the attempt \(exit status 7\): said by the server"):
+        attended(stage, [PYTHON, "-c", script], None, [])
+    with pytest.raises(StageError, match="ended during the attempt"):
+        stage.check()
+
+
+def test_a_killed_server_is_named_with_its_signal(stage: Stage) -> None:
+    stage.start(server())
+    os.kill(stage.running[0][1].pid, signal.SIGKILL)
+    with pytest.raises(StageError, match=r"\(signal 9\)"):
+        attended(stage, ["/usr/bin/sleep", "60"], None, [])
+
+
+def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
+    """Their launcher gets a signal when hugewise is killed, and kills them."""
+    need_python()
+    events, spec = tmp_path / "events", tmp_path / "spec.json"
+    started = subprocess.Popen([PYTHON, "-c", "import time; time.sleep(60)"])
+    started.kill()
+    started.wait()
+    script = f"""
+import os, pathlib, signal, msgspec
+from hugewise import probe
+spec = probe.Spec(argv=("/usr/bin/sleep", "60"), micro=False, env={{}}, cwd=None, stdout="/dev/null",
+    stderr="/dev/null", uid=None, gid=None, thp_disable="none", cgroup_procs=(), cpus=None, timeout_s=99.0,
+    counters=(), scan="none", source="smaps", announce=True)
+path = pathlib.Path({str(spec)!r})
+path.write_bytes(msgspec.json.encode(spec))
+with open({str(events)!r}, "wb") as out, open({str(tmp_path / "err")!r}, "wb") as err:
+    serving = probe.Serving(probe.Job(path, out, err))
+print(serving.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid = int(done.stdout)
+    end = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not alive(pid)
+
+
+def test_outputs_are_read_and_links_are_not_followed(stage: Stage) -> None:
+    run = Path(stage.places.run)
+    (run / "log.2").write_text("two")
+    (run / "log.1").write_text("one")
+    (run / "other").write_text("no")
+    nothing = RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
+    played = Played(stage, 0.0, 1.0, nothing, nothing, None, None)
+    assert list(played.files(re.compile(r"log\.\d"))) == [b"one", b"two"]
+    (run / "log.3").symlink_to("/etc/shadow")
+    with pytest.raises(OSError, match="symbolic"):
+        list(played.files(re.compile(r"log\.\d")))
+
+
+def test_free_ports_differ() -> None:
+    assert len(set(free_ports(3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("clients", "sut", "client", "online", "expected"),
+    [
+        (True, None, None, [0, 1], ((0,), (1,))),
+        (True, None, None, [0, 1, 2, 3], ((0, 1), (2, 3))),
+        (True, None, None, [0, 1, 2], ((0, 1), (2,))),
+        (True, None, None, [3], ((3,), (3,))),
+        (True, [2], None, [0, 1, 2, 3], ((2,), (0, 1, 3))),
+        (True, None, [0], [0, 1, 2, 3], ((1, 2, 3), (0,))),
+        (True, [1], [2, 3], [0, 1, 2, 3], ((1,), (2, 3))),
+        (False, None, None, [0, 1], ((0, 1), (0, 1))),
+        (False, [1], None, [0, 1], ((1,), (1,))),
+    ],
+)
+def test_roles_have_cpus_of_their_own(
+    clients: bool,
+    sut: list[int] | None,
+    client: list[int] | None,
+    online: list[int],
+    expected: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
+    assert roles(clients, sut, client, online) == expected
