@@ -205,8 +205,6 @@ with open({str(events)!r}, "wb") as out, open({str(tmp_path / "err")!r}, "wb") a
 print(serving.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    import sys
-
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid = int(done.stdout)
