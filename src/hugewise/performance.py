@@ -175,11 +175,11 @@ class Performance:
         """See what backs the servers' memory, while they hold it."""
         if not self.served or self.coverage or self.problem is not None:
             return
-        self.footprint = self.stage.footprint()
         try:
-            self.coverage = self.stage.scan()
+            self.coverage = self.stage.scan()  # the proof first: walking every process's page tables takes longer
         except ProbeError as error:
             self.marks.append(f"no proof of its pages: {error.message}")
+        self.footprint = self.stage.footprint()
 
     def conclude(self) -> None:
         """Look at the memory if that is still to be done, run what comes after, and read the outputs."""
