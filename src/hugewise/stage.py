@@ -354,7 +354,8 @@ class Played:
 
     def stdout(self, step: str = "timed") -> str:
         """What a step said."""
-        return self.stage.text(step, "stdout") or _read(self.stage.outputs / "stdout", step)
+        own = self.stage.text(step, "stdout") or _read(self.stage.outputs / "stdout", step)
+        return own or _read(self.stage.outputs / "events.jsonl", step)  # of a micro-workload: the probe's JSON Lines
 
     def stderr(self, step: str = "timed") -> str:
         """What a step said on stderr."""
