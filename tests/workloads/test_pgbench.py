@@ -1,0 +1,236 @@
+"""pgbench: what is run under each treatment, and what its outputs mean. Those in tests/golden/pgbench are real."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise.pages import PageTarget
+from hugewise.parameters import typed
+from hugewise.policy import Treatment
+from hugewise.scene import Places, RoleUse, Write
+from hugewise.study_keys import Place
+from hugewise.workload import ParameterValue
+from hugewise.workloads import _postgres
+from hugewise.workloads._pgbench_log import measured
+from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead
+from tests.requirements import need
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "pgbench"
+PLACES = Places(data="/d", run="/r", ports=(), sut=(0,), client=(1,))
+MIB, GIB = 1 << 20, 1 << 30
+
+# client_id transaction_no time script_no time_epoch time_us: two clients, each with a warm-up first.
+LOG = b"""\
+0 1 900000 0 1000 0
+1 1 900000 0 1000 500000
+0 2 4000 0 1001 900000
+0 3 1000 0 1002 100000
+1 2 2000 0 1002 200000
+0 4 3000 0 1003 50000
+1 3 9000 0 1004 1
+"""
+
+
+def given(**parameters: Any) -> dict[str, ParameterValue]:
+    assert set(parameters) <= {parameter.name for parameter in WORKLOAD.parameters}
+    values = {}
+    for parameter in WORKLOAD.parameters:
+        value = parameters.get(parameter.name, parameter.default)
+        assert value is not None
+        values[parameter.name] = typed(parameter, value, Place("test.toml"))
+    return values
+
+
+def treatment(kind: Any, size: int, **more: Any) -> Treatment:
+    return Treatment(policy=kind, mechanism="system", target=PageTarget(kind, size), **more)
+
+
+BASE = treatment("base", 4096)
+GIGANTIC = treatment("hugetlb", GIB, map_hugetlb=GIB, environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1073741824"})
+
+
+class Recorded:
+    """Outputs of an attempt, from texts."""
+
+    def __init__(self, *, begin: float, end: float, said: str = "", cpu: float | None = 0.5) -> None:
+        self.begin, self.end = begin, end
+        self.sut = RoleUse(cpu_s=cpu, user_s=None, system_s=None, faults=3)
+        self.client = RoleUse(cpu_s=0.001, user_s=None, system_s=None, faults=None)
+        self.footprint: int | None = GIB
+        self.peak: int | None = None
+        self._said = said or (GOLDEN / "stdout.txt").read_text()
+
+    def stdout(self, step: str = "timed") -> str:
+        return {"timed": self._said, "begun": "760708455|1000\n", "ended": "760708455|6900\n"}[step]
+
+    def stderr(self, step: str = "timed") -> str:
+        return ""
+
+    def files(self, pattern: re.Pattern[str]) -> Iterable[bytes]:
+        return [path.read_bytes() for path in sorted(GOLDEN.iterdir()) if pattern.fullmatch(path.name)]
+
+
+def test_only_what_ended_in_the_measured_part_counts_and_no_warm_up() -> None:
+    seen = measured([LOG], 1002.0, 1004.0)
+    assert (seen.transactions, seen.regular, seen.clients) == (3, 5, 2)
+    assert seen.latency_ms == pytest.approx((2.0, 2.9, 2.98))
+    assert seen.series == (2.0, 1.0)
+    assert seen.warmed_s == pytest.approx(1.5)
+
+
+def test_a_client_that_warms_up_in_the_measured_part_is_seen() -> None:
+    assert measured([LOG], 1000.2, 1004.0).warmed_s == pytest.approx(-0.3)
+
+
+def test_every_thread_has_a_log_of_its_own() -> None:
+    lines = LOG.splitlines(keepends=True)
+    assert measured([b"".join(lines[::2]), b"", b"".join(lines[1::2])], 1002.0, 1004.0).transactions == 3
+
+
+@pytest.mark.parametrize(
+    ("logs", "begin", "message"),
+    [
+        ([], 1002.0, "no log"),
+        ([b"\n"], 1002.0, "no log"),
+        ([b"0 1 failed 0 1000 0\n"], 1002.0, "no transaction: "),
+        ([b"0 1 12\n"], 1002.0, "no transaction: "),
+        ([LOG], 2000.0, r"of 7 logged, 2 are warm-ups, and they ended -1000\.0 to -996\.0 s from its begin"),
+    ],
+)
+def test_what_cannot_be_read_is_said(logs: list[bytes], begin: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        measured(logs, begin, begin + 1)
+
+
+def test_metrics_are_of_the_measured_part() -> None:
+    begin = 1795263458.8055  # of the recorded logs: after both warm-ups
+    recorded = Recorded(begin=begin, end=begin + 0.005)
+    length = recorded.end - recorded.begin
+    reading = WORKLOAD.read(recorded, given(clients=2))
+    count = reading.facts["transactions"]
+    assert isinstance(count, int) and 0 < count < 118
+    assert reading.metrics["tps"] == pytest.approx(count / length)
+    assert reading.metrics["tps_connecting"] == pytest.approx(count / (length + 0.016254))
+    assert reading.metrics["server_cpu_us"] == pytest.approx(0.5e6 / count)
+    assert reading.metrics["wal_bytes"] == pytest.approx(5900 / 118)
+    assert set(reading.metrics) == {metric.name for metric in WORKLOAD.metrics}
+    assert reading.problem is None
+    assert reading.marks == ()
+
+
+def test_what_went_wrong_is_said() -> None:
+    begin = 1795263458.8055
+    said = (GOLDEN / "stdout.txt").read_text()
+    absent = WORKLOAD.read(Recorded(begin=begin, end=begin + 0.005, cpu=None), given(clients=2))
+    assert absent.metrics["server_cpu_us"] is None
+    assert "not counted" in absent.absent["server_cpu_us"]
+    assert WORKLOAD.read(Recorded(begin=begin, end=begin + 0.005), given(clients=3)).problem == (
+        "2 of 3 clients made any transaction"
+    )
+    failing = said.replace("failed transactions: 0", "failed transactions: 4")
+    failed = WORKLOAD.read(Recorded(begin=begin, end=begin + 0.005, said=failing), given(clients=2))
+    assert failed.problem == "4 transactions failed"
+    with pytest.raises(ValueError, match="summary is not as expected"):
+        WORKLOAD.read(Recorded(begin=begin, end=begin + 0.005, said="pgbench: error"), given(clients=2))
+
+
+def test_marks_tell_of_a_late_warm_up_and_a_saturated_client() -> None:
+    begin = 1795263458.8035  # one of the two warm-ups ends after it
+    recorded = Recorded(begin=begin, end=begin + 0.01)
+    recorded.client = RoleUse(cpu_s=0.0198, user_s=None, system_s=None, faults=None)
+    warming, saturated = WORKLOAD.read(recorded, given(clients=2)).marks
+    assert "still warming up" in warming
+    assert "the client was saturated" in saturated
+
+
+def test_the_scale_comes_from_the_size() -> None:
+    for share in (0.75, 1.5, 1.75):
+        values = given(shared_buffers="1536m", database_share=share)
+        assert database_bytes(values) == pytest.approx(share * 1536 * MIB, rel=0.01)
+    assert database_bytes(given(scale=40)) == pytest.approx(635_116_903, rel=1e-3)  # as measured
+
+
+def test_the_lead_grows_with_clients_and_size_and_can_be_given() -> None:
+    assert lead(given(clients=9), 1) > lead(given(clients=2), 1) > lead(given(clients=2), 2)
+    assert lead(given(clients=9, database_share=1.75), 1) > lead(given(clients=9), 1)
+    assert lead(given(clients=9, lead="40s"), 1) == 40
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"mode": "tpcc"}, "mode = 'tpcc' is not one of tpcb, select-only"),
+        ({"protocol": "fast"}, "protocol = 'fast' is not one of simple, extended, prepared"),
+        ({"clients": 0}, "clients = 0 must be at least 1"),
+        ({"duration": "500ms"}, "duration = 0.5 must be at least 1"),
+        ({"database_share": 0}, "database_share = 0"),
+        ({"settings": "fsync"}, "settings: 'fsync' is not NAME=VALUE"),
+        ({"settings": "huge_pages=try"}, "settings: huge_pages belongs to the treatment"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(parameters: Mapping[str, Any], reason: str) -> None:
+    refused = WORKLOAD.refuses(BASE, given(**parameters))
+    assert refused is not None and refused.startswith(reason)
+
+
+def _options(argv: tuple[str, ...]) -> dict[str, str]:
+    pairs = [argv[place + 1].partition("=") for place, word in enumerate(argv) if word == "-c"]
+    return {name: value for name, _, value in pairs}
+
+
+def _need_postgres() -> None:
+    need(not WORKLOAD.missing(given()), "PostgreSQL 15 or later with pgbench (apt install postgresql)")
+
+
+def test_the_treatment_reaches_the_server_in_its_own_way() -> None:
+    _need_postgres()
+    values = given(shared_buffers="976m", settings="wal_compression=off")
+    small, large = (WORKLOAD.scene(each, values, PLACES).servers[0] for each in (BASE, GIGANTIC))
+    base, gigantic = _options(small.argv), _options(large.argv)
+    assert base["huge_pages"] == "off"
+    assert (gigantic.pop("huge_pages"), gigantic.pop("huge_page_size")) == ("on", "1048576kB")
+    assert base == gigantic | {"huge_pages": "off"}
+    assert base["listen_addresses"] == ""
+    assert base["wal_compression"] == "off"
+    assert base["shared_buffers"] == "999424kB"
+    # malloc of every backend would take pages of the pool as well
+    assert large.environment == {"GLIBC_TUNABLES": ""}
+    assert small.named == "shared"
+
+
+def test_the_clients_stay_for_the_proof() -> None:
+    _need_postgres()
+    values = given(duration="10s", lead="5s", clients=9)
+    scene = WORKLOAD.scene(BASE, values, PLACES)
+    assert scene.window is not None
+    lives = int(next(word for word in scene.timed.argv if word.startswith("--time=")).removeprefix("--time="))
+    assert lives >= scene.window.lead + scene.window.length + 2
+
+
+def test_the_scripts_are_pgbenchs_own_behind_a_warm_up() -> None:
+    _need_postgres()
+    pgbench = _postgres.installed().program("pgbench")
+    for mode, name in (("tpcb", "tpcb-like"), ("select-only", "select-only")):
+        shown = subprocess.run([pgbench, f"--show-script={name}"], capture_output=True, text=True, check=True)
+        builtin = [line for line in shown.stderr.splitlines() if line and not line.startswith("--")]
+        (script,) = WORKLOAD.scene(BASE, given(mode=mode), PLACES).before
+        assert isinstance(script, Write)
+        lines = script.text.splitlines()
+        assert lines[lines.index("\\else") + 1 : -1] == builtin
+        assert lines[0] == "\\if :warmed = 0"
+
+
+def test_data_differ_by_scale_and_version_alone() -> None:
+    _need_postgres()
+    one, same, other = (
+        WORKLOAD.data(given(**each)).key
+        for each in ({"clients": 1}, {"clients": 9, "mode": "select-only"}, {"database_share": 1.75})
+    )
+    assert one == same != other
+    assert one["postgres"] == _postgres.installed().version

@@ -1,0 +1,91 @@
+"""PostgreSQL's programs, settings and pool, asked of the real programs where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import UserError
+from hugewise.workloads import _postgres
+from tests.requirements import need
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    _postgres.find.cache_clear()
+
+
+def _fake(folder: Path, version: str, *programs: str) -> Path:
+    for name in ("postgres", *programs):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\necho 'postgres (PostgreSQL) {version}'\n")
+        path.chmod(0o755)
+    return folder
+
+
+def test_the_newest_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for major in ("9", "15", "16"):
+        (tmp_path / major / "bin").mkdir(parents=True)
+        _fake(tmp_path / major / "bin", f"{major}.3 (Debian)")
+    monkeypatch.setattr(_postgres, "_USUAL", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "15" / "bin"))
+    found = _postgres.find()
+    assert found is not None
+    assert (found.major, found.version, found.folder) == (16, "16.3", str(tmp_path / "16" / "bin"))
+    named = _postgres.find(str(tmp_path / "15" / "bin"))
+    assert named is not None and named.version == "15.3"
+
+
+def test_what_is_lacking_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_postgres, "_USUAL", tmp_path / "none")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (absent,) = _postgres.missing()
+    assert "postgres: no such program on PATH" in absent.reason
+    assert absent.package == "postgresql"
+    with pytest.raises(UserError, match="no such program"):
+        _postgres.installed()
+    (named,) = _postgres.missing("/nowhere")
+    assert named.reason == "postgres: no such program in /nowhere"
+    assert named.package is None
+
+
+def test_an_old_server_and_an_absent_program_are_said(tmp_path: Path) -> None:
+    old, bare = tmp_path / "old", tmp_path / "bare"
+    old.mkdir()
+    bare.mkdir()
+    _fake(old, "14.9")
+    _fake(bare, "17beta1", "initdb", "psql", "pg_isready")
+    (early,) = _postgres.missing(str(old))
+    assert early.reason == "PostgreSQL 14.9 is too old: 15 or later is needed"
+    (absent,) = _postgres.missing(str(bare), ("pgbench",))
+    assert absent.reason == f"pgbench: no such program in {bare}"
+
+
+def test_settings_are_the_published_ones_at_the_published_size() -> None:
+    published = _postgres.settings(64 * GIB, 32)
+    assert published["work_mem"] == f"{1 << 20}kB"
+    assert published["max_wal_size"] == f"{100 << 20}kB"
+    assert published["checkpoint_timeout"] == "10min"
+    assert published["max_connections"] == "100"
+    small = _postgres.settings(16 * MIB, 256, "fsync=off 'log_line_prefix=%m [%p]'")
+    assert small["min_wal_size"] == f"{32 << 10}kB"  # the server takes no less
+    assert small["max_connections"] == "266"
+    assert (small["fsync"], small["log_line_prefix"]) == ("off", "%m [%p]")
+
+
+@pytest.mark.parametrize("given", ["fsync", "=on", "a b=c", "port=1", "shared_buffers=1GB", "'"])
+def test_settings_that_cannot_be_are_refused(given: str) -> None:
+    with pytest.raises(ValueError, match=r"setting|quotation"):
+        _postgres.settings(GIB, 1, given)
+
+
+def test_the_server_sizes_the_pool() -> None:
+    need(not _postgres.missing(), "PostgreSQL 15 or later (apt install postgresql)")
+    settings = _postgres.settings(976 * MIB, 9)
+    assert _postgres.segment("", settings, GIB) == GIB  # exactly one page: what a small machine grants
+    assert 976 * MIB < _postgres.segment("", settings, 2 * MIB) <= GIB
+    with pytest.raises(UserError, match="failed"):
+        _postgres.segment("", {**settings, "no_such_setting": "1"}, GIB)
