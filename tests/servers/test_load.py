@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from hugewise import probe
@@ -335,3 +338,37 @@ def test_wrong_options_end_with_2() -> None:
         ):
             done = subprocess.run(command([server], *options), capture_output=True, timeout=20, check=False)
             assert done.returncode == 2, options
+
+
+def test_tcp_is_asked_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with redis("--bind", "127.0.0.1", "--port", str(port)) as server:
+        stored = load([server], "--preload", "--operations", "0").stored
+        words = command([server], "--touch", "--operations", "2000", "--pipeline", "4")
+        words[words.index(server.address)] = f"127.0.0.1:{port}"
+        done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=True)
+        said = next(e for e in probe.decode(done.stdout.splitlines(keepends=True)) if isinstance(e, Load))
+        assert stored is not None
+        assert said.touched is not None
+        assert said.timed is not None
+        assert (said.touched.keys, said.timed.operations, said.timed.lost) == (KEYS, 2000, 0)
+
+
+def test_the_launcher_opens_its_gate_and_lets_it_go(server: Running, tmp_path: Path) -> None:
+    argv = command([server], "--preload", "--operations", "1000", "--gate", "--hold")[1:]
+    spec = probe.Spec(
+        argv=tuple(argv), micro=True, env={}, cwd=None, stdout=str(tmp_path / "out"), stderr=str(tmp_path / "err"),
+        uid=None, gid=None, thp_disable="none", cgroup_procs=(), cpus=None, timeout_s=60.0, counters=(), scan="none",
+        source="smaps",
+    )  # fmt: skip
+    (tmp_path / "spec.json").write_bytes(msgspec.json.encode(spec))
+    with (tmp_path / "events").open("wb") as events, (tmp_path / "stderr").open("wb") as stderr:
+        assert probe.run([probe.Job(tmp_path / "spec.json", events, stderr)]) == [0]
+    said = list(probe.decode((tmp_path / "events").read_bytes().splitlines(keepends=True)))
+    found = next(event for event in said if isinstance(event, Load))
+    assert found.timed is not None
+    assert found.timed.operations == 1000
+    ended = said[-1]
+    assert isinstance(ended, probe.Exit)
+    assert ended.code == 0
