@@ -175,6 +175,23 @@ def test_dry_runs_differ_without_a_seed(call: Call, fake: FakeHost, tmp_path: Pa
     assert call("run", tiny(tmp_path), "--dry-run") != call("run", tiny(tmp_path), "--dry-run")
 
 
+def test_a_study_is_planned_at_the_scale_that_is_named(call: Call, fake: FakeHost, tmp_path: Path) -> None:
+    path = tiny(tmp_path)
+    with path.open("a") as file:
+        file.write('[workload.scales]\npublished = { bytes = ["1m", "64g"] }\n')
+    status, out, _ = call("run", path, "--dry-run", "--scale", "published")
+    assert status == 0
+    assert "chase-bytes=1m" in out
+    status, _, err = call("doctor", path, "--scale", "publish")
+    assert status == 2
+    assert "has no scale 'publish'" in err
+    assert "scales that it has: small, published" in err
+    for asked in (["doctor"], ["plan"], ["run", "--policy", "base,thp", "--", "true"]):
+        status, _, err = call(asked[0], "--scale", "published", *asked[1:])
+        assert status == 2
+        assert "there is no study that it is a scale of" in err
+
+
 def test_a_dry_run_of_what_cannot_run_says_why(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = FakeHost(thp=False, capacity={})
     monkeypatch.setattr(session, "LocalHost", lambda: host)

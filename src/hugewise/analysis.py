@@ -153,7 +153,7 @@ def described(treatment: Treatment) -> str:
 def _options(study: Study) -> dict[str, object]:
     """The study's other keys as used, in the units of the file's reference."""
     told = msgspec.to_builtins(study)
-    named = ("method", "covariate", "window", "budget", "between", "validity", "attempt", "policies", "file")
+    named = ("scale", "method", "covariate", "window", "budget", "between", "validity", "attempt", "policies", "file")
     return {key: told[key] for key in named}
 
 

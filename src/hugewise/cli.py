@@ -27,6 +27,8 @@ _RESULTS = click.option(
     help="Folder for results.",
 )
 
+_SCALE = click.option("--scale", metavar="NAME", help="Scale of STUDY, such as published (default: as it is written).")
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(package_name="hugewise")
@@ -50,6 +52,7 @@ def cli() -> None:
 @click.option("--blocks", type=int, help="Blocks per cell, instead of the study's.")
 @click.option("--time", "time_", help="Time budget, instead of the study's, such as 4m.")
 @click.option("--seed", help="Run seed, 32 hexadecimal digits (default: a fresh one).")
+@_SCALE
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
 @_RESULTS
 def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
@@ -95,16 +98,19 @@ def report(run_: Path) -> None:
 
 @cli.command()
 @click.argument("study", required=False, type=click.Path(path_type=Path))
+@_SCALE
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(study: Path | None, as_json: bool) -> None:
+def doctor(study: Path | None, scale: str | None, as_json: bool) -> None:
     """What this machine offers, what is missing, and the command that cures it (for STUDY: which cells can run)."""
     from hugewise import doctor as examination  # noqa: PLC0415
 
-    sys.exit(examination.main(study, as_json=as_json))
+    _check_scale(study, scale)
+    sys.exit(examination.main(study, scale, as_json=as_json))
 
 
 @cli.command()
 @click.argument("study", required=False, type=click.Path(path_type=Path))
+@_SCALE
 @click.option("--from", "runs", multiple=True, type=click.Path(path_type=Path), help="A run of STUDY; may be repeated.")
 @click.option("--pilot", type=click.IntRange(6, 10_000), help="Run so many blocks of each cell first, to plan from.")
 @click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
@@ -119,6 +125,7 @@ def plan(**asked: Any) -> None:
     """
     from hugewise import planning  # noqa: PLC0415
 
+    _check_scale(asked["study"], asked["scale"])
     planning.main(planning.Asked(**asked))
 
 
@@ -129,8 +136,11 @@ def plan(**asked: Any) -> None:
     "--planted", default="0%", show_default=True, help="Let one label do so much more work: it must be found."
 )
 @click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
+@_SCALE
 @_RESULTS
-def calibrate(study: Path | None, pairs: int, planted: str, seed: str | None, results: Path) -> None:
+def calibrate(
+    *, study: Path | None, pairs: int, planted: str, seed: str | None, scale: str | None, results: Path
+) -> None:
     """A/A on this host: is the same under two labels called different, and how small an effect can be seen?
 
     With the workloads of STUDY under its baseline; without, with a loop in the first cache. Writes a record that a
@@ -146,7 +156,8 @@ def calibrate(study: Path | None, pairs: int, planted: str, seed: str | None, re
         share = parse_share(planted)
     except ValueError as error:
         raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
-    asked = None if study is None else studies.load(study)
+    _check_scale(study, scale)
+    asked = None if study is None else studies.load(study, scale)
     with progress.shown(sys.stderr) as listener:
         record, path = measure(asked, results, pairs=pairs, planted=share, seed=_seed(seed), listener=listener)
     for line in lines(record):
@@ -271,13 +282,21 @@ def _study(study: str | None, command: Sequence[str], policy: str | None, option
                 "name one study, or policies and a command",
                 hint="hugewise run studies/demo.toml   or   hugewise run --policy base,thp -- COMMAND",
             )
-        loaded = studies.load(Path(study))
+        loaded = studies.load(Path(study), options["scale"])
         return studies.with_budget(loaded, options["blocks"], options["time_"])
+    _check_scale(None, options["scale"])
     argv = ([study] if study is not None else []) + list(command)
     if not argv:
         raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
     given = {name: options[name] for name in ("metric", "proof", "pool", "share", "timeout", "blocks")}
     return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
+
+
+def _check_scale(study: object, scale: str | None) -> None:
+    if scale is not None and study is None:
+        raise UserError(
+            f"--scale {scale}: there is no study that it is a scale of", hint="name a STUDY, or leave it out"
+        )
 
 
 def _seed(text: str | None) -> bytes | None:

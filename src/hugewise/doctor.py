@@ -54,7 +54,7 @@ class PlannedCell(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was found; `cells` and `left_out` are of a study, if one was named.
+    """Everything that was found; `cells` and `left_out` are of a study, if one was named, at the scale that was.
 
     `packages` are the Debian packages that the study lacks here, `install` the one line that installs them, or in
     words what to install on a system without apt. None of it is done.
@@ -66,15 +66,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...]
     cells: tuple[PlannedCell, ...] | None = None
     left_out: tuple[LeftOut, ...] = ()
+    scale: str | None = None
     packages: tuple[str, ...] = ()
     install: str | None = None
 
 
-def main(study: Path | None, *, as_json: bool) -> int:
-    """`hugewise doctor [STUDY]`: 0, or 1 when a study was named of which nothing can run. Raises StudyError."""
+def main(study: Path | None, scale: str | None = None, *, as_json: bool) -> int:
+    """`hugewise doctor [STUDY] [--scale NAME]`: 0, or 1 when nothing of the study can run.
+
+    Raises StudyError, UserError.
+    """
     host = LocalHost()
-    plan = None if study is None else _plan(study, host)
-    report = examine(host, gather(host), plan)
+    plan = None if study is None else _plan(study, scale, host)
+    report = examine(host, gather(host), plan, scale)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
@@ -83,14 +87,14 @@ def main(study: Path | None, *, as_json: bool) -> int:
     return 1 if report.cells == () else 0
 
 
-def _plan(path: Path, host: Host) -> Plan:
+def _plan(path: Path, scale: str | None, host: Host) -> Plan:
     from hugewise import session, study  # noqa: PLC0415  (only with a STUDY: it brings the whole runner)
 
-    return session.make_plan(study.load(path), host)
+    return session.make_plan(study.load(path, scale), host)
 
 
-def examine(host: Host, facts: Facts, plan: Plan | None = None) -> Report:
-    """Judge what was found on `host`, and what of a study can run here if its `plan` is given."""
+def examine(host: Host, facts: Facts, plan: Plan | None = None, scale: str | None = None) -> Report:
+    """Judge what was found on `host`, and what of a study can run here if its `plan` (at `scale`) is given."""
     sizes = PageSizes.discover(host)
     mechanism: Mechanism = "system" if host.privileged() else "process"
     checks = itertools.chain(
@@ -112,6 +116,7 @@ def examine(host: Host, facts: Facts, plan: Plan | None = None) -> Report:
         if plan is None
         else tuple(PlannedCell(cell.id, cell.baseline, tuple(arm.name for arm in cell.arms)) for cell in plan.cells),
         left_out=left_out,
+        scale=scale,
         packages=packages,
         install=_install(packages, apt=facts.apt, root=host.privileged()),
     )
@@ -297,7 +302,7 @@ def render(report: Report) -> RenderableType:
             table.add_row(Text("runs"), Text(f"{cell.cell}: {others} against {cell.baseline}"))
         for each in report.left_out:
             table.add_row(Text("left out"), Text(_left_out(each)))
-        parts += [Text("\nthis study here", style="bold"), Padding(table, (0, 0, 0, 2))]
+        parts += [Text(f"\nthis study here{_at(report.scale)}", style="bold"), Padding(table, (0, 0, 0, 2))]
     if report.install is not None:
         # Never broken: it is there to be copied.
         parts += [Text("\nto install what it lacks", style="bold")]
@@ -314,6 +319,10 @@ def _table(*widths: int) -> Table:
         table.add_column(width=width, overflow="fold")
     table.add_column(overflow="fold", ratio=1)
     return table
+
+
+def _at(scale: str | None) -> str:
+    return "" if scale is None else f", at the scale {scale}"
 
 
 def _left_out(each: LeftOut) -> str:

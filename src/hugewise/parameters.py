@@ -10,19 +10,24 @@ from hugewise.workload import Parameter, ParameterValue, Workload
 __all__ = ["factors", "is_factor", "typed"]
 
 
-def factors(used: WorkloadUse, workload: Workload, place: Place) -> dict[str, tuple[ParameterValue, ...]]:
-    """The levels of every parameter of the workload, in its own order. Raises StudyError."""
+def factors(used: WorkloadUse, workload: Workload, place: Place, scale: str) -> dict[str, tuple[ParameterValue, ...]]:
+    """The levels of every parameter of the workload, in its own order, where `used` is at `scale`. Raises StudyError.
+
+    `place` is the workload's table.
+    """
+    scaled = used.scales[scale].parameters if scale in used.scales else {}
+
+    def at(name: str) -> Place:
+        return (place.at("scales").at(scale) if name in scaled else place.at("parameters")).at(name)
+
     known = {parameter.name: parameter for parameter in workload.parameters}
     for name, given in used.parameters.items():
         if name not in known:
-            raise place.at(name).wrong(
-                f"is not a parameter of {workload.name}",
-                given,
-                hint=keys.near(name, known, what=f"parameters of {workload.name}"),
-            )
+            hint = keys.near(name, known, what=f"parameters of {workload.name}")
+            raise at(name).wrong(f"is not a parameter of {workload.name}", given, hint=hint)
     found: dict[str, tuple[ParameterValue, ...]] = {}
     for parameter in workload.parameters:
-        here = place.at(parameter.name)
+        here = at(parameter.name)
         if parameter.name not in used.parameters:
             if parameter.default is None:
                 raise here.wrong("is missing", hint=f"it is {parameter.description}")

@@ -25,6 +25,7 @@ from hugewise.quantity import format_size, readable_size
 from hugewise.results import LeftOut
 from hugewise.study import PolicyUse, Study, WorkloadUse
 from hugewise.study_keys import Place
+from hugewise.study_workload import SMALL
 from hugewise.trial import Judged
 from hugewise.workload import ParameterValue, Workload
 
@@ -141,7 +142,10 @@ def _cells(
             "is not a workload", used.name, hint=keys.near(used.name, workloads.keys(), what="workloads")
         )
     metric = _metric(used, workload, place)
-    factors = parameters.factors(used, workload, place.at("parameters"))
+    if study.scale == SMALL:  # mistakes of the other scales are told before they are chosen
+        for scale in used.scales:
+            parameters.factors(used.at(scale), workload, place, scale)
+    factors = parameters.factors(used, workload, place, study.scale)
     varied = [name for name in used.parameters if name in factors and parameters.is_factor(used, workload, name)]
     combinations = math.prod(len(levels) for levels in factors.values())
     if combinations > _MOST_CELLS:

@@ -26,6 +26,7 @@ class Asked:
     """The options of `hugewise plan`, as they were given."""
 
     study: Path | None = None
+    scale: str | None = None
     runs: Sequence[Path] = ()
     pilot: int | None = None
     published: str | None = None
@@ -66,7 +67,7 @@ def answer(asked: Asked) -> forecast.Forecast | Reread:
 
 def _study(asked: Asked) -> Study:
     if asked.study is not None:
-        return studies.load(asked.study)
+        return studies.load(asked.study, asked.scale)
     if not asked.runs:
         raise UserError(
             "name a study, or a published one", hint="hugewise plan studies/demo.toml   or   --published redhat-2021"

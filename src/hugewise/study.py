@@ -22,7 +22,7 @@ import msgspec
 
 from hugewise import study_keys as keys
 from hugewise.covariates import COVARIATES
-from hugewise.errors import StudyError
+from hugewise.errors import StudyError, UserError
 from hugewise.published import keys as published_keys
 from hugewise.study_keys import Key, Place
 from hugewise.study_tables import (
@@ -30,15 +30,14 @@ from hugewise.study_tables import (
     Between,
     Budget,
     CalibrationRule,
-    DeliveryRule,
     Layout,
-    ParameterInput,
     PolicyUse,
     Retries,
     Sessions,
+    StudyScale,
     Validity,
-    WorkloadUse,
 )
+from hugewise.study_workload import SMALL, DeliveryRule, ParameterInput, WorkloadUse, scales
 
 __all__ = [
     "Between",
@@ -51,8 +50,10 @@ __all__ = [
     "Retries",
     "Sessions",
     "Study",
+    "StudyScale",
     "Validity",
     "WorkloadUse",
+    "at_scale",
     "command_study",
     "load",
     "parse",
@@ -65,7 +66,8 @@ __all__ = [
 class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The question, what is compared, and how the comparison is judged.
 
-    Durations are in seconds, sizes in bytes, shares of one. `file` is where the study came from; it is no key.
+    Durations are in seconds, sizes in bytes, shares of one. `scale` is the one that was chosen (see `at_scale`), `file`
+    where the study came from; neither is a key.
     """
 
     format: Annotated[int, Key(keys.integer(1), "The version of this format: 1.", "format = 1")]
@@ -159,6 +161,15 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = 300.0
     budget: Annotated[Budget, Key(keys.table(Budget), "How much to measure.", "[budget]")] = Budget()
+    scales: Annotated[
+        Mapping[str, StudyScale],
+        Key(
+            scales(keys.table(StudyScale)),
+            "What a scale changes beside its workloads: `budget`, in place of the whole table `[budget]`.",
+            'scales = { published = { budget = { blocks = 30, time = "48h" } } }',
+            default="none",
+        ),
+    ] = {}
     design: Annotated[
         Layout, Key(keys.table(Layout), "How the arms of a block are laid out in time and over CPUs.", "[design]")
     ] = Layout()
@@ -178,6 +189,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     )
     sessions: Annotated[Sessions, Key(keys.table(Sessions), "Statistical sessions.", "[sessions]")] = Sessions()
     attempt: Annotated[Retries, Key(keys.table(Retries), "The single attempt.", "[attempt]")] = Retries()
+    scale: str = SMALL
     file: str = ""
 
     @property
@@ -200,8 +212,8 @@ def stored_digest(text: bytes) -> str:
     return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
 
-def load(path: Path) -> Study:
-    """The study in the file at `path`. Raises StudyError."""
+def load(path: Path, scale: str | None = None) -> Study:
+    """The study in the file at `path`, at the scale of that name where one is given. Raises StudyError, UserError."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -210,7 +222,8 @@ def load(path: Path) -> Study:
         raise StudyError(error.strerror or "cannot be read", file=str(path), hint="check its permissions") from None
     except UnicodeDecodeError as error:
         raise StudyError(f"is not UTF-8 (byte {error.start})", file=str(path), hint="save it as UTF-8 text") from None
-    return parse(text, str(path))
+    study = parse(text, str(path))
+    return study if scale is None else at_scale(study, scale)
 
 
 def parse(text: str, file: str) -> Study:
@@ -296,6 +309,28 @@ def with_budget(study: Study, blocks: int | None, time: str | float | None) -> S
     before = {"blocks": study.budget.blocks, "time": study.budget.time, "width": study.budget.width}
     budget = keys.read_table(Budget, _given(before | _given({"blocks": blocks, "time": time})), Place("command line"))
     return msgspec.structs.replace(study, budget=budget)
+
+
+def at_scale(study: Study, scale: str) -> Study:
+    """The study with the values of one of its scales; `small` is as it is written. Raises UserError.
+
+    What is read from it afterwards (parameters, budget, ...) holds for that scale, and `scale` names it.
+    """
+    if scale == study.scale:
+        return study
+    known = {*study.scales, *(name for use in study.workload for name in use.scales)}
+    if study.scale != SMALL:
+        raise UserError(f"{study.name} is at the scale {study.scale} already", hint="read its file again")
+    if scale not in known:
+        there = ", ".join([SMALL, *sorted(known)])
+        raise UserError(f"{study.file or study.name} has no scale {scale!r}", hint=f"scales that it has: {there}")
+    changed = study.scales.get(scale, StudyScale())
+    return msgspec.structs.replace(
+        study,
+        scale=scale,
+        budget=changed.budget or study.budget,
+        workload=tuple(use.at(scale) for use in study.workload),
+    )
 
 
 def _given(table: Mapping[str, Any]) -> dict[str, Any]:

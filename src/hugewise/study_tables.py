@@ -1,4 +1,4 @@
-"""The tables of a study file below its top: policies, budget, workloads, and the rules of the attempts."""
+"""The tables of a study file below its top: policies, budget, and the rules of the attempts. Not its workloads."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from hugewise import study_keys as keys
 from hugewise.study_keys import Key, Place
+from hugewise.study_workload import PARAMETERS, ParameterInput
 from hugewise.trial import Judged
 
 __all__ = [
@@ -17,55 +18,22 @@ __all__ = [
     "Between",
     "Budget",
     "CalibrationRule",
-    "DeliveryRule",
     "Layout",
-    "ParameterInput",
     "PolicyUse",
     "Retries",
     "Sessions",
+    "StudyScale",
     "Validity",
-    "WorkloadUse",
 ]
-
-Scalar = str | int | float | bool
-ParameterInput = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
 
 _KNOB = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_PLACE = re.compile(r"/[^\0]*")
-_ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}\$?")
 
 
 def _knob_value(value: object, place: Place) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(keys.integer().read(value, place))
     return str(keys.text().read(value, place))
-
-
-def _scalar(value: object, place: Place) -> Scalar:
-    if isinstance(value, str):
-        return keys.plain(value, place)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(keys.integer(low=-(1 << 63)).read(value, place))
-    if isinstance(value, float):
-        return float(keys.number().read(value, place))
-    raise place.wrong("must be text, a number, true or false, or a list of these", value, hint="simplify it")
-
-
-def _parameter(value: object, place: Place) -> ParameterInput:
-    if not isinstance(value, list | tuple):
-        return _scalar(value, place)
-    items: list[Scalar | tuple[Scalar, ...]] = []
-    for index, item in enumerate(value, 1):
-        here = place.item(index)
-        if isinstance(item, list | tuple):
-            items.append(tuple(_scalar(inner, here.item(n)) for n, inner in enumerate(item, 1)))
-        else:
-            items.append(_scalar(item, here))
-    return tuple(items)
 
 
 def _policy_use(value: object, place: Place) -> PolicyUse:
@@ -92,7 +60,6 @@ _KNOBS = keys.mapping(
     keys.Kind("text or whole number", _knob_value),
 )
 _ENVIRONMENT = keys.mapping(_VARIABLE, "a variable's name", keys.text())
-_PARAMETERS = keys.mapping(_PARAMETER, "a parameter's name", keys.Kind("a value, or a list of values", _parameter))
 
 
 class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,7 +86,7 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     parameters: Annotated[
         Mapping[str, ParameterInput],
         Key(
-            keys.Kind("table: a parameter's name = a value", _PARAMETERS.read),
+            keys.Kind("table: a parameter's name = a value", PARAMETERS.read),
             "Parameters of the workload that only this arm has, instead of the workload's (a server that must be told"
             " to use huge pages; a planted effect).",
             "parameters = { iterations = 20400000 }",
@@ -185,6 +152,15 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
 
 
+class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a scale changes of the whole study."""
+
+    budget: Annotated[
+        Budget | None,
+        Key(keys.table(Budget), "In place of the whole table `[budget]`.", "budget = { blocks = 30 }"),
+    ] = None
+
+
 class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the arms of a block are laid out in time and over CPUs. See docs/concepts/designs.md."""
 
@@ -237,140 +213,6 @@ class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     age: Annotated[
         float, Key(keys.duration(1.0), "Oldest calibration that counts.", 'age = "168h"', default='"168h"')
     ] = 7 * 86_400.0
-
-
-class DeliveryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When the pages that a policy promises count as delivered."""
-
-    share: Annotated[
-        float | None,
-        Key(
-            keys.share(),
-            "Least share of the named memory at the promised page size. 0 judges the setting alone (intention to"
-            " treat): coverage is then reported and not demanded.",
-            "share = 0.95",
-            default="the workload's own",
-        ),
-    ] = None
-    base_above: Annotated[
-        float,
-        Key(
-            keys.share(),
-            "Largest share above the base page size under a policy that promises base pages.",
-            'base_above = "1%"',
-        ),
-    ] = 0.01
-
-
-class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A workload with its parameters. Each combination of the listed values is a cell."""
-
-    name: Annotated[str, Key(keys.name(), "A registered workload (`hugewise list workloads`).", 'name = "chase"')]
-    label: Annotated[
-        str | None,
-        Key(
-            keys.name(),
-            "What its cells are called; needed where one workload stands twice in a study.",
-            'label = "chase-slow"',
-            default="the name",
-        ),
-    ] = None
-    policies: Annotated[
-        tuple[str, ...] | None,
-        Key(
-            keys.listing(keys.name(), least=2),
-            "The policies to compare on it, the baseline among them.",
-            'policies = ["base", "thp"]',
-            default="all of the study",
-        ),
-    ] = None
-    metric: Annotated[
-        str | None,
-        Key(
-            keys.name(),
-            "The end point: the metric that is judged. One of the workload's own or of every attempt's.",
-            'metric = "ns_per_load"',
-            default="the workload's first",
-        ),
-    ] = None
-    parameters: Annotated[
-        Mapping[str, ParameterInput],
-        Key(
-            _PARAMETERS,
-            "The workload's parameters. A list makes a factor of a parameter: one cell for each of its values, in all"
-            " combinations. A command (`argv`) is a list itself: a list of lists makes a factor of it.",
-            'parameters = { bytes = ["256k", "1g"], loads = 2000000 }',
-        ),
-    ] = {}
-    published: Annotated[
-        str | None,
-        Key(
-            keys.text(),
-            "The entry of the study's published source that its cells stand beside: a table, benchmark or finding.",
-            'published = "memcached"',
-            default="none",
-        ),
-    ] = None
-    timeout: Annotated[
-        float,
-        Key(
-            keys.duration(0.001),
-            "Longest an attempt may take. One that takes longer is killed and scores as the worst.",
-            'timeout = "60s"',
-        ),
-    ] = 600.0
-    user: Annotated[
-        str | None,
-        Key(
-            keys.text(pattern=_ACCOUNT, words="an account name", cure="name an account of this machine"),
-            "The account that it runs as (root only).",
-            'user = "nobody"',
-            default="chosen by hugewise",
-        ),
-    ] = None
-    cpus: Annotated[
-        tuple[int, ...] | None,
-        Key(keys.listing(keys.integer(0, 65_535)), "CPUs that it is pinned to.", "cpus = [1]", default="not pinned"),
-    ] = None
-    client_cpus: Annotated[
-        tuple[int, ...] | None,
-        Key(
-            keys.listing(keys.integer(0, 65_535)),
-            "CPUs of the load generator, for workloads with a server; keep them apart from `cpus`.",
-            "client_cpus = [2, 3]",
-            default="the CPUs that are not in `cpus`; half of the machine's where neither is named",
-        ),
-    ] = None
-    storage: Annotated[
-        str,
-        Key(
-            keys.text(pattern=_PLACE, words="an absolute path", cure="name a folder on tmpfs or a disk"),
-            "The folder, on tmpfs or a disk, in which an attempt has its copy of the workload's data.",
-            'storage = "/var/tmp"',
-        ),
-    ] = "/dev/shm"  # noqa: S108  (the machine's tmpfs; a private folder is made in it)
-    memory: Annotated[
-        int | None,
-        Key(
-            keys.size(1 << 20),
-            "Most memory of the servers, the page cache that they fill and pages of a pool included (root only).",
-            'memory = "3g"',
-            default="none",
-        ),
-    ] = None
-    delivery: Annotated[
-        DeliveryRule,
-        Key(
-            keys.table(DeliveryRule),
-            "When the promised pages count as delivered.",
-            'delivery = { share = 0.95, base_above = "1%" }',
-        ),
-    ] = DeliveryRule()
-
-    @property
-    def called(self) -> str:
-        """The label, or the name where there is none."""
-        return self.label or self.name
 
 
 class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
