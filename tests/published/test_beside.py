@@ -103,10 +103,36 @@ def test_a_trend_is_read_off_the_first_and_the_last_level() -> None:
     by_clients = [f for f in trends if f.parameter == "clients" and f.policy == "hugetlb-2m"]
     assert [[level.value for level in f.measured] for f in by_clients] == [["4", "16", "64"]] * 2
     assert {f.agreement for f in by_clients} == {"same trend"}
-    by_size = [f for f in trends if f.parameter == "scale" and f.policy == "hugetlb-2m"]
-    assert len(by_size) == 3
+    by_size = [f for f in trends if f.parameter == "database_share" and f.policy == "hugetlb-2m"]
+    assert [[level.value for level in f.measured] for f in by_size] == [["0.4", "0.8"]] * 3
     assert {f.agreement for f in by_size} == {"undecided here"}
     assert by_size[0].condition == "while the database fits shared_buffers"
+
+
+def test_a_cell_that_the_source_does_not_speak_of_is_not_held_against_it() -> None:
+    signs = [f for f in of(percona_2018()).findings if f.effect == "better" and f.policy == "hugetlb-2m"]
+    assert len(signs) == 10
+    for finding in signs:
+        (level,) = finding.measured
+        spilled = "=1.5-" in level.cell or level.cell == "spill"
+        assert (finding.agreement == "beyond what was published") == spilled
+        assert level.measured is not None
+
+
+def test_one_level_is_no_trend() -> None:
+    results = percona_2018()
+    cells = tuple(one for one in results.cells if one.parameters["database_share"] in {0.4, 1.5})
+    arms = {"base": "base4k", "hugetlb-2m": "hugetlb2m"}
+    source = published.load("percona-2018-hugepages-postgresql")
+    found = beside(source, [("pgbench", "pgbench"), ("spill", "pgbench")], arms, replace(results, cells=cells))
+    (by_size,) = [f for f in found.findings if f.parameter == "database_share" and f.policy == "hugetlb-2m"]
+    assert (by_size.agreement, by_size.measured) == ("not measured here", ())
+    assert by_size.reason == "database_share has one level here within what was published"
+    fixed = replace(results, cells=results.cells[:1])
+    found = beside(source, [("pgbench", "pgbench")], arms, fixed)
+    assert {f.reason for f in found.findings if f.parameter and f.policy} == {
+        *("clients is not varied here", "database_share is not varied here")
+    }
 
 
 def test_what_was_left_out_says_why_once() -> None:

@@ -16,28 +16,33 @@ _MOST_LEVELS = 60  # more cells than this are no figure
 
 
 class Group(NamedTuple):
-    """Cells of one workload and metric in the study's order, and the parameters in which they differ."""
+    """Cells of one of the study's workloads in its order, by its label, and the parameters in which they differ."""
 
+    label: str
     workload: str
     cells: tuple[CellResult, ...]
     varied: tuple[str, ...]
 
 
 def groups(cells: Iterable[CellResult]) -> list[Group]:
-    """The groups of two cells and more. Cells that differ in nothing (two labels) go into groups of their own."""
-    found: dict[tuple[str, str, int], list[CellResult]] = {}
-    seen: dict[tuple[str, str, str], int] = {}
+    """The groups of two cells and more."""
+    found: dict[tuple[str, str, str], list[CellResult]] = {}
     for cell in cells:
-        same = (cell.workload, cell.metric.name, repr(sorted(cell.parameters.items(), key=str)))
-        seen[same] = seen.get(same, 0) + 1
-        found.setdefault((cell.workload, cell.metric.name, seen[same]), []).append(cell)
+        found.setdefault((_label(cell), cell.workload, cell.metric.name), []).append(cell)
     made = []
-    for (workload, _, _), several in found.items():
+    for (label, workload, _), several in found.items():
         names = dict.fromkeys(name for cell in several for name in cell.parameters)
         varied = tuple(name for name in names if len({repr(cell.parameters.get(name)) for cell in several}) > 1)
         if varied and len(several) <= _MOST_LEVELS:
-            made.append(Group(workload, tuple(several), varied))
+            made.append(Group(label, workload, tuple(several), varied))
     return made
+
+
+def _label(cell: CellResult) -> str:
+    """What the cell's id begins with, before the first of its varied parameters (`label-name=level-name=level`)."""
+    head, equals, _ = cell.cell.partition("=")
+    named = [name for name in cell.parameters if equals and head.endswith(f"-{name}")]
+    return head.removesuffix(f"-{max(named, key=len)}") if named else cell.cell
 
 
 def numeric(group: Group, name: str) -> bool:

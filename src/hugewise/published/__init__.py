@@ -124,6 +124,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     effect      better, worse, or none: no noticeable effect. With `parameters` it is a trend of the effect instead:
                 `grows` with the parameter that a workload calls by one of these names
     condition   what the source limits it to
+    within      the same for a workload's parameters: the largest level that the source speaks of
     """
 
     arm: str
@@ -132,6 +133,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     words: str
     parameters: tuple[str, ...] = ()
     condition: str = ""
+    within: Mapping[str, float] = {}
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

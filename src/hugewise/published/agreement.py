@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from hugewise.published.rows import Level, Measured
 
-__all__ = ["NOT_HERE", "agreement", "sign", "trend"]
+__all__ = ["BEYOND", "NOT_HERE", "agreement", "sign", "trend"]
 
 NOT_HERE = "not measured here"
+BEYOND = "beyond what was published"
 
 
 def sign(value: float) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from hugewise.changes import Change, changes
 from hugewise.published import Claim, Finding, Published
-from hugewise.published.agreement import NOT_HERE, agreement, sign, trend
+from hugewise.published.agreement import BEYOND, NOT_HERE, agreement, sign, trend
 from hugewise.published.figure import Figure, figures
 from hugewise.published.rows import Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.results import CellResult, Results
@@ -78,7 +78,7 @@ class _Beside:
         for entry in entries:
             shown = figures(self._published, entry)
             policies = self._standing_for([figure.arm for figure in shown])
-            for cell in self._cells(entry) or (None,):
+            for cell in (self._cells(entry) if policies else []) or (None,):
                 for figure in shown:
                     if policies:
                         named = [policy for policy in policies if self._arms[policy] == figure.arm]
@@ -143,7 +143,7 @@ class _Beside:
                 policy,
                 parameter="",
                 measured=(Level(cell=cell.cell, value="", measured=measured, reason=reason),) if cell else (),
-                agreement=agreement(said, measured, here),
+                agreement=agreement(said, measured, here) if _within(claim, cell) else BEYOND,
                 reason=reason,
             )
 
@@ -158,11 +158,18 @@ class _Beside:
             )
             return
         groups: dict[str, list[CellResult]] = {}
+        labels = [label for label, _ in self._uses]
         for cell in cells:
-            if _level(cell, parameter) is not None:
+            if _level(cell, parameter) is not None and _within(claim, cell):
                 others = {name: value for name, value in cell.parameters.items() if name != parameter}
-                groups.setdefault(repr(sorted(others.items(), key=str)), []).append(cell)
-        for group in groups.values():
+                groups.setdefault(repr((cell_of(labels, cell.cell), sorted(others.items(), key=str))), []).append(cell)
+        several = [group for group in groups.values() if len(group) > 1]
+        if not several:
+            reason = f"{parameter} has one level here within what was published"
+            yield _finding(
+                entry, finding, claim, policy, parameter=parameter, measured=(), agreement=NOT_HERE, reason=reason
+            )
+        for group in several:
             group.sort(key=lambda cell: _level(cell, parameter) or 0.0)
             levels = []
             for cell in group:
@@ -265,6 +272,14 @@ def _finding(
         agreement=agreement,
         reason=reason,
     )
+
+
+def _within(claim: Claim, cell: CellResult | None) -> bool:
+    """Whether the source speaks of such a cell; a parameter that the cell does not have limits nothing."""
+    if cell is None:
+        return True
+    found = {name: _level(cell, name) for name in claim.within}
+    return all(level is None or level <= claim.within[name] for name, level in found.items())
 
 
 def _level(cell: CellResult, name: str) -> float | None:

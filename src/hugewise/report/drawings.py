@@ -71,7 +71,7 @@ def across(results: Results) -> Iterator[Drawing]:
     """The figures over the levels of the study's factors: lines for each numeric one, and grouped bars."""
     palette = colours(results)
     for number, group in enumerate(groups(results.cells), 1):
-        metric, workload = printable(group.cells[0].metric.name), printable(group.workload)
+        metric, label = printable(group.cells[0].metric.name), printable(group.label)
         found = {
             f"lines-{name}": (
                 lines(group, name, palette, results.confidence),
@@ -88,4 +88,4 @@ def across(results: Results) -> Iterator[Drawing]:
         for kind, (spec, text) in found.items():
             if spec:
                 key = f"across-{number}-{file_name(number, kind).partition('-')[2]}"
-                yield Drawing(key, f"{key}_{file_name(number, workload)}", f"{text} ({workload}).", spec)
+                yield Drawing(key, f"{key}_{file_name(number, group.label)}", f"{text} ({label}).", spec)
