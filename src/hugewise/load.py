@@ -80,11 +80,12 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class ClientThread(msgspec.Struct, frozen=True):
-    """One thread of the load generator; `busy` is CPU time over wall time."""
+    """One thread: `busy` is CPU time over wall time, `wait_s` how long another one had its CPU (None: not counted)."""
 
     cpu: int | None
     user_s: float
     system_s: float
+    wait_s: float | None
     busy: float
 
 

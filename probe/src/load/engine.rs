@@ -327,7 +327,9 @@ impl<D: Dialect> Worker<D> {
         match (trouble, filled) {
             (Some(words), _) => bail!(self.fallen(number, &words)),
             (None, Ok(true)) => Ok(now),
-            (None, Ok(false)) => bail!(self.fallen(number, "closed a connection; has it ended?")),
+            (None, Ok(false) | Err(Errno::CONNRESET)) => {
+                bail!(self.fallen(number, "closed a connection; has it ended?"))
+            }
             (None, Err(error)) => bail!(self.fallen(number, &format!("broke a connection ({error}); has it ended?"))),
         }
     }

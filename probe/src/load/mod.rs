@@ -36,7 +36,7 @@ use order::Task;
 use result::{Load, Search, Stored, Timed, Touched};
 
 /// Requests under way while storing and touching: it does not depend on what is measured.
-const BULK_PIPELINE: usize = 128;
+const BULK_PIPELINE: usize = 1024;
 const TOUCH_PIPELINE: usize = 16;
 
 /// The phases that began, with their times; said when nothing is measured any more.

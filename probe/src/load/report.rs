@@ -100,15 +100,17 @@ fn client(world: &World, done: &Done, seconds: f64) -> Client {
         cpu: cpus.get(part.thread).copied(),
         user_s: part.usage.user_s,
         system_s: part.usage.system_s,
+        wait_s: part.usage.wait_s,
         busy: (part.usage.user_s + part.usage.system_s) / seconds,
     };
     let threads: Vec<Thread> = done.parts.iter().map(thread).collect();
     let busy = threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
+    let is_full = |thread: &Thread| thread.busy + thread.wait_s.unwrap_or(0.0) / seconds >= SATURATED;
     Client {
         user_s: threads.iter().map(|thread| thread.user_s).sum(),
         system_s: threads.iter().map(|thread| thread.system_s).sum(),
         busy,
-        saturated: busy >= SATURATED,
+        saturated: threads.iter().any(is_full),
         threads,
     }
 }

@@ -72,6 +72,8 @@ pub struct Thread {
     pub cpu: Option<usize>,
     pub user_s: f64,
     pub system_s: f64,
+    /// Ready to run while another process had the CPU; null where the kernel does not count it.
+    pub wait_s: Option<f64>,
     /// CPU time over wall time.
     pub busy: f64,
 }
@@ -82,7 +84,7 @@ pub struct Client {
     pub system_s: f64,
     /// The busiest thread's.
     pub busy: f64,
-    /// It was busy for 95% of the time or more: what was measured may be the client.
+    /// A thread was busy, or waited for its CPU, for 95% of the time or more: what was measured may be the client.
     pub saturated: bool,
     pub threads: Vec<Thread>,
 }
@@ -176,7 +178,7 @@ impl Load {
             p999_ns: 31_000,
             max_ns: 31_000,
         };
-        let thread = Thread { cpu: Some(1), user_s: 0.25, system_s: 0.5, busy: 0.75 };
+        let thread = Thread { cpu: Some(1), user_s: 0.25, system_s: 0.5, wait_s: Some(0.125), busy: 0.75 };
         Self {
             protocol: "redis".into(),
             connections: 8,
