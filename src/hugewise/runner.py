@@ -298,6 +298,8 @@ def dismiss(group: _Group) -> None:
     for work in group.works:
         if work.play is not None:
             work.play.dismiss()
+            if work.is_client:  # before, the servers' own pages would be taken for those of others
+                group.after = noise.snapshot(group.bench.host)
 
 
 def store(group: _Group) -> None:
