@@ -20,6 +20,8 @@ __all__ = ["Outcome", "Problem", "coverage_proof", "layout", "outcome", "staged"
 # Metric name -> performance counter, in perf's spelling.
 _METRIC_COUNTERS = {
     "page_faults": "page-faults",
+    "context_switches": "context-switches",
+    "cpu_migrations": "cpu-migrations",
     "cycles": "cycles",
     "instructions": "instructions",
     "dtlb_load_misses": "dTLB-load-misses",
@@ -92,7 +94,8 @@ def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, suc
     """
     exited, result, usage = last(events, probe.Exit), last(events, probe.Result), last(events, probe.Usage)
     error = last(events, probe.Error)
-    state, reason = _state(exited, result, error, micro=micro, timeout_s=timeout_s, success=success)
+    told = result or last(events, probe.Load)
+    state, reason = _state(exited, told, error, micro=micro, timeout_s=timeout_s, success=success)
     metrics: dict[str, float | None] = {}
     absent: dict[str, str] = {}
     cpu = usage.user_s + usage.system_s if usage is not None else None
@@ -123,7 +126,7 @@ def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, suc
 
 def _state(
     exited: probe.Exit | None,
-    result: probe.Result | None,
+    told: probe.Result | probe.Load | None,
     error: probe.Error | None,
     *,
     micro: bool,
@@ -140,7 +143,7 @@ def _state(
         return "failed", f"killed by signal {exited.signal}"
     if exited.code not in success:
         return "failed", (error.message if error is not None else f"exit status {exited.code}")
-    if micro and result is None:
+    if micro and told is None:
         return "failed", "it gave no result"
     return "accepted", None
 
