@@ -2,7 +2,8 @@
 
 The load generator stores every key over a connection of the measured part, lets the mix run for a while, and only then
 says that it is ready: what is measured begins there, on memory that is all touched (a server is one process: its page
-tables do not depend on the connection, and faults in the measured part are counted). What is stored is drawn from a fixed seed, so that every attempt of every arm starts from the same keys and values.
+tables do not depend on the connection, and faults in the measured part are counted). What is stored is drawn from a
+fixed seed, so that every attempt of every arm starts from the same keys and values.
 
 The mix is that of the study of mTHP on Arm servers (Linux Plumbers Conference 2024): set:get 1:10, 95% hits, values of
 64 bytes on average; p99 is that of the worst instance.
