@@ -1,0 +1,140 @@
+"""sysbench's memory test: fixed work, threads that write or read a block of memory again and again.
+
+As published: `sysbench memory --memory-block-size=64M --memory-total-size=4096G --time=500 --threads=14 run`, the block
+shared by all threads (sysbench's own default). Without a total size the tool runs for a fixed time instead, and what
+is compared is no longer the same work: an attempt that the time limit ended fails.
+
+Source: sysbench 1.0.20, src/tests/memory/sb_memory.c.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+
+from hugewise.metric import Metric
+from hugewise.policy import Treatment
+from hugewise.scene import Data, Outputs, Places, Reading, Scene
+from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workloads._micro import whole_pages
+
+__all__ = ["WORKLOAD"]
+
+Values = Mapping[str, ParameterValue]
+
+_CHOICES = {"scope": ("global", "local"), "operation": ("write", "read"), "access": ("seq", "rnd")}
+
+_VERSION = re.compile(r"^sysbench (\S+)", re.MULTILINE)
+_THREADS = re.compile(r"^Number of threads: (\d+)$", re.MULTILINE)
+_MOVED = re.compile(r"^([\d.]+) MiB transferred \(([\d.]+) MiB/sec\)$", re.MULTILINE)
+_TIME = re.compile(r"^\s*total time:\s+([\d.]+)s$", re.MULTILINE)
+_P95 = re.compile(r"^\s*95th percentile:\s+([\d.]+)$", re.MULTILINE)
+
+
+class SysbenchMemory:
+    """One process. The policy is about its block: all of the process's memory but some MiB.
+
+    hugetlb: sysbench's own `--memory-hugetlb=on`, a System V segment of the default huge page size. Such a segment
+    needs root, or a group that vm.hugetlb_shm_group names (else errno 1): as root, it runs as root in every arm.
+    """
+
+    name = "sysbench-memory"
+    description = "sysbench memory: threads write or read one block again and again, a fixed amount of it"
+    ports = 0
+    clients = False
+    parameters = (
+        Parameter("block", "size", "64m", "the block of memory"),
+        Parameter("total", "size", "40g", "bytes to write or read, by all threads together"),
+        Parameter("threads", "integer", 0, "threads; 0: one for each CPU"),
+        Parameter("scope", "text", "global", "global (all threads share the block) or local (each has its own)"),
+        Parameter("operation", "text", "write", "write or read"),
+        Parameter("access", "text", "seq", "seq (sequential) or rnd (random)"),
+        Parameter("limit", "duration", 500, "sysbench's time limit; an attempt that reaches it fails"),
+    )
+    metrics = (
+        Metric("total_time_s", "s", "lower", "sysbench's total time"),
+        Metric("mib_per_s", "MiB/s", "higher", "memory written or read a second"),
+        Metric("latency_p95_ms", "ms", "lower", "95th percentile of the time to go through the block"),
+    )
+    # Seen at 64 MiB: 95% under thp (the block is not aligned), 98% under mthp-64k and hugetlb-2m; the rest is LuaJIT.
+    delivered_share = 0.9
+
+    def refuses(self, treatment: Treatment, values: Values) -> str | None:
+        """Values that cannot be; hugetlb pages of another size than the default, or without root."""
+        for name, offered in _CHOICES.items():
+            if values[name] not in offered:
+                return f"{name} = {values[name]!r} is not one of {', '.join(offered)}"
+        if treatment.target.kind == "hugetlb":
+            if treatment.mechanism == "process":
+                return "its segment of hugetlb pages needs root, or your group in /proc/sys/vm/hugetlb_shm_group"
+            if not treatment.environment.get("GLIBC_TUNABLES", "").endswith("=2"):
+                return "--memory-hugetlb takes pages of the default huge page size alone"
+        return None
+
+    def missing(self, values: Values) -> tuple[Missing, ...]:
+        """sysbench."""
+        del values
+        return () if shutil.which("sysbench") else (Missing("sysbench: no such program on PATH", "sysbench"),)
+
+    def memory(self, treatment: Treatment, values: Values) -> int:
+        """The block, of each thread where it is local, in whole pages."""
+        block, threads = values["block"], values["threads"]
+        assert isinstance(block, int)
+        assert isinstance(threads, int)
+        blocks = max(1, threads) if values["scope"] == "local" else 1
+        return blocks * whole_pages(block, treatment.target.size)
+
+    def pool(self, treatment: Treatment, values: Values) -> int:
+        """The same, where it comes from a pool."""
+        return self.memory(treatment, values) if treatment.target.kind == "hugetlb" else 0
+
+    def data(self, values: Values) -> Data | None:
+        """It needs none."""
+        del values
+        return None
+
+    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+        """The command alone."""
+        argv = [
+            "sysbench",
+            "memory",
+            f"--memory-block-size={values['block']}",
+            f"--memory-total-size={values['total']}",
+            f"--memory-scope={values['scope']}",
+            f"--memory-oper={values['operation']}",
+            f"--memory-access-mode={values['access']}",
+            f"--threads={values['threads'] or len(places.sut)}",
+            f"--time={values['limit']:g}",
+            f"--memory-hugetlb={'on' if treatment.target.kind == 'hugetlb' else 'off'}",
+            "run",
+        ]
+        # Its own option asks for pool pages; malloc shall not.
+        environment = {} if treatment.target.kind == "hugetlb" else treatment.environment
+        timed = Launch(argv=tuple(argv), micro=False, proof="exit", environment=environment, root=True)
+        return Scene(timed=timed, account="caller")
+
+    def read(self, outputs: Outputs, values: Values) -> Reading:
+        """sysbench's summary."""
+        said, total = outputs.stdout(), values["total"]
+        assert isinstance(total, int)
+        moved, time, p95 = _MOVED.search(said), _TIME.search(said), _P95.search(said)
+        version, threads = _VERSION.search(said), _THREADS.search(said)
+        if moved is None or time is None or p95 is None or version is None or threads is None:
+            raise ValueError(f"sysbench's summary is not as expected: {said[-300:]!r}")
+        done = float(moved[1])
+        problem = None
+        if done < total / (1 << 20) - 1:
+            problem = f"the time limit ended it after {done:g} of {total / (1 << 20):g} MiB: raise limit"
+        return Reading(
+            metrics={
+                "total_time_s": float(time[1]),
+                "mib_per_s": float(moved[2]),
+                "latency_p95_ms": float(p95[1]),
+            },
+            facts={"sysbench": version[1], "threads": int(threads[1]), "moved_mib": done},
+            problem=problem,
+        )
+
+
+WORKLOAD = SysbenchMemory()

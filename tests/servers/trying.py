@@ -1,0 +1,50 @@
+"""Whole runs of a workload in a test: a study of a few attempts, through the same doors as `hugewise run`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hugewise
+from hugewise import study
+from hugewise.trial import Attempt
+from tests.requirements import need
+from tests.state import page_state
+
+__all__ = ["attempts", "need_pages", "tried"]
+
+
+def need_pages() -> None:
+    """Root turns transparent huge pages and a pool of 2 MiB pages here."""
+    need(os.geteuid() == 0, "root")
+    need(Path("/sys/kernel/mm/transparent_hugepage/enabled").exists(), "a kernel with transparent huge pages")
+    need(Path("/sys/kernel/mm/hugepages/hugepages-2048kB").exists(), "a kernel with hugetlb pages of 2m")
+
+
+def tried(folder: Path, workload: Mapping[str, Any], policies: Sequence[Any], **keys: Any) -> dict[str, Attempt]:
+    """The last attempt of each policy in two blocks, by arm. The page state is as it was after it.
+
+    `policies`: the first is the baseline. `keys`: further keys of the study.
+    """
+    found = attempts(folder, workload, policies, blocks=2, **keys)
+    return {attempt.arm: attempt for attempt in found}
+
+
+def attempts(
+    folder: Path, workload: Mapping[str, Any], policies: Sequence[Any], *, blocks: int, **keys: Any
+) -> list[Attempt]:
+    """All attempts of a run, in the order in which they were stored."""
+    before = page_state()
+    data = {
+        "format": 1,
+        "name": "tried",
+        "policies": list(policies),
+        "budget": {"blocks": blocks},
+        "workload": [dict(workload)],
+        **keys,
+    }
+    results = hugewise.run(study.read(data, "test"), results=folder / "results")
+    assert page_state() == before
+    return list(results.attempts)
