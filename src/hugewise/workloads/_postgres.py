@@ -79,6 +79,7 @@ _AS_PUBLISHED = {
 _OURS = frozenset(
     {
         "data_directory",
+        "dynamic_shared_memory_type",
         "huge_page_size",
         "huge_pages",
         "listen_addresses",
@@ -272,7 +273,13 @@ def server(installation: Installation, places: Places, chosen: Mapping[str, str]
     `keep`: its data are kept, so that it writes a checkpoint as it stops. Else it only ends its processes: what an
     attempt leaves is thrown away.
     """
-    options = {"listen_addresses": "", "unix_socket_directories": places.run, **chosen}
+    options = {
+        "listen_addresses": "",
+        "unix_socket_directories": places.run,
+        # Small segments of its own lie with the data, and go with them even if the server is killed.
+        "dynamic_shared_memory_type": "mmap",
+        **chosen,
+    }
     argv = [installation.program("postgres"), "-D", _cluster(places), "-p", _PORT]
     for name, value in options.items():
         argv += ["-c", f"{name}={value}"]
