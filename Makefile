@@ -4,7 +4,7 @@ PROBE_SOURCES := $(shell find probe/src -name '*.rs') probe/Cargo.toml probe/Car
 CARGO := cargo --quiet
 MANIFEST := --manifest-path probe/Cargo.toml
 
-.PHONY: run setup test check bench docs clean
+.PHONY: run setup test check bench docs go-tpc clean
 
 run: .venv/ready
 	.venv/bin/hugewise run studies/demo.toml
@@ -32,6 +32,10 @@ docs: .venv/ready
 .venv/ready: tools/setup.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
 	PYTHON=$(PYTHON) tools/setup.sh
 	@touch $@
+
+# The TPC-C client of the workload tpcc; it needs go, and nothing else does.
+go-tpc: .venv/ready
+	tools/go-tpc.sh
 
 clean:
 	rm -rf .venv .tools .bench probe/target
