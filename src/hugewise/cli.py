@@ -45,6 +45,12 @@ def cli() -> None:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--policy", help="Policies to compare on a command, the baseline first: base,thp (with -- COMMAND).")
 @click.option("--metric", help="With --policy: the metric that is judged (wall_s, cpu_s, ...).")
+@click.option(
+    "--value",
+    "values",
+    multiple=True,
+    help="With --policy: a metric in the output, NAME,DIRECTION,UNIT=regex:PATTERN or =json:PATH (may be repeated).",
+)
 @click.option("--proof", type=click.Choice(["exit", "twin", "counters"]), help="With --policy: how pages are proven.")
 @click.option("--pool", help="With --policy: hugetlb memory that the command needs, such as 512m.")
 @click.option("--share", help="With --policy: share of memory that must be delivered; 0 judges the setting alone.")
@@ -275,6 +281,7 @@ def _study(study: str | None, command: Sequence[str], policy: str | None, option
 
     if policy is None:
         alone = [name for name in ("metric", "proof", "pool", "share", "timeout") if options[name] is not None]
+        alone += ["value"] if options["values"] else []
         if alone:
             raise UserError(f"--{alone[0]} belongs to --policy", hint="in a study file, set it for the workload")
         if study is None or command:
@@ -288,7 +295,7 @@ def _study(study: str | None, command: Sequence[str], policy: str | None, option
     argv = ([study] if study is not None else []) + list(command)
     if not argv:
         raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
-    given = {name: options[name] for name in ("metric", "proof", "pool", "share", "timeout", "blocks")}
+    given = {name: options[name] for name in ("metric", "values", "proof", "pool", "share", "timeout", "blocks")}
     return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
 
 

@@ -15,7 +15,17 @@ from hugewise.scene import Reading, RoleUse
 from hugewise.trial import AttemptState, Delivery
 from hugewise.workload import Proof
 
-__all__ = ["Outcome", "Problem", "coverage_proof", "layout", "outcome", "staged", "with_footprint", "with_kernel_work"]
+__all__ = [
+    "Outcome",
+    "Problem",
+    "coverage_proof",
+    "heard",
+    "layout",
+    "outcome",
+    "staged",
+    "with_footprint",
+    "with_kernel_work",
+]
 
 # Metric name -> performance counter, in perf's spelling.
 _METRIC_COUNTERS = {
@@ -211,6 +221,17 @@ def staged(
     return msgspec.structs.replace(
         found, wall_s=wall, cpu_s=metrics.get("cpu_s"), metrics=metrics, absent={**absent, **_only(reading, metrics)}
     )
+
+
+def heard(found: Outcome, said: Mapping[str, float] | str) -> Outcome:
+    """`found` with the metrics that a command's output holds; failed, with the reason, where it does not hold them."""
+    if found.state != "accepted":
+        return found
+    if isinstance(said, str):
+        return msgspec.structs.replace(
+            found, state="failed", reason=said, metrics={}, absent={}, wall_s=None, cpu_s=None
+        )
+    return msgspec.structs.replace(found, metrics={**found.metrics, **said})
 
 
 def with_footprint(found: Outcome, proof: Delivery) -> Outcome:

@@ -49,12 +49,12 @@ def factors(used: WorkloadUse, workload: Workload, place: Place, scale: str) -> 
 
 
 def is_factor(used: WorkloadUse, workload: Workload, name: str) -> bool:
-    """Whether the study varies the parameter: a list of values, or for a command a list of lists."""
+    """Whether the study varies the parameter: a list of values, or of lists where the value is a list itself."""
     given = used.parameters.get(name)
     if not isinstance(given, tuple):
         return False
-    command = any(parameter.name == name and parameter.type == "argv" for parameter in workload.parameters)
-    return not command or any(isinstance(item, tuple) for item in given)
+    is_list = any(one.name == name and one.type in ("argv", "texts") for one in workload.parameters)
+    return not is_list or any(isinstance(item, tuple) for item in given)
 
 
 _KINDS = {
@@ -71,19 +71,26 @@ def typed(parameter: Parameter, given: ParameterInput | ParameterValue, place: P
     """The value as the workload takes it: sizes as bytes, durations as seconds. Raises StudyError."""
     if parameter.type == "argv":
         return _argv(given, place)
+    if parameter.type == "texts":
+        return _texts(given, place, "write each in quotes, in square brackets")
     kind = keys.size(0 if parameter.default == 0 else 1) if parameter.type == "size" else _KINDS[parameter.type]
     value: ParameterValue = kind.read(given, place)
     return value
 
 
 def _argv(given: ParameterInput | ParameterValue, place: Place) -> tuple[str, ...]:
+    words = _texts(given, place, 'write ["program", "argument"]; no shell is involved')
+    if not words or not words[0]:
+        raise place.wrong("names no program", given, hint='write ["program", "argument"]')
+    return words
+
+
+def _texts(given: ParameterInput | ParameterValue, place: Place, hint: str) -> tuple[str, ...]:
     if not isinstance(given, tuple):
-        raise place.wrong("must be a list", given, hint='write ["program", "argument"]; no shell is involved')
+        raise place.wrong("must be a list", given, hint=hint)
     words = []
     for number, word in enumerate(given, 1):
         if not isinstance(word, str):
             raise place.item(number).wrong("must be text", word, hint="write each argument in quotes")
         words.append(word)
-    if not words or not words[0]:
-        raise place.wrong("names no program", given, hint='write ["program", "argument"]')
     return tuple(words)

@@ -27,7 +27,7 @@ from hugewise.study import PolicyUse, Study, WorkloadUse
 from hugewise.study_keys import Place
 from hugewise.study_workload import SMALL
 from hugewise.trial import Judged
-from hugewise.workload import ParameterValue, Workload
+from hugewise.workload import Hearing, ParameterValue, Workload
 
 __all__ = ["EVERY", "Arm", "Cell", "DeliveryThreshold", "Plan", "plan"]
 
@@ -141,7 +141,6 @@ def _cells(
         raise place.at("name").wrong(
             "is not a workload", used.name, hint=keys.near(used.name, workloads.keys(), what="workloads")
         )
-    metric = _metric(used, workload, place)
     if study.scale == SMALL:  # mistakes of the other scales are told before they are chosen
         for scale in used.scales:
             parameters.factors(used.at(scale), workload, place, scale)
@@ -163,7 +162,7 @@ def _cells(
                 id=_identify(used.called, workload, values, varied, taken),
                 workload=workload,
                 values=values,
-                metric=metric,
+                metric=_metric(used, workload, values, place),
                 baseline=study.compared_with,
                 arms=(),
                 timeout=used.timeout,
@@ -295,10 +294,17 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], memory: int |
     )
 
 
-def _metric(used: WorkloadUse, workload: Workload, place: Place) -> Metric:
-    known = {metric.name: metric for metric in (*COMMON, *workload.metrics)}
+def _metric(used: WorkloadUse, workload: Workload, values: Mapping[str, ParameterValue], place: Place) -> Metric:
+    named: tuple[Metric, ...] = ()
+    if isinstance(workload, Hearing):
+        try:
+            named = workload.named(values)
+        except ValueError as error:
+            raise place.at("parameters").wrong("names a metric wrongly", hint=str(error)) from None
+    own = (*named, *workload.metrics)
+    known = {metric.name: metric for metric in (*COMMON, *own)}
     if used.metric is None:
-        return workload.metrics[0]
+        return own[0]
     if used.metric not in known:
         raise place.at("metric").wrong(
             f"is not a metric of {workload.name}", used.metric, hint=keys.near(used.metric, known, what="metrics")

@@ -31,7 +31,7 @@ from hugewise.setting import Drift, Settings
 from hugewise.stage import StageError
 from hugewise.study import Study
 from hugewise.trial import Attempt, Trial
-from hugewise.workload import Direct, Launch
+from hugewise.workload import Direct, Hearing, Launch
 
 __all__ = ["STEPS", "Bench", "Disturbed", "account", "attempt", "together"]
 
@@ -467,6 +467,8 @@ def _attempt(group: _Group, work: _Work) -> Attempt:
             measured=play.measured if work.is_client or play.scene.window is not None else None,
             footprint=play.footprint,
         )
+    if isinstance(cell.workload, Hearing):
+        result = outcome.heard(result, _heard(cell.workload, cell, work))
     own_faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
     proof = outcome.coverage_proof(
         play.coverage if play is not None and work.is_client else work.events,
@@ -524,6 +526,15 @@ def _attempt(group: _Group, work: _Work) -> Attempt:
         series=play.reading.series if play is not None else (),
         facts=play.facts() if play is not None else {},
     )
+
+
+def _heard(workload: Hearing, cell: Cell, work: _Work) -> Mapping[str, float] | str:
+    """The metrics in what the command said, or why they are not there."""
+    stdout, stderr = ((work.draft / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+    try:
+        return workload.hear(stdout, stderr, cell.given(work.arm))
+    except ValueError as error:
+        return str(error)
 
 
 def _faults(events: list[probe.Event]) -> int | None:

@@ -274,12 +274,14 @@ def command_study(
     proof: str | None = None,
     pool: str | int | None = None,
     share: str | float | None = None,
+    values: Sequence[str] = (),
     user: str | None = None,
     cpus: Sequence[int] | None = None,
 ) -> Study:
     """`hugewise run --policy a,b -- CMD`: the study that compares `policies` on one command.
 
-    Options left out have the defaults of a study file; values are written as there. Raises StudyError.
+    Options left out have the defaults of a study file and are written as there; `values` are metrics in the command's
+    output. Raises StudyError.
     """
     workload = {
         "name": "command",
@@ -287,7 +289,7 @@ def command_study(
         "timeout": timeout,
         "user": user,
         "cpus": cpus,
-        "parameters": _given({"argv": list(argv), "proof": proof, "pool_bytes": pool}),
+        "parameters": _given({"argv": list(argv), "proof": proof, "pool_bytes": pool, "values": list(values) or None}),
         "delivery": _given({"share": share}),
     }
     data = {

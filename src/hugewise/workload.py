@@ -18,10 +18,10 @@ import msgspec
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 
-__all__ = ["Direct", "Launch", "Missing", "Parameter", "ParameterValue", "Proof", "Workload", "discover"]
+__all__ = ["Direct", "Hearing", "Launch", "Missing", "Parameter", "ParameterValue", "Proof", "Workload", "discover"]
 
 ParameterValue = str | int | float | bool | tuple[str, ...]
-ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "argv", "flag"]
+ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "texts", "argv", "flag"]
 
 # Where the coverage of an attempt comes from:
 #   ranges    the micro-workload names its address ranges and holds them mapped after its timed region
@@ -90,6 +90,22 @@ class Workload(Protocol):
 
     def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         """Bytes of hugetlb pages that one attempt maps under this treatment (0: none, or another kind of pages)."""
+        ...
+
+
+@runtime_checkable
+class Hearing(Workload, Protocol):
+    """A command whose output holds metrics that its parameters name (a `Staged` one reads its outputs itself)."""
+
+    def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
+        """The metrics that the parameters name; the first is judged unless the study names another.
+
+        Raises ValueError with how they are written.
+        """
+        ...
+
+    def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
+        """Their numbers, in what the command said. Raises ValueError naming what was looked for and what was found."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Any command: its elapsed time, CPU time, faults and peak memory, under each policy."""
+"""Any command: its elapsed time, CPU time, faults and peak memory under each policy, and numbers from its output."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hugewise.metric import COMMON, Metric
 from hugewise.policy import Treatment
 from hugewise.workload import Launch, Missing, Parameter, ParameterValue, Proof
 from hugewise.workloads._micro import whole_pages
+from hugewise.workloads._value import Value, extract, parse
 
 __all__ = ["WORKLOAD"]
 
@@ -22,6 +23,7 @@ class Command:
         Parameter("argv", "argv", None, "the command and its arguments, as a list; no shell is involved"),
         Parameter("proof", "text", "exit", "exit, twin (an untimed second run, every process scanned) or counters"),
         Parameter("pool_bytes", "size", 0, "hugetlb memory to reserve for the command under hugetlb policies"),
+        Parameter("values", "texts", (), "metrics from its output: NAME,DIRECTION,UNIT=regex:PATTERN or ...=json:PATH"),
     )
     metrics: tuple[Metric, ...] = tuple(m for m in COMMON if m.name in ("wall_s", "cpu_s"))
     delivered_share = 0.95
@@ -51,6 +53,14 @@ class Command:
         chosen: Proof = "twin" if proof == "twin" else "counters" if proof == "counters" else "exit"
         return Launch(argv=argv, micro=False, proof=chosen, environment=treatment.environment)
 
+    def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
+        """The metrics that the values name. Raises ValueError when one is written wrongly."""
+        return tuple(value.metric for value in _values(values))
+
+    def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
+        """The values in what the command said. Raises ValueError where one is not there."""
+        return {value.metric.name: extract(value, stdout, stderr) for value in _values(values)}
+
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         """Unknown before it runs."""
         return 0
@@ -60,6 +70,21 @@ class Command:
         size = values.get("pool_bytes", 0)
         assert isinstance(size, int)
         return whole_pages(size, treatment.target.size) if treatment.target.kind == "hugetlb" else 0
+
+
+def _values(values: Mapping[str, ParameterValue]) -> list[Value]:
+    given = values.get("values", ())
+    assert isinstance(given, tuple)
+    found: list[Value] = []
+    for text in given:
+        try:
+            value = parse(text)
+        except ValueError as error:
+            raise ValueError(f"{text!r}: {error}") from None
+        if value.metric.name in {other.metric.name for other in found}:
+            raise ValueError(f"{text!r}: there is a value {value.metric.name} already")
+        found.append(value)
+    return found
 
 
 WORKLOAD = Command()

@@ -1,0 +1,141 @@
+"""Numbers in a command's output: how they are written, found, and missed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hugewise
+from hugewise import study
+from hugewise.errors import StudyError
+from hugewise.metric import Metric
+from hugewise.workloads._value import extract, parse
+from hugewise.workloads.command import WORKLOAD
+from tests.servers.trying import attempts
+
+REPORT = {"end": {"sum": [{"rate": 7.5}, {"rate": "12"}], "odd key": 3}, "ok": True, "huge": 10**400}
+
+
+def test_a_value_names_its_metric_with_unit_and_direction() -> None:
+    value = parse("rate,higher,MiB/s=regex:([0-9.]+) MiB/s")
+    assert value.metric == Metric("rate", "MiB/s", "higher", "matched by ([0-9.]+) MiB/s")
+    assert parse("t,lower=json:.a").metric.unit == ""
+    assert parse("t,lower,a, b=regex:x=y").metric.unit == "a, b"
+    assert parse("t,lower=regex:x=(y):z").where == "x=(y):z"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "write NAME"),
+        ("regex:x", "write NAME"),
+        ("rate=regex:x", "write NAME"),
+        ("rate,higher=xpath:x", "write NAME"),
+        ("rate,higher=regex:", "write NAME"),
+        ("rate,good=regex:x", "'good' says not which direction"),
+        ("Rate!,lower=regex:x", "'Rate!' is not of small letters"),
+        ("wall_s,lower=regex:x", "has a metric wall_s of its own"),
+        ("rate,lower=regex:(", "not a regular expression"),
+        ("rate,lower=json:a b", "neither"),
+        ("rate,lower=json:.a[x]", "'[x]' is neither"),
+    ],
+)
+def test_what_is_written_wrongly_is_told_with_the_way_to_write_it(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse(text)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "stdout", "stderr", "number"),
+    [
+        (r"([0-9.]+) MiB/s", "1 MiB/s\n2.5 MiB/s", "", 2.5),
+        (r"\d+", "a 3 b", "4", 3.0),
+        (r"^took (\S+)", "nothing", "took 1e-3 s", 1e-3),
+    ],
+)
+def test_the_last_match_of_stdout_counts_and_else_that_of_stderr(
+    where: str, stdout: str, stderr: str, number: float
+) -> None:
+    assert extract(parse(f"x,lower=regex:{where}"), stdout, stderr) == number
+
+
+@pytest.mark.parametrize(
+    ("where", "number"),
+    [("$.end.sum[0].rate", 7.5), (".end.sum[-1].rate", 12.0), ('.end["odd key"]', 3.0)],
+)
+def test_a_path_leads_through_keys_and_indexes(where: str, number: float) -> None:
+    assert extract(parse(f"x,lower=json:{where}"), json.dumps(REPORT), "") == number
+
+
+@pytest.mark.parametrize(
+    ("value", "stdout", "why"),
+    [
+        ("x,lower=regex:rate (.*)", "it began\nand ended", r"matches 'rate (.*)'; it begins: 'it began"),
+        ("x,lower=regex:rate (.*)", "rate fast", "found 'fast', which is not a number"),
+        ("x,lower=regex:rate( .)?", "rate", "found '', which is not a number"),
+        ("x,lower=json:.end.rate", json.dumps(REPORT), "nothing at .rate of .end (there is: sum, odd key)"),
+        ("x,lower=json:.end.sum[2]", json.dumps(REPORT), "nothing at [2] of .end.sum (there is: a list)"),
+        ("x,lower=json:.ok", json.dumps(REPORT), "found True, which is not a number"),
+        ("x,lower=json:.huge", json.dumps(REPORT), "which is not a number"),
+        ("x,lower=json:.a", "no JSON here", "not JSON"),
+    ],
+)
+def test_what_is_not_there_is_named_with_the_begin_of_the_output(value: str, stdout: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        extract(parse(value), stdout, "")
+    assert why in str(caught.value)
+
+
+def test_a_study_is_judged_by_its_first_value() -> None:
+    rate, time = "rate,higher,1/s=regex:r (.*)", "spent,lower,s=regex:t (.*)"
+    named = WORKLOAD.named({"values": (rate, time)})
+    assert [metric.name for metric in named] == ["rate", "spent"]
+    assert WORKLOAD.hear("r 2\nt 3\n", "", {"values": (rate, time)}) == {"rate": 2.0, "spent": 3.0}
+    with pytest.raises(ValueError, match="a value rate already"):
+        WORKLOAD.named({"values": (rate, rate)})
+
+
+def told(script: str, **parameters: Any) -> Mapping[str, Any]:
+    return {"name": "command", "parameters": {"argv": [sys.executable, "-c", script], **parameters}}
+
+
+def test_a_wrong_value_is_the_study_s_mistake(tmp_path: Path) -> None:
+    chosen = study.read(
+        {
+            "format": 1,
+            "name": "wrong",
+            "policies": ["as-is", {"name": "other", "from": "as-is", "environment": {"A": "1"}}],
+            "workload": [dict(told("pass", values=["rate=regex:x"]))],
+        },
+        "wrong.toml",
+    )
+    with pytest.raises(StudyError) as caught:
+        hugewise.make_plan(chosen)
+    assert "parameters" in str(caught.value)
+    assert "write NAME" in (caught.value.hint or "")
+
+
+def test_values_of_a_real_command_are_its_metrics(tmp_path: Path) -> None:
+    script = "import os; print('rate', 2 + len(os.environ['GIVEN']), 'x')"
+    policies = [
+        {"name": "a", "from": "as-is", "environment": {"GIVEN": "1"}},
+        {"name": "b", "from": "as-is", "environment": {"GIVEN": "22"}},
+    ]
+    workload = told(script, values=["rate,higher,x/s=regex:rate (.*) x"])
+    found = attempts(tmp_path, workload, policies, blocks=2)
+    assert [(each.arm, each.metrics["rate"]) for each in sorted(found, key=lambda each: each.arm)] == [
+        ("a", 3.0),
+        ("a", 3.0),
+        ("b", 4.0),
+        ("b", 4.0),
+    ]
+    silent = told("print('so it began')", values=["rate,higher,x/s=regex:rate (.*) x"])
+    failed = attempts(tmp_path, silent, policies, blocks=2)
+    assert {each.state for each in failed} == {"failed"}
+    assert "it begins: 'so it began" in (failed[0].reason or "")
