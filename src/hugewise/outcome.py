@@ -35,12 +35,14 @@ _METRIC_COUNTERS = {
     "cycles": "cycles",
     "instructions": "instructions",
     "dtlb_load_misses": "dTLB-load-misses",
+    "dtlb_walk_steps": "dtlb-walk-steps",
 }
 
 # Metric name -> (counted, by what, times).
 _RATES = (
     ("ipc", "instructions", "cycles", 1.0),
     ("dtlb_mpki", "dtlb_load_misses", "instructions", 1000.0),
+    ("walk_steps_pki", "dtlb_walk_steps", "instructions", 1000.0),
 )
 
 # Below this peak, what is missing from a scan may be the file mappings of any program.
@@ -104,8 +106,7 @@ def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, suc
     """
     exited, result, usage = last(events, probe.Exit), last(events, probe.Result), last(events, probe.Usage)
     error = last(events, probe.Error)
-    told = result or last(events, probe.Load)
-    state, reason = _state(exited, told, error, micro=micro, timeout_s=timeout_s, success=success)
+    state, reason = _state(exited, result, error, micro=micro, timeout_s=timeout_s, success=success)
     metrics: dict[str, float | None] = {}
     absent: dict[str, str] = {}
     cpu = usage.user_s + usage.system_s if usage is not None else None
@@ -136,7 +137,7 @@ def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, suc
 
 def _state(
     exited: probe.Exit | None,
-    told: probe.Result | probe.Load | None,
+    result: probe.Result | None,
     error: probe.Error | None,
     *,
     micro: bool,
@@ -153,7 +154,7 @@ def _state(
         return "failed", f"killed by signal {exited.signal}"
     if exited.code not in success:
         return "failed", (error.message if error is not None else f"exit status {exited.code}")
-    if micro and told is None:
+    if micro and result is None:
         return "failed", "it gave no result"
     return "accepted", None
 
@@ -171,14 +172,18 @@ def with_kernel_work(found: Outcome, host: Difference, base_size: int) -> Outcom
     metrics["swap_bytes"] = None if host.swap_pages is None else host.swap_pages * base_size
     if host.swap_pages is None:
         absent["swap_bytes"] = "/proc/vmstat does not say"
+    _add_rates(metrics, absent)
+    return msgspec.structs.replace(found, metrics=metrics, absent=absent)
+
+
+def _add_rates(metrics: dict[str, float | None], absent: dict[str, str]) -> None:
+    """Rates of the counters, or why there are none."""
     for name, part, whole, scale in _RATES:
         above, below = metrics.get(part), metrics.get(whole)
         metrics[name] = None if above is None or not below else scale * above / below
+        absent.pop(name, None)
         if metrics[name] is None:
             absent[name] = absent.get(part) or absent.get(whole) or f"{part} was not counted"
-    metrics["walk_steps_pki"] = None
-    absent["walk_steps_pki"] = "no counter of page-walk steps is known for this processor"
-    return msgspec.structs.replace(found, metrics=metrics, absent=absent)
 
 
 def staged(
@@ -187,13 +192,15 @@ def staged(
     reading: Reading,
     *,
     servers: RoleUse | None,
+    counted: probe.Counters | str,
     measured: tuple[float, float] | None,
     footprint: int | None,
 ) -> Outcome:
     """The outcome of a staged workload: what its stage says goes before what the timed command said.
 
-    `servers`: what the system under test used where that is not the timed command (its counters are then of a client,
-    and belong to nobody). `measured`: begin and end of the measured part where that is not the whole command.
+    `servers`: what the system under test used where that is not the timed command (whose counters are then of a client,
+    and belong to nobody). `counted`: the servers' own counters in the measured part, or why there are none. `measured`:
+    begin and end of the measured part where that is not the whole command.
     """
     if problem is not None:
         return msgspec.structs.replace(
@@ -206,9 +213,13 @@ def staged(
     if measured is not None:
         wall = metrics["wall_s"] = measured[1] - measured[0]
     if servers is not None:
-        for name in (*_METRIC_COUNTERS, *(rate[0] for rate in _RATES)):
-            metrics[name], absent[name] = None, "counters of servers that run already are not taken"
-        for name, value in (("cpu_s", servers.cpu_s), ("page_faults", servers.faults), ("footprint_bytes", footprint)):
+        values, why = _values({} if isinstance(counted, str) else counted.values)
+        metrics |= values
+        absent = {name: reason for name, reason in absent.items() if name not in values}
+        absent |= dict.fromkeys(values, counted) if isinstance(counted, str) else why
+        _add_rates(metrics, absent)
+        faults = values["page_faults"] if servers.faults is None else servers.faults
+        for name, value in (("cpu_s", servers.cpu_s), ("page_faults", faults), ("footprint_bytes", footprint)):
             metrics[name] = value
             absent.pop(name, None)
             if value is None:
@@ -254,6 +265,11 @@ def _counted(events: Sequence[probe.Event], scope: str) -> tuple[dict[str, float
     for event in events:
         if isinstance(event, probe.Counters) and event.scope == scope:
             counts |= event.values
+    return _values(counts)
+
+
+def _values(counts: Mapping[str, probe.Count]) -> tuple[dict[str, float | None], dict[str, str]]:
+    """The metrics that are counters, and the reasons of those without a value."""
     metrics: dict[str, float | None] = {}
     absent: dict[str, str] = {}
     for metric, counter in _METRIC_COUNTERS.items():
