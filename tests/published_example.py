@@ -98,7 +98,7 @@ def lpc() -> Results:
     arms = {"base": "4K (4KPS)", "mthp-64k": "64K (4KPS)", "thp": "2M (4KPS)"}
     counters = {
         "p99_us": (880.0, 875.0, 620.0),
-        "walk_steps": (None, None, None),
+        "dtlb_walk_steps": (None, None, None),
         "page_faults": (9e5, 2.4e5, 1.1e5),
         "swap_bytes": (0.0, 0.0, 0.0),
     }

@@ -26,6 +26,10 @@ COMMON = (
     Metric("cpu_s", "s", "lower", "user and system CPU time of the attempt's processes"),
     Metric("peak_bytes", "bytes", "lower", "peak resident memory of the largest process"),
     Metric("page_faults", "faults", "lower", "page faults of the timed region (whole command: of the tree)"),
+    Metric(
+        "context_switches", "switches", "lower", "context switches of the timed region (whole command: of the tree)"
+    ),
+    Metric("cpu_migrations", "migrations", "lower", "moves from one CPU to another, likewise"),
     Metric("cycles", "cycles", "lower", "CPU cycles, from the hardware counter"),
     Metric("instructions", "instructions", "lower", "instructions retired, from the hardware counter"),
     Metric("dtlb_load_misses", "misses", "lower", "data TLB load misses, from the hardware counter"),
