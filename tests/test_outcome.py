@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from hugewise import probe
-from hugewise.outcome import coverage_proof, layout, outcome
+from hugewise.outcome import Outcome, coverage_proof, layout, outcome, staged
 from hugewise.pages import PageTarget
+from hugewise.scene import Reading, RoleUse
 
 EXIT = probe.Exit(t_ns=9, wall_ns=2_000_000_000, code=0, signal=None, timed_out=False, early_exits=0, killed=0)
 USAGE = probe.Usage(
@@ -174,3 +175,62 @@ def test_a_twin_that_did_not_run_to_its_end_proves_nothing() -> None:
     assert (found.delivered, found.proof) == (None, "twin")
     assert "did not run to its end" in (found.reason or "")
     assert proof([coverage(5)], [coverage(5), EXIT]).delivered is True
+
+
+NOTHING = RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
+USED = RoleUse(cpu_s=3.5, user_s=3.0, system_s=0.5, faults=77)
+
+
+def served(counted: probe.Counters | str, servers: RoleUse = USED) -> Outcome:
+    """The outcome of a client of servers whose counters are `counted`."""
+    client = outcome(
+        [counters("command", cycles=5, instructions=5, dTLB_load_misses=5), USAGE, EXIT], micro=False, timeout_s=9
+    )
+    return staged(client, None, Reading(), servers=servers, counted=counted, measured=(10.0, 14.0), footprint=4096)
+
+
+def test_counters_of_servers_are_the_servers_own_and_make_the_rates() -> None:
+    found = served(
+        counters(
+            "timed",
+            cycles=2000,
+            instructions=4000,
+            dTLB_load_misses=10,
+            dtlb_walk_steps=30,
+            page_faults=5,
+            context_switches=8,
+            cpu_migrations=1,
+        )
+    )
+    assert {name: found.metrics[name] for name in ("cycles", "instructions", "dtlb_load_misses")} == {
+        "cycles": 2000,
+        "instructions": 4000,
+        "dtlb_load_misses": 10,
+    }
+    assert (found.metrics["ipc"], found.metrics["dtlb_mpki"], found.metrics["walk_steps_pki"]) == (2.0, 2.5, 7.5)
+    assert (found.metrics["cpu_s"], found.metrics["page_faults"], found.wall_s) == (3.5, 77, 4.0)
+    assert found.absent == {}
+
+
+def test_what_is_not_counted_of_servers_has_the_probes_reason() -> None:
+    found = served(counters("timed", cycles=None, instructions=4000, dTLB_load_misses=None))
+    assert found.metrics["instructions"] == 4000
+    for name in ("cycles", "dtlb_load_misses", "ipc", "dtlb_mpki"):
+        assert (found.metrics[name], found.absent[name]) == (None, "ENOENT")
+    assert found.absent["walk_steps_pki"] == "dtlb-walk-steps was not counted"
+
+
+def test_servers_that_could_not_be_counted_say_why_and_never_have_the_clients_counters() -> None:
+    found = served("counting the servers ended early")
+    for name in ("cycles", "instructions", "ipc", "dtlb_mpki", "walk_steps_pki"):
+        assert (found.metrics[name], found.absent[name]) == (None, "counting the servers ended early")
+    assert found.metrics["page_faults"] == 77
+
+
+def test_faults_of_servers_without_a_cgroup_are_those_of_the_counter() -> None:
+    found = served(counters("timed", page_faults=5), NOTHING)
+    assert found.metrics["page_faults"] == 5
+    assert found.metrics["cpu_s"] is None
+    assert "cgroup" in found.absent["cpu_s"]
+    found = served("no probe", NOTHING)
+    assert (found.metrics["page_faults"], "cgroup" in found.absent["page_faults"]) == (None, True)

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::event::{Event, emit};
 use crate::perf::{Counters, NAMES, Target};
 use crate::work::Work;
-use crate::{bench_launch, cpu, describe, keep_thp, load, run, scan, touch, work};
+use crate::{bench_launch, count, cpu, describe, keep_thp, load, run, scan, touch, work};
 
 /// Launches, measures and inspects the page-size trials of hugewise.
 ///
@@ -27,6 +27,8 @@ enum Command {
     Work(Work),
     /// Ask redis or memcached servers for keys: closed loop, open loop, or a search
     Load(Box<load::Options>),
+    /// Count what processes do that run already, while the caller says so
+    Count(count::CountArgs),
     /// Say what page sizes back the memory of a live process
     Scan(scan::ScanArgs),
     /// Map, touch and release memory once
@@ -49,6 +51,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Run(args) => return run::main(&args),
         Command::Work(work) => work::run(work)?,
         Command::Load(options) => load::main(*options)?,
+        Command::Count(args) => count::main(&args)?,
         Command::Scan(args) => scan::main(args)?,
         Command::Touch(args) => touch::main(args)?,
         Command::KeepThp(args) => match keep_thp::main(&args)? {},

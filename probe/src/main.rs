@@ -3,6 +3,7 @@
 mod bench_launch;
 mod cli;
 mod clock;
+mod count;
 mod cpu;
 mod describe;
 mod event;
@@ -21,6 +22,7 @@ mod stack;
 mod touch;
 mod trace;
 mod tree;
+mod walk;
 mod work;
 
 use std::process::ExitCode;

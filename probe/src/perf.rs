@@ -7,18 +7,23 @@ use std::collections::BTreeMap;
 use std::io;
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Event, Hardware, Raw, Software};
-use perf_event::{Builder, Counter, ReadFormat};
+use perf_event::{Builder, CountAndTime, Counter, ReadFormat};
 
 use crate::event::Count;
+use crate::spawn::Pid;
+use crate::walk::{self, STEPS};
 
 /// What the counters are to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum Target<'a> {
     /// Processes made by this one from now on, from their exec. The counters are opened on the calling process
     /// itself, disabled; a child inherits them, and its exec enables its copy. So they are open before a child exists.
     Child,
     /// This process and the threads that it makes from now on, between `enable` and `disable`.
     Own,
+    /// These threads of other processes, and what they make from now on, between `enable` and `disable`. What has ended
+    /// before it could be counted is told beside the value.
+    Tasks(&'a [Pid]),
 }
 
 /// The names that `hugewise-probe counters` tries. Others of perf's spelling (`LLC-loads`, `r01c4`) can be opened too.
@@ -46,6 +51,7 @@ pub const NAMES: &[&str] = &[
     "dTLB-store-misses",
     "iTLB-loads",
     "iTLB-load-misses",
+    STEPS,
 ];
 
 /// A set of counters, in the order of their names.
@@ -54,7 +60,11 @@ pub struct Counters {
 }
 
 enum Slot {
-    Open { counter: Counter, note: Option<String> },
+    /// One counter for each task.
+    Open {
+        counters: Vec<Counter>,
+        note: Option<String>,
+    },
     Missing(String),
 }
 
@@ -77,8 +87,8 @@ impl Counters {
 
     fn each_open(&mut self, act: fn(&mut Counter) -> io::Result<()>) {
         for slot in self.slots.values_mut() {
-            if let Slot::Open { counter, .. } = slot
-                && let Err(error) = act(counter)
+            if let Slot::Open { counters, .. } = slot
+                && let Err(error) = counters.iter_mut().try_for_each(act)
             {
                 *slot = Slot::Missing(format!("the kernel refused to switch it: {error}"));
             }
@@ -104,24 +114,30 @@ impl Slot {
     fn read(&mut self) -> Count {
         match self {
             Slot::Missing(reason) => missing(reason.clone()),
-            Slot::Open { counter, note } => match counter.read_count_and_time() {
-                Err(error) => missing(format!("cannot be read: {error}")),
-                Ok(raw) => match scale(raw.count, raw.time_enabled, raw.time_running) {
-                    None => Count { enabled_ns: raw.time_enabled, ..missing("never ran (not scheduled on a PMU)") },
-                    Some(value) => Count {
-                        value: Some(value),
-                        reason: note.clone(),
-                        enabled_ns: raw.time_enabled,
-                        running_ns: raw.time_running,
-                    },
-                },
-            },
+            Slot::Open { counters, note } => {
+                match counters.iter_mut().map(Counter::read_count_and_time).collect::<io::Result<Vec<_>>>() {
+                    Err(error) => missing(format!("cannot be read: {error}")),
+                    Ok(raw) => {
+                        let sum = |of: fn(&CountAndTime) -> u64| raw.iter().map(of).sum::<u64>();
+                        merged(sum(|one| one.count), sum(|one| one.time_enabled), sum(|one| one.time_running), note)
+                    }
+                }
+            }
         }
     }
 }
 
 fn missing(reason: impl Into<String>) -> Count {
     Count { value: None, reason: Some(reason.into()), enabled_ns: 0, running_ns: 0 }
+}
+
+/// The count of all tasks together, scaled as one, so that a task that slept throughout takes nothing away.
+fn merged(count: u64, enabled_ns: u64, running_ns: u64, note: &Option<String>) -> Count {
+    match scale(count, enabled_ns, running_ns) {
+        Some(value) => Count { value: Some(value), reason: note.clone(), enabled_ns, running_ns },
+        None if enabled_ns == 0 => missing("nothing ran while it was counted"),
+        None => Count { enabled_ns, ..missing("never ran (not scheduled on a PMU)") },
+    }
 }
 
 /// count x enabled / running, rounded; None when it never ran.
@@ -134,29 +150,65 @@ fn scale(count: u64, enabled: u64, running: u64) -> Option<u64> {
 }
 
 fn open_slot(name: &str, target: Target) -> Slot {
-    let Some(which) = Which::parse(name) else {
-        return Slot::Missing(format!("unknown counter {name:?}: use perf's spelling, such as dTLB-load-misses"));
+    let which = match Which::parse(name) {
+        Some(which) => which,
+        None if name == STEPS => match walk::steps() {
+            Ok(code) => Which::Raw(code),
+            Err(reason) => return Slot::Missing(reason),
+        },
+        None => {
+            return Slot::Missing(format!("unknown counter {name:?}: use perf's spelling, such as dTLB-load-misses"));
+        }
     };
-    match which.build(target, false) {
-        Ok(counter) => Slot::Open { counter, note: None },
-        Err(error) if is_denied(&error) => open_user_only(which, target, &error),
-        Err(error) => Slot::Missing(explain(&error)),
+    let tasks = match target {
+        Target::Tasks(tasks) => tasks.iter().copied().map(Some).collect(),
+        Target::Child | Target::Own => vec![None],
+    };
+    let (mut counters, mut note) = (Vec::new(), None);
+    for task in &tasks {
+        match open(&which, target, *task) {
+            Ok((counter, limit)) => {
+                counters.push(counter);
+                note = limit;
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            // A sum without this task would be too small.
+            Err(error) => return Slot::Missing(explain(&error)),
+        }
+    }
+    let lost = tasks.len() - counters.len();
+    if counters.is_empty() {
+        return Slot::Missing(format!("all {lost} threads had ended before they could be counted"));
+    }
+    if lost > 0 {
+        let ended = format!("{lost} of {} threads had ended before they could be counted", tasks.len());
+        note = Some(note.map_or(ended.clone(), |limit| format!("{limit}; {ended}")));
+    }
+    Slot::Open { counters, note }
+}
+
+/// A counter, and what limits it.
+fn open(which: &Which, target: Target, task: Option<Pid>) -> io::Result<(Counter, Option<String>)> {
+    match which.build(target, task, false) {
+        Err(denied) if is_denied(&denied) => open_user_only(which, target, task, denied),
+        opened => Ok((opened?, None)),
     }
 }
 
 /// An ordinary user under perf_event_paranoid 2 may count user mode only. The scheduler's events happen in the kernel,
 /// so they would read a false 0 there: those stay missing.
-fn open_user_only(which: Which, target: Target, denied: &io::Error) -> Slot {
+fn open_user_only(
+    which: &Which,
+    target: Target,
+    task: Option<Pid>,
+    denied: io::Error,
+) -> io::Result<(Counter, Option<String>)> {
     if which.is_kernel_only() {
-        return Slot::Missing(explain(denied));
+        return Err(denied);
     }
-    match which.build(target, true) {
-        Ok(counter) => {
-            let note = (!which.is_clock()).then(|| format!("user mode only: {}", paranoia()));
-            Slot::Open { counter, note }
-        }
-        Err(error) => Slot::Missing(explain(&error)),
-    }
+    let counter = which.build(target, task, true)?;
+    let limit = (!which.is_clock()).then(|| format!("user mode only: {}", paranoia()));
+    Ok((counter, limit))
 }
 
 fn is_denied(error: &io::Error) -> bool {
@@ -229,19 +281,24 @@ impl Which {
         matches!(self, Which::Software(event) if [Software::TASK_CLOCK, Software::CPU_CLOCK].contains(event))
     }
 
-    fn build(&self, target: Target, user_only: bool) -> io::Result<Counter> {
+    fn build(&self, target: Target, task: Option<Pid>, user_only: bool) -> io::Result<Counter> {
         match self {
-            Which::Software(event) => build(*event, target, user_only),
-            Which::Hardware(event) => build(*event, target, user_only),
-            Which::Cache(event) => build(event.clone(), target, user_only),
-            Which::Raw(code) => build(Raw::new(*code), target, user_only),
+            Which::Software(event) => build(*event, target, task, user_only),
+            Which::Hardware(event) => build(*event, target, task, user_only),
+            Which::Cache(event) => build(event.clone(), target, task, user_only),
+            Which::Raw(code) => build(Raw::new(*code), target, task, user_only),
         }
     }
 }
 
-fn build<E: Event>(event: E, target: Target, user_only: bool) -> io::Result<Counter> {
-    Builder::new(event)
-        .observe_self()
+/// Of one task, or of this process and what is made by it.
+fn build<E: Event>(event: E, target: Target, task: Option<Pid>, user_only: bool) -> io::Result<Counter> {
+    let mut builder = Builder::new(event);
+    match task {
+        Some(task) => builder.observe_pid(task),
+        None => builder.observe_self(),
+    };
+    builder
         .any_cpu()
         .inherit(true)
         .enabled(false)
@@ -290,7 +347,7 @@ mod tests {
     #[test]
     fn every_listed_name_is_known() {
         for name in NAMES {
-            assert!(Which::parse(name).is_some(), "{name}");
+            assert!(Which::parse(name).is_some() || *name == STEPS, "{name}");
         }
         assert_eq!(Which::parse("no-such-counter"), None);
         assert_eq!(Which::parse("r01c4"), Some(Which::Raw(0x1c4)));
@@ -343,12 +400,37 @@ mod tests {
     }
 
     #[test]
+    fn tasks_are_scaled_together() {
+        assert_eq!(merged(100, 300, 200, &None).value, Some(150));
+        let idle = merged(0, 0, 0, &None);
+        assert_eq!((idle.value, idle.reason.as_deref()), (None, Some("nothing ran while it was counted")));
+        assert!(merged(0, 5, 0, &None).reason.unwrap().contains("not scheduled"));
+        let noted = merged(1, 1, 1, &Some("1 of 2 threads".into()));
+        assert_eq!((noted.value, noted.reason.as_deref()), (Some(1), Some("1 of 2 threads")));
+    }
+
+    #[test]
+    fn a_task_that_has_gone_is_told_beside_the_value() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let living = child.id() as Pid;
+        let mut gone = std::process::Command::new("true").spawn().unwrap();
+        let dead = gone.id() as Pid;
+        gone.wait().unwrap();
+        let both = Counters::open(&names(&["page-faults"]), Target::Tasks(&[living, dead])).reasons();
+        let none = Counters::open(&names(&["page-faults"]), Target::Tasks(&[dead])).reasons();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(none["page-faults"].as_ref().unwrap().starts_with("all 1 threads had ended"), "{none:?}");
+        assert!(both["page-faults"].as_ref().unwrap().contains("1 of 2 threads had ended"), "{both:?}");
+    }
+
+    #[test]
     fn without_the_kernel_a_scheduler_event_is_missing_rather_than_zero() {
-        let denied = io::Error::from_raw_os_error(libc::EACCES);
+        let denied = || io::Error::from_raw_os_error(libc::EACCES);
         let which = Which::parse("context-switches").unwrap();
-        assert!(matches!(open_user_only(which, Target::Own, &denied), Slot::Missing(_)));
+        assert!(is_denied(&open_user_only(&which, Target::Own, None, denied()).err().unwrap()));
         let which = Which::parse("page-faults").unwrap();
-        if let Slot::Open { note, .. } = open_user_only(which, Target::Own, &denied) {
+        if let Ok((_, note)) = open_user_only(&which, Target::Own, None, denied()) {
             assert!(note.unwrap().starts_with("user mode only"));
         }
     }

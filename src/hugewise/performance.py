@@ -18,10 +18,12 @@ from typing import Literal
 
 from hugewise import dataset, noise, probe
 from hugewise.cgroup import Leaf
+from hugewise.counting import COUNTERS, Counting
 from hugewise.errors import ProbeError
 from hugewise.host import Host
 from hugewise.outcome import Problem
 from hugewise.plan import Arm, Cell
+from hugewise.runlog import storing
 from hugewise.scene import Places, Reading, RoleUse, Scene, Staged, Write
 from hugewise.scratch import Scratch, file_system
 from hugewise.stage import Played, Stage, StageError, free_ports
@@ -83,6 +85,8 @@ class Performance:
     coverage: list[probe.Coverage] = field(default_factory=list)
     footprint: int | None = None
     marks: list[str] = field(default_factory=list)
+    counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
+    _counting: Counting | None = None
     _stage: Stage | None = None
     _scene: Scene | None = None
     _moments: list[_Moment] = field(default_factory=list)
@@ -150,6 +154,8 @@ class Performance:
             self.stage.check()
 
         self._try(serving, "rejected")
+        if self.served and self.problem is None:
+            self._count(self._open_counters)
 
     def timing(self) -> Callable[[Sequence[subprocess.Popen[bytes]]], None]:
         """What to do while the timed command runs."""
@@ -159,13 +165,43 @@ class Performance:
 
     def mark(self) -> None:
         """The measured part begins or ends."""
+        if self._moments and self._counting is not None:
+            self._count(self._counting.end)
         self._moments.append(_Moment(time.time(), noise.snapshot(self.host), _use(self.sut), _use(self.client)))
+        if len(self._moments) == 1 and self._counting is not None:
+            self._count(self._counting.begin)
+
+    def _open_counters(self) -> None:
+        faults = () if _use(self.sut).faults is not None else ("page-faults",)
+        self._counting = Counting(self.stage.processes(), (*faults, *COUNTERS))
+
+    def _count(self, act: Callable[[], None]) -> None:
+        """Counters explain what is measured: an attempt that lacks them says why, and goes on."""
+        try:
+            act()
+        except ProbeError as error:
+            self.counted = error.message
+            self._stop_counting()
+
+    def _stop_counting(self) -> None:
+        counting, self._counting = self._counting, None
+        if counting is not None:
+            counting.close()
 
     def timed(self) -> None:
         """The timed command has ended."""
         if self.scene.window is None:
             self.mark()
+        if self._counting is not None and len(self._moments) == 2:
+            self._count(self._take_counts)
         self._try(self.stage.check, "failed")
+
+    def _take_counts(self) -> None:
+        assert self._counting is not None
+        self.counted = self._counting.counts()
+        with storing(str(self.outputs)):
+            (self.outputs / "counting.jsonl").write_bytes(self._counting.said)
+        self._stop_counting()
 
     def fail(self, error: StageError) -> None:
         """The timed command was broken off."""
@@ -212,6 +248,7 @@ class Performance:
 
     def close(self) -> None:
         """Whatever happened: nothing of it lives on."""
+        self._stop_counting()
         if self._stage is not None:
             self._stage.end()
         with suppress(OSError):

@@ -46,6 +46,7 @@ COUNTERS = (
     "instructions",
     "dTLB-loads",
     "dTLB-load-misses",
+    "dtlb-walk-steps",
 )
 _MINIMAL = ("PATH", "LANG", "TZ")
 
@@ -464,6 +465,7 @@ def _attempt(group: _Group, work: _Work) -> Attempt:
             play.problem,
             play.reading,
             servers=play.use("sut") if work.is_client else None,
+            counted=play.counted,
             measured=play.measured if work.is_client or play.scene.window is not None else None,
             footprint=play.footprint,
         )

@@ -248,6 +248,10 @@ class Stage:
                     found.append(event)
         return found
 
+    def processes(self) -> list[int]:
+        """The system under test: what is in its cgroup, or the servers themselves, which all else descends from."""
+        return self.sut.processes() if self.sut is not None else [serving.pid for _, serving in self.running]
+
     def footprint(self) -> int | None:
         """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
         if self.sut is None:
