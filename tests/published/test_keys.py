@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hugewise import published
 from hugewise.errors import StudyError
-from hugewise.study import read
+from hugewise.study import parse, read
 
 LPC = "lpc-2024-mthp-arm64"
 
@@ -55,3 +57,14 @@ def test_a_mistake_names_its_cure(data: dict[str, Any], said: str, hint: str) ->
     with pytest.raises(StudyError, match=said) as error:
         read(data, "s.toml")
     assert hint in (error.value.hint or "")
+
+
+def test_the_study_of_the_docs_can_be_read() -> None:
+    page = (Path(__file__).parents[2] / "docs/concepts/published.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
+    found = parse(f'format = 1\nname = "docs"\n{example}', "docs.toml")
+    assert found.published_arms["thp"] == "2M (4KPS)"
+    for name in published.names():
+        assert f"| `{name}` |" in page
+        for entry in published.load(name).entries:
+            assert f"`{entry}`" in page
