@@ -20,7 +20,7 @@ from hugewise.policy import Treatment
 from hugewise.quantity import format_size
 from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
 from hugewise.workload import Launch, Missing, Parameter, ParameterValue
-from hugewise.workloads import _arguments, _clips
+from hugewise.workloads import _arguments, _clips, _program
 from hugewise.workloads._clips import Clip
 from hugewise.workloads._micro import whole_pages
 
@@ -138,8 +138,8 @@ class X264:
             "profile": profile,
             "preset": preset,
             "clips": hashlib.sha256(repr(exact).encode()).hexdigest(),
-            "ffmpeg": _stamp_of(ffmpeg),
-            "libx264": ", ".join(_stamp_of(str(path)) for path in sorted(Path("/usr/lib").glob("*/libx264.so.*"))),
+            "ffmpeg": _program.stamp(ffmpeg),
+            "libx264": ", ".join(_program.stamp(str(path)) for path in sorted(Path("/usr/lib").glob("*/libx264.so.*"))),
             "made": 1,
         }
         return Data(name=f"x264-{profile}", key=key, recipe=recipe, bytes=_data_bytes(clips))
@@ -249,16 +249,7 @@ def _data_bytes(clips: Sequence[Clip]) -> int:
 
 
 def _stamp(clip: Clip) -> str:
-    return "" if clip.path is None else _stamp_of(clip.path)
-
-
-def _stamp_of(path: str) -> str:
-    """What changes when a file does: where it is, its size and when it was written."""
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return path
-    return f"{path} {found.st_size} {found.st_mtime_ns}"
+    return "" if clip.path is None else _program.stamp(clip.path)
 
 
 def _making(ffmpeg: str, places: Places, clip: Clip, index: int, profile: str) -> Iterable[Act]:
