@@ -27,9 +27,12 @@ from hugewise.scene import Outputs, Places, Reading, Scene, Server, Step
 from hugewise.workload import Launch, Missing, Parameter, ParameterValue
 from hugewise.workloads import _memtier
 
-__all__ = ["KeyValue", "Values", "integer", "mean_payload", "number", "parameters", "program", "tunables"]
+__all__ = ["STEP", "KeyValue", "Values", "integer", "mean_payload", "number", "parameters", "program", "tunables"]
 
 Values = Mapping[str, ParameterValue]
+
+# By how much glibc's heap is made to grow at once: many huge pages fit.
+STEP = 64 << 20
 
 _MODES = ("throughput", "sla", "rate", "tune")
 _CLIENTS = ("probe", "memtier")
@@ -170,6 +173,14 @@ class KeyValue:
         """None: what is stored is drawn anew from the seed by the client, and its hash is in the facts."""
 
     # -- what a subclass says
+
+    def memory(self, treatment: Treatment, values: Values) -> int:
+        """Bytes that all servers take."""
+        raise NotImplementedError
+
+    def pool(self, treatment: Treatment, values: Values) -> int:
+        """Bytes of the pool that they map."""
+        raise NotImplementedError
 
     def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
         """The server with this number."""

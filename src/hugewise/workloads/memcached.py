@@ -1,9 +1,9 @@
 """memcached: instances of one worker thread on unix sockets, filled and asked by a client on CPUs of its own.
 
 Items lie in slab pages of 1 MiB, each a malloc of its own that is cleared at once: glibc maps them one by one, and no
-huge page fits at the first touch. With `top_pad`, the same in every arm, glibc's heap grows in large steps instead, so
-that the pages are all that differs. memcached's own way, `-L`, is one large piece with advice; it refuses to begin
-where transparent huge pages are off, and so has no arm with base pages beside it.
+huge page fits at the first touch. With `heap = "steps"`, the same in every arm, glibc's heap grows by 64 MiB at once
+instead, so that the pages are all that differs. memcached's own way, `-L`, is one large piece with advice; it refuses
+to begin where transparent huge pages are off, and so has no arm with base pages beside it.
 
 Sources: doc/protocol.txt, slabs.c and memcached.c of memcached; the glibc manual, Memory Allocation Tunables.
 """
@@ -17,7 +17,7 @@ from hugewise.pages import THP
 from hugewise.policy import Treatment
 from hugewise.scene import Places, Reading, Server, Step
 from hugewise.workload import Parameter
-from hugewise.workloads._keyvalue import KeyValue, Values, integer, parameters, program, tunables
+from hugewise.workloads._keyvalue import STEP, KeyValue, Values, integer, parameters, program, tunables
 
 __all__ = ["WORKLOAD"]
 
@@ -26,6 +26,8 @@ _TOLD = ("version", "curr_items", "evictions", "bytes", "limit_maxbytes", "hash_
 
 # glibc's largest (HEAP_MAX_SIZE / 2): what is larger than this is a mapping of its own, as the hash table.
 _THRESHOLD = 32 << 20
+_STEPS = ("glibc.malloc.arena_max=1", f"glibc.malloc.mmap_threshold={_THRESHOLD}", f"glibc.malloc.top_pad={STEP}")
+_HEAPS = ("steps", "packaged")
 # Slab pages of each class that are not full, connections, the process itself.
 _BESIDE = 32 << 20
 
@@ -40,7 +42,7 @@ class Memcached(KeyValue):
         7_200_000,
         Parameter("memory", "size", "1152m", "memory for items of each instance (memcached -m)"),
         Parameter(
-            "top_pad", "size", "64m", "by how much glibc's heap grows at once; 0: each slab page is mapped alone"
+            "heap", "text", "steps", "steps: glibc's heap grows by 64m at once; packaged: each slab is mapped alone"
         ),
         Parameter("large_pages", "flag", False, "memcached's own -L: items in one piece, advised to be huge"),
     )
@@ -51,6 +53,8 @@ class Memcached(KeyValue):
         reason = super().refuses(treatment, values)
         if reason is not None:
             return reason
+        if values["heap"] not in _HEAPS:
+            return f"heap = {values['heap']!r} is not one of {', '.join(_HEAPS)}"
         if integer(values, "memory") < 64 << 20:
             return f"memory = {values['memory']} is less than 64m, memcached's least"
         if values["large_pages"] and treatment.knobs.get(f"{THP}/enabled") == "never":
@@ -71,23 +75,18 @@ class Memcached(KeyValue):
     def _each(self, values: Values) -> int:
         """Bytes of one instance. The hash table has a bucket of 8 bytes for each 0.75 to 1.5 keys; it doubles."""
         table = 8 << max(16, (integer(values, "keys") * 2 // 3).bit_length())
-        return integer(values, "memory") + table + table // 2 + 2 * integer(values, "top_pad") + _BESIDE
+        return integer(values, "memory") + table + table // 2 + 2 * STEP + _BESIDE
 
     def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
         """One worker thread; every thread allocates from the one heap that grows in steps."""
-        socket, pad = self.socket(places, number), integer(values, "top_pad")
-        own = (
-            "glibc.malloc.arena_max=1",
-            f"glibc.malloc.mmap_threshold={_THRESHOLD}",
-            f"glibc.malloc.top_pad={pad}",
-        )
+        socket = self.socket(places, number)
         argv = [program("memcached"), "-s", socket, "-t", "1", "-m", str(integer(values, "memory") >> 20)]
         argv += ["-c", str(max(1024, integer(values, "connections") + 64))]
         return Server(
             name=f"memcached-{number}",
             argv=(*argv, *(("-L",) if values["large_pages"] else ())),
             ready=Step(name="ready", argv=self.ask(number, places), expects="version", timeout=10.0),
-            environment=tunables(treatment, *(own if pad else ())),
+            environment=tunables(treatment, *(_STEPS if values["heap"] == "steps" else ())),
             cpus=self.cpu(places, number),
         )
 

@@ -2,7 +2,8 @@
 
 Redis switches transparent huge pages off for itself unless `disable-thp no`. jemalloc maps its memory in large pieces,
 which huge pages fit into; from a hugetlb pool it takes nothing, whatever it is told. glibc's malloc does, so that
-`allocator = "libc"` runs the same binary on it, in every arm of a cell.
+`allocator = "libc"` runs the same binary on it, in every arm of a cell; its heap grows by 64 MiB at once, as a huge
+page fits into no small step.
 
 Sources: redis.conf and INFO of redis; jemalloc(3); the glibc manual, Memory Allocation Tunables.
 """
@@ -15,7 +16,16 @@ from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Places, Reading, Server, Step
 from hugewise.workload import Parameter
-from hugewise.workloads._keyvalue import KeyValue, Values, integer, mean_payload, parameters, program, tunables
+from hugewise.workloads._keyvalue import (
+    STEP,
+    KeyValue,
+    Values,
+    integer,
+    mean_payload,
+    parameters,
+    program,
+    tunables,
+)
 
 __all__ = ["WORKLOAD"]
 
@@ -42,7 +52,6 @@ class Redis(KeyValue):
         Parameter("allocator", "text", "jemalloc", "jemalloc (as packaged), or libc: glibc's malloc by LD_PRELOAD"),
         Parameter("disable_thp", "flag", False, "leave redis's own disable-thp on, by which it refuses huge pages"),
         Parameter("malloc_conf", "text", "", "jemalloc's MALLOC_CONF, such as dirty_decay_ms:10000"),
-        Parameter("top_pad", "size", "64m", "allocator libc: by how much its heap grows at once"),
         Parameter("bgsave", "flag", False, "save the store in the background when the measured part begins"),
     )
     metrics = (
@@ -75,7 +84,7 @@ class Redis(KeyValue):
         """The store and what the heap is ahead of it; a background save may copy every page."""
         if treatment.target.kind != "hugetlb":
             return 0
-        each = self._store(values) + 2 * integer(values, "top_pad")
+        each = self._store(values) + 2 * STEP
         whole = -(-each // treatment.target.size) * treatment.target.size
         return self.instances(values) * whole * (2 if values["bgsave"] else 1)
 
@@ -150,7 +159,7 @@ class Redis(KeyValue):
 def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
     """How the allocator is told. jemalloc advises its memory only when asked to (`thp:always`)."""
     if values["allocator"] == "libc":
-        return {"LD_PRELOAD": "libc.so.6"} | tunables(treatment, f"glibc.malloc.top_pad={integer(values, 'top_pad')}")
+        return {"LD_PRELOAD": "libc.so.6"} | tunables(treatment, f"glibc.malloc.top_pad={STEP}")
     chosen = [str(values["malloc_conf"])] if values["malloc_conf"] else []
     if treatment.advice == "huge":
         chosen.append("thp:always")

@@ -1,0 +1,348 @@
+"""redis and memcached: what is run under each treatment, and what outputs mean.
+
+Those in tests/golden/keyvalue are real: redis 7.0.15 and memcached 1.6.18 with 200,000 keys, on a busy machine. That of
+memtier_benchmark 2.2.0 in tests/importers/data is too (of a store that held next to nothing).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise.load import Load
+from hugewise.pages import THP, PageTarget
+from hugewise.parameters import typed
+from hugewise.policy import Treatment
+from hugewise.scene import Places, RoleUse, Scene
+from hugewise.study_keys import Place
+from hugewise.workload import ParameterValue
+from hugewise.workloads import memcached, redis
+from hugewise.workloads._keyvalue import KeyValue
+from tests.servers.said import Said
+
+TESTS = Path(__file__).parent.parent
+GOLDEN = TESTS / "golden" / "keyvalue"
+PLACES = Places(data="/d", run="/r", ports=(), sut=(0, 2), client=(1, 3))
+REDIS, MEMCACHED = redis.WORKLOAD, memcached.WORKLOAD
+BOTH = pytest.mark.parametrize("workload", [REDIS, MEMCACHED], ids=["redis", "memcached"])
+MIB = 1 << 20
+
+
+def given(workload: KeyValue, **parameters: Any) -> dict[str, ParameterValue]:
+    assert set(parameters) <= {parameter.name for parameter in workload.parameters}
+    values = {}
+    for parameter in workload.parameters:
+        value = parameters.get(parameter.name, parameter.default)
+        assert value is not None
+        values[parameter.name] = typed(parameter, value, Place("test.toml"))
+    return values
+
+
+def treatment(kind: Any, size: int, **more: Any) -> Treatment:
+    return Treatment(policy=kind, mechanism="system", target=PageTarget(kind, size), **more)
+
+
+BASE = treatment("base", 4096, knobs={f"{THP}/enabled": "never"})
+HUGE = treatment("thp", 2 * MIB)
+ADVISED = treatment("thp", 2 * MIB, advice="huge", environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
+POOL = treatment("hugetlb", 2 * MIB, map_hugetlb=2 * MIB, environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"})
+
+
+def played(workload: KeyValue, treated: Treatment = BASE, **parameters: Any) -> Scene:
+    return workload.scene(treated, given(workload, **parameters), PLACES)
+
+
+def text(name: str) -> str:
+    return (GOLDEN / name).read_text()
+
+
+def said(name: str, event: str | None = None, **more: Any) -> Said:
+    told = {"redis": "redis-info.txt", "memcached": "memcached-stats.txt"}[name]
+    texts = {"timed": text(f"{name}.jsonl") if event is None else event, "told-0": text(told), "told-1": ""}
+    return Said(texts, **more)
+
+
+@BOTH
+def test_one_server_a_cpu_and_a_client_that_waits_at_the_gate(workload: KeyValue) -> None:
+    scene = played(workload, keys=1000, pipeline=4)
+    assert [server.cpus for server in scene.servers] == [(0,), (2,)]
+    assert scene.gate is True
+    assert scene.timed.micro is True
+    assert scene.timed.proof == "live"
+    argv = scene.timed.argv
+    sockets = [argv[n + 1] for n, word in enumerate(argv) if word == "--server"]
+    assert sockets == [f"unix:/r/{workload.name}-0", f"unix:/r/{workload.name}-1"]
+    for server, socket in zip(scene.servers, sockets, strict=True):
+        assert socket.removeprefix("unix:") in server.argv
+    assert argv[argv.index("--cpus") + 1] == "1,3"
+    assert argv[argv.index("--pipeline") + 1] == "4"
+    assert "--preload" in argv
+    assert not {"--touch", "--rate", "--sla", "--tune"} & set(argv)
+    assert [step.name for step in scene.after] == ["told-0", "told-1"]
+
+
+@BOTH
+def test_the_modes_are_those_of_the_load_generator(workload: KeyValue) -> None:
+    rate, sla = (
+        played(workload, mode="rate", rate=5000).timed.argv,
+        played(workload, mode="sla", verify=True).timed.argv,
+    )
+    assert rate[-2:] == ("--rate", "5000")
+    assert sla[-2:] == ("--sla", "p99:1000us")
+    assert "--touch" in sla
+    assert played(workload, mode="tune").timed.argv[-1] == "--tune"
+
+
+@BOTH
+def test_all_arms_run_the_same_command(workload: KeyValue) -> None:
+    """But for what the treatment itself puts into the environment."""
+    libc = {"allocator": "libc"} if workload is REDIS else {}
+    scenes = [played(workload, treated, **libc) for treated in (BASE, HUGE, POOL)]
+    assert all(scene.servers[0].argv == scenes[0].servers[0].argv for scene in scenes)
+    assert all(scene.timed == scenes[0].timed for scene in scenes)
+    base, _, pool = (dict(scene.servers[0].environment) for scene in scenes)
+    tunables = pool.pop("GLIBC_TUNABLES").split(":")
+    assert tunables[0] == "glibc.malloc.hugetlb=2"
+    assert ":".join(tunables[1:]) == base.pop("GLIBC_TUNABLES")
+    assert base == pool
+
+
+def test_redis_is_told_not_to_switch_huge_pages_off() -> None:
+    argv = played(REDIS).servers[0].argv
+    assert argv[argv.index("--disable-thp") + 1] == "no"
+    assert argv[argv.index("--save") + 1] == ""
+    assert argv[argv.index("--appendonly") + 1] == "no"
+    as_packaged = played(REDIS, disable_thp=True).servers[0].argv
+    assert as_packaged[as_packaged.index("--disable-thp") + 1] == "yes"
+
+
+def test_the_allocator_of_redis_is_told_in_its_own_way() -> None:
+    def environment(treated: Treatment, **parameters: Any) -> dict[str, str]:
+        return dict(played(REDIS, treated, **parameters).servers[0].environment)
+
+    assert environment(HUGE) == {}
+    assert environment(ADVISED) == {"MALLOC_CONF": "thp:always"}
+    assert environment(ADVISED, malloc_conf="narenas:1") == {"MALLOC_CONF": "narenas:1,thp:always"}
+    assert environment(POOL, allocator="libc") == {
+        "LD_PRELOAD": "libc.so.6",
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=2:glibc.malloc.top_pad=67108864",
+    }
+    refused = REDIS.refuses(POOL, given(REDIS))
+    assert refused is not None
+    assert "jemalloc takes no pages of a pool" in refused
+    assert REDIS.refuses(POOL, given(REDIS, allocator="libc")) is None
+
+
+def test_memcached_heap_grows_in_large_steps_unless_told_not_to() -> None:
+    assert dict(played(MEMCACHED).servers[0].environment) == {
+        "GLIBC_TUNABLES": "glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=33554432:glibc.malloc.top_pad=67108864"
+    }
+    assert dict(played(MEMCACHED, heap="packaged").servers[0].environment) == {}
+
+
+def test_large_pages_of_memcached_need_huge_pages_on() -> None:
+    own = given(MEMCACHED, large_pages=True)
+    refused = MEMCACHED.refuses(BASE, own)
+    assert refused is not None
+    assert "memcached refuses -L" in refused
+    assert MEMCACHED.refuses(HUGE, own) is None
+    assert "-L" in played(MEMCACHED, HUGE, large_pages=True).servers[0].argv
+    assert "-L" not in played(MEMCACHED, HUGE).servers[0].argv
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"mode": "fast"}, "mode = 'fast' is not one of"),
+        ({"client": "wrk"}, "client = 'wrk' is not one of"),
+        ({"payload": "64"}, "payload = '64' is not as in 16:56"),
+        ({"set_get": "1"}, "set_get = '1' is not as in 1:10"),
+        ({"popularity": "pareto"}, "popularity = 'pareto' is not as in"),
+        ({"connections": 0}, "connections = 0 must be at least 1"),
+        ({"duration": 0}, "duration = 0.0 must be above 0"),
+        ({"mode": "rate"}, "mode rate needs rate"),
+        ({"mode": "sla", "pipeline": 8}, "judged per operation"),
+        ({"client": "memtier"}, "drives one server: instances = 1"),
+        ({"client": "memtier", "instances": 1, "mode": "sla"}, "closed loop only"),
+        ({"client": "memtier", "instances": 1, "popularity": "zipf:1"}, "keys are drawn uniformly"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(workload: KeyValue, parameters: dict[str, Any], reason: str) -> None:
+    refused = workload.refuses(BASE, given(workload, **parameters))
+    assert refused is not None
+    assert reason in refused
+
+
+@BOTH
+def test_the_pool_holds_what_is_touched_and_is_asked_for_hugetlb_alone(workload: KeyValue) -> None:
+    values = given(workload, instances=2)
+    assert workload.pool(BASE, values) == 0
+    pool = workload.pool(POOL, values)
+    assert pool % (2 * MIB) == 0
+    assert pool >= 2 * 1200 * MIB  # seen: 1,140 MB of redis, 1,204 MB of memcached, at these sizes
+    assert workload.memory(POOL, values) >= 2 << 30
+    assert workload.pool(POOL, given(workload, instances=1)) * 2 == pool
+
+
+def test_a_background_save_begins_with_the_measured_part_and_may_copy_everything() -> None:
+    assert played(REDIS).beside == ()
+    saves = played(REDIS, bgsave=True).beside
+    assert [step.argv[-1] for step in saves] == ["BGSAVE", "BGSAVE"]
+    saving, not_saving = given(REDIS, bgsave=True, allocator="libc"), given(REDIS, allocator="libc")
+    assert REDIS.pool(POOL, saving) == 2 * REDIS.pool(POOL, not_saving)
+    assert REDIS.memory(BASE, saving) > 2 * REDIS.memory(BASE, not_saving)
+
+
+def test_redis_outputs_are_read() -> None:
+    use = RoleUse(cpu_s=0.551, user_s=0.1, system_s=0.451, faults=3)
+    reading = REDIS.read(said("redis", sut=use), given(REDIS, bgsave=True))
+    assert set(reading.metrics) == {metric.name for metric in REDIS.metrics}
+    assert reading.metrics["ops_per_s"] == pytest.approx(55098.7, abs=0.1)
+    assert reading.metrics["p99_us"] == pytest.approx(1992.703)
+    assert reading.metrics["server_cpu_us"] == pytest.approx(0.551e6 / 55101)
+    assert reading.metrics["hit_ratio"] == pytest.approx(47682 / 50208)
+    assert (reading.metrics["cow_bytes"], reading.metrics["fork_us"], reading.metrics["save_s"]) == (14262272, 1926, 1)
+    assert reading.series == (55093.0,)
+    assert reading.facts["stored_hash"] == "c552572da51aa842"
+    assert reading.facts["redis_version"] == "7.0.15"
+    assert (reading.problem, reading.marks) == (None, ())
+
+
+def test_without_a_save_its_figures_are_absent_with_the_reason() -> None:
+    reading = REDIS.read(said("redis"), given(REDIS))
+    assert reading.absent["cow_bytes"] == "no background save was asked for: bgsave = true"
+    assert reading.absent["server_cpu_us"] == "the servers' CPU time was not counted"
+    assert "cow_bytes" not in reading.metrics
+
+
+def test_a_save_that_goes_on_or_failed_is_said() -> None:
+    values, info = given(REDIS, bgsave=True), text("redis-info.txt")
+    going = info.replace("rdb_bgsave_in_progress:0", "rdb_bgsave_in_progress:1")
+    broken = info.replace("rdb_last_bgsave_status:ok", "rdb_last_bgsave_status:err")
+    event = text("redis.jsonl")
+    reading = REDIS.read(Said({"timed": event, "told-0": going, "told-1": ""}), values)
+    assert "was not over" in reading.absent["fork_us"]
+    assert len(reading.marks) == 1
+    assert REDIS.read(Said({"timed": event, "told-0": broken, "told-1": ""}), values).problem is not None
+
+
+def test_memcached_outputs_are_read() -> None:
+    reading = MEMCACHED.read(said("memcached"), given(MEMCACHED, mode="rate", rate=10_000))
+    assert set(reading.metrics) | {"server_cpu_us"} == {metric.name for metric in MEMCACHED.metrics}
+    assert reading.metrics["ops_per_s"] == 9999
+    assert reading.metrics["evictions"] == 0
+    assert reading.facts["version"] == "1.6.18"
+    assert reading.facts["curr_items"] == 200_000
+
+
+def changed(name: str, **changes: Any) -> str:
+    """The recorded event with other values in its timed phase."""
+    load = msgspec.json.decode(text(name).strip(), type=Load)
+    assert load.timed is not None
+    timed = msgspec.structs.replace(load.timed, **changes)
+    return msgspec.json.encode(msgspec.structs.replace(load, timed=timed)).decode()
+
+
+def test_what_makes_the_figures_those_of_something_else_is_marked() -> None:
+    load = msgspec.json.decode(text("memcached.jsonl").strip(), type=Load)
+    assert load.timed is not None
+    client = msgspec.structs.replace(load.timed.client, busy=0.99, saturated=True)
+    event = changed("memcached.jsonl", client=client, rate_met=False, achieved_rate=5000.0, lost=12)
+    marks = MEMCACHED.read(said("memcached", event), given(MEMCACHED)).marks
+    assert marks == (
+        "the client was busy for 99% of the time: it may be what was measured",
+        "5,000 operations/s were reached of 10,000 asked for",
+        "12 gets missed a key that had been stored: the server evicted it",
+    )
+
+
+def test_a_limit_that_no_rate_keeps_gives_no_figure() -> None:
+    reading = REDIS.read(said("redis", text("sla-none.jsonl")), given(REDIS, mode="sla"))
+    assert reading.absent["ops_per_s"] == "at no rate was p99 within 1 ms"
+    assert "ops_per_s" not in reading.metrics
+    assert reading.facts["rates_tried"] == 7
+
+
+def test_the_highest_rate_within_the_limit_is_the_figure() -> None:
+    load = msgspec.json.decode(text("sla-none.jsonl").strip(), type=Load)
+    assert load.search is not None
+    found = msgspec.structs.replace(load, search=msgspec.structs.replace(load.search, rate=900.0))
+    reading = REDIS.read(said("redis", msgspec.json.encode(found).decode()), given(REDIS, mode="sla"))
+    assert reading.metrics["ops_per_s"] == 900
+    assert reading.series == ()
+    assert "many rates" in reading.absent["server_cpu_us"]
+
+
+def test_a_pilot_names_its_choice() -> None:
+    grid = [
+        {"connections": 8, "pipeline": 1, "rate": 50.0, "p99_ns": 1000, "busy": 0.5},
+        {"connections": 4, "pipeline": 16, "rate": 90.0, "p99_ns": 9000, "busy": 0.25},
+    ]
+    event = json.loads(text("redis.jsonl")) | {"timed": None}
+    event["tuning"] = {"connections": 4, "pipeline": 16, "points": grid}
+    # As the probe writes it: without blanks.
+    reading = REDIS.read(said("redis", json.dumps(event, separators=(",", ":"))), given(REDIS, mode="tune"))
+    assert (reading.facts["connections"], reading.facts["pipeline"]) == (4, 16)
+    assert reading.facts["grid"] == "8x1: 50/s, 4x16: 90/s"
+    assert (reading.metrics["ops_per_s"], reading.metrics["p99_us"]) == (90, 9)
+    assert "pilot" in reading.absent["p50_us"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ({"timed": "", "told-0": "redis_version:7\r\n", "told-1": ""}, "told no result"),
+        (
+            {"timed": text("redis.jsonl"), "told-0": "NOAUTH", "told-1": ""},
+            "INFO of redis is not as expected: 'NOAUTH'",
+        ),
+        ({"timed": text("redis.jsonl"), "told-0": ""}, "nothing was told"),
+    ],
+)
+def test_an_output_that_is_not_as_expected_names_what_was_found(texts: dict[str, str], found: str) -> None:
+    with pytest.raises(ValueError, match=found):
+        REDIS.read(Said(texts), given(REDIS))
+
+
+def test_memtier_fills_and_asks_one_server() -> None:
+    scene = played(MEMCACHED, client="memtier", instances=1, connections=8, duration="10s")
+    fill, lead = scene.warm
+    assert len(scene.servers) == 1
+    assert "--requests=allkeys" in fill.argv
+    assert "--key-maximum=7200000" in fill.argv
+    assert "--protocol=memcache_text" in fill.argv
+    assert "--test-time=2" in lead.argv
+    assert (scene.gate, scene.timed.micro) == (False, False)
+    argv = scene.timed.argv
+    assert "--key-maximum=7578947" in argv  # 95% of the gets ask for one of the first 7,200,000
+    assert {"--threads=2", "--clients=4", "--ratio=1:10", "--test-time=10"} <= set(argv)
+    assert f"--json-out-file={PLACES.run}/memtier.json" in argv
+
+
+def test_memtier_json_is_read() -> None:
+    recorded = (TESTS / "importers" / "data" / "memtier.json").read_bytes()
+    use = RoleUse(cpu_s=1.0, user_s=0.5, system_s=0.5, faults=0)
+    outputs = Said(
+        {"timed": "", "told-0": text("redis-info.txt"), "told-1": ""},
+        files={"memtier.json": recorded},
+        sut=use,
+        client=use,
+        seconds=2.0,
+    )
+    values = given(REDIS, client="memtier", instances=1)
+    reading = REDIS.read(outputs, values)
+    assert reading.metrics["ops_per_s"] == pytest.approx(40136.84)
+    assert reading.metrics["p99_us"] == pytest.approx(127)
+    assert reading.metrics["max_us"] == pytest.approx(31615)
+    assert reading.metrics["hit_ratio"] == pytest.approx(5 / 36487.44, rel=1e-4)
+    assert reading.metrics["client_busy"] == 0.5
+    assert reading.metrics["server_cpu_us"] == pytest.approx(1e6 / 80276)
+    assert reading.series == (37271.0, 43003.0)
+    for files, found in (({}, "wrote no memtier.json"), ({"memtier.json": b'{"ALL STATS": {}}'}, "is not as expected")):
+        with pytest.raises(ValueError, match=found):
+            REDIS.read(Said({"timed": "", "told-0": text("redis-info.txt"), "told-1": ""}, files=files), values)
