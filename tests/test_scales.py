@@ -119,3 +119,18 @@ def test_no_parameter_is_called_as_the_table_of_other_keys() -> None:
     names = {parameter.name for found in registered.discover().values() for parameter in found.parameters}
     assert "bytes" in names
     assert "workload" not in names
+
+
+def test_a_scale_compares_policies_of_its_own() -> None:
+    use = WORKLOAD | {
+        "policies": ["base", "thp"],
+        "scales": {"published": {"workload": {"policies": ["base", "thp", "hugetlb-1g"]}}},
+    }
+    assert [arm.name for arm in planned(study(use), 256).cells[0].arms] == ["base", "thp"]
+    found = at_scale(study(use), "published")
+    assert found.workload[0].policies == ("base", "thp", "hugetlb-1g")
+    for chosen, why in ((["base", "thq"], "is not one of"), (["thp", "hugetlb-1g"], "lacks the baseline")):
+        wrong = WORKLOAD | {"scales": {"published": {"workload": {"policies": chosen}}}}
+        with pytest.raises(StudyError, match=why) as caught:
+            study(wrong)
+        assert "scales.published.workload.policies" in str(caught.value)

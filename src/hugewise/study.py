@@ -360,21 +360,23 @@ def _check_workloads(study: Study, place: Place) -> None:
                 "two workloads are called so", use.called, hint=f'give this one a label = "{use.called}-2"'
             )
         called.add(use.called)
-        if use.policies is None:
-            continue
-        for number, policy in enumerate(use.policies, 1):
-            if policy not in names:
-                raise (
-                    here.at("policies")
-                    .item(number)
-                    .wrong("is not one of the study's policies", policy, hint=keys.near(policy, names))
-                )
-            if policy in use.policies[: number - 1]:
-                raise here.at("policies").item(number).wrong("stands twice", policy, hint="remove one of them")
-        if study.compared_with not in use.policies:
-            raise here.at("policies").wrong(
-                "lacks the baseline", list(use.policies), hint=f'add "{study.compared_with}"'
-            )
+        _check_chosen(use.policies, names, study.compared_with, here.at("policies"))
+        for scale, entry in use.scales.items():
+            chosen = here.at("scales").at(scale).at("workload").at("policies")
+            _check_chosen(entry.workload.policies, names, study.compared_with, chosen)
+
+
+def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: str, place: Place) -> None:
+    """A workload's own choice among the study's policies."""
+    if chosen is None:
+        return
+    for number, policy in enumerate(chosen, 1):
+        if policy not in names:
+            raise place.item(number).wrong("is not one of the study's policies", policy, hint=keys.near(policy, names))
+        if policy in chosen[: number - 1]:
+            raise place.item(number).wrong("stands twice", policy, hint="remove one of them")
+    if baseline not in chosen:
+        raise place.wrong("lacks the baseline", list(chosen), hint=f'add "{baseline}"')
 
 
 def _check_design(study: Study, place: Place) -> None:

@@ -97,9 +97,18 @@ _MEMORY = Key(
 )
 
 
+_POLICIES = Key(
+    keys.listing(keys.name(), least=2),
+    "The policies to compare on it, the baseline among them.",
+    'policies = ["base", "thp"]',
+    default="all of the study",
+)
+
+
 class Scaled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of a workload's table that a scale replaces; None: as in the table."""
 
+    policies: Annotated[tuple[str, ...] | None, _POLICIES] = None
     timeout: Annotated[float | None, _TIMEOUT] = None
     cpus: Annotated[tuple[int, ...] | None, _CPUS] = None
     client_cpus: Annotated[tuple[int, ...] | None, _CLIENT_CPUS] = None
@@ -126,8 +135,8 @@ def _scale(value: object, place: Place) -> WorkloadScale:
 _SCALES = Key(
     scales(Kind("table", _scale)),
     "The workload at other sizes, for `--scale NAME`: parameters in place of those above, and in a table `workload`"
-    " other values of timeout, cpus, client_cpus, storage and memory. Without an entry for the scale that was chosen,"
-    " it runs as it is written.",
+    " other values of policies, timeout, cpus, client_cpus, storage and memory. Without an entry for the scale that was"
+    " chosen, it runs as it is written.",
     'scales = { published = { bytes = "64g", workload = { timeout = "2h" } } }',
     default="none",
 )
@@ -169,15 +178,7 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             default="the name",
         ),
     ] = None
-    policies: Annotated[
-        tuple[str, ...] | None,
-        Key(
-            keys.listing(keys.name(), least=2),
-            "The policies to compare on it, the baseline among them.",
-            'policies = ["base", "thp"]',
-            default="all of the study",
-        ),
-    ] = None
+    policies: Annotated[tuple[str, ...] | None, _POLICIES] = None
     metric: Annotated[
         str | None,
         Key(
