@@ -50,17 +50,15 @@ def run(folder: Path, *policies: Any, workload: Mapping[str, Any] | None = None,
 
 
 def test_pages_of_the_buffers_are_proven_in_a_backend(folder: Path) -> None:
-    """thp is demanded as backing here, and cannot be delivered: shared_buffers is shared memory."""
     need_pages()
-    found = run(folder, "base", "hugetlb-2m", "thp")
+    found = run(folder, "base", "hugetlb-2m")
     assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
-    for arm, share, kind in (("base", 1, "shmem:4096"), ("hugetlb-2m", 1, "hugetlb:2097152"), ("thp", 0, "shmem:4096")):
-        assert found[arm].delivery.share == share
+    for arm, kind in (("base", "shmem:4096"), ("hugetlb-2m", "hugetlb:2097152")):
+        assert found[arm].delivery.share == 1
         ((backing, size),) = found[arm].delivery.coverage.items()
         assert backing == kind
         assert size > 30 << 20  # a backend has touched the whole database
     assert found["hugetlb-2m"].delivery.delivered is True
-    assert found["thp"].delivery.delivered is False
     digests = {attempt.facts["data_sha256"] for attempt in found.values()}
     assert len(digests) == 1
     for attempt in found.values():
@@ -105,6 +103,7 @@ def test_half_a_pool_keeps_a_server_from_starting(folder: Path, monkeypatch: pyt
 
 
 def test_a_server_that_is_killed_in_the_attempt_is_said(folder: Path) -> None:
+    """That of whichever arm came first."""
     need_pages()
     killer = threading.Thread(target=_kill_a_server, daemon=True)
     killer.start()
