@@ -1,0 +1,230 @@
+"""A performance with a real server and a real client, without a run around it: no page setting is turned."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from hugewise import performance, probe
+from hugewise.errors import ProbeError
+from hugewise.host import LocalHost
+from hugewise.metric import Metric
+from hugewise.outcome import Outcome, staged
+from hugewise.pages import PageTarget
+from hugewise.performance import Performance
+from hugewise.plan import Arm, Cell, DeliveryThreshold
+from hugewise.policy import Treatment
+from hugewise.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
+from hugewise.scratch import Scratch
+from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from tests.requirements import need
+from tests.study_example import FakePolicy
+
+PAGES = 4096
+# A child for each connection, as PostgreSQL has them: it touches so many base pages, and says so.
+SERVER = f"""
+import mmap, os, signal, socket
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+listening = socket.socket(socket.AF_UNIX)
+listening.bind("socket")
+listening.listen()
+while True:
+    one, _ = listening.accept()
+    if one.recv(5) == b"touch" and os.fork() == 0:
+        area = mmap.mmap(-1, {PAGES} * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        area.madvise(mmap.MADV_NOHUGEPAGE)
+        for at in range(0, len(area), mmap.PAGESIZE):
+            area[at] = 1
+        one.sendall(b"done")
+        os._exit(0)
+    one.close()
+"""
+ASK = """
+import socket, sys, time
+def ask(word):
+    one = socket.socket(socket.AF_UNIX)
+    one.connect("socket")
+    one.sendall(word)
+    return one.recv(4)
+"""
+
+
+class Touching:
+    """The client has `rounds` children of the server touch pages; in a window it goes on until it is ended."""
+
+    name = "touching"
+    description = "fake"
+    parameters: tuple[Parameter, ...] = ()
+    metrics: tuple[Metric, ...] = (Metric("rounds", "rounds", "higher", "rounds"),)
+    delivered_share = 0.9
+    ports = 0
+    clients = True
+
+    def __init__(self, script: str, window: Window | None) -> None:
+        self.script, self.window = script, window
+
+    def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
+        return None
+
+    def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
+        return ()
+
+    def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        return 0
+
+    def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        return 0
+
+    def data(self, values: Mapping[str, ParameterValue]) -> Data | None:
+        return None
+
+    def scene(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Scene:
+        ready = Step(name="ready", argv=(sys.executable, "-c", f"{ASK}ask(b'hello')"))
+        warm = Step(name="warm", argv=(sys.executable, "-c", f"{ASK}assert ask(b'touch') == b'done'"))
+        return Scene(
+            servers=(Server(name="server", argv=(sys.executable, "-c", SERVER), ready=ready),),
+            warm=(warm,),
+            timed=Launch(argv=(sys.executable, "-c", ASK + self.script), micro=False, proof="live"),
+            window=self.window,
+        )
+
+    def read(self, outputs: Outputs, values: Mapping[str, ParameterValue]) -> Reading:
+        assert list(outputs.files(re.compile("nothing"))) == []
+        return Reading(metrics={"rounds": 1.0})
+
+
+ROUNDS = "for _ in range(3): assert ask(b'touch') == b'done'"
+FOREVER = "while True: ask(b'touch')"
+
+
+@pytest.fixture
+def scratch() -> Iterator[Scratch]:
+    # Short: a socket lies in it.
+    made = Scratch(Path(f"/tmp/hugewise-{os.getpid()}"), None, None)
+    made.path.mkdir()
+    yield made
+    made.clear()
+    made.path.rmdir()
+
+
+def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None = None) -> Performance:
+    """The steps of an attempt in their order, as the runner calls them; the server has no cgroup."""
+    workload = Touching(script, window)
+    target = PageTarget("any", 0)
+    arm = Arm("base", FakePolicy("base", target), Treatment(policy="base", mechanism="process", target=target))
+    cell = Cell(
+        id="touching",
+        workload=workload,
+        values={},
+        metric=workload.metrics[0],
+        baseline="base",
+        arms=(arm,),
+        timeout=60.0,
+        delivery=DeliveryThreshold(0.0, 1.0),
+        user=None,
+        cpus=None,
+    )
+    made = Performance(
+        host=LocalHost(),
+        cell=cell,
+        arm=arm,
+        outputs=tmp_path,
+        scratch=scratch,
+        kept=None,
+        account=None,
+        source="smaps",
+        sut=None,
+        client=None,
+    )
+    try:
+        made.supply()
+        made.serve()
+        assert made.problem is None
+        alongside = made.timing()
+        with subprocess.Popen(made.scene.timed.argv, cwd=made.stage.places.run) as client:
+            if window is None:
+                alongside([client])
+            else:
+                wait = made.stage.attend(window, made.mark, client.kill)
+                wait([client])
+        made.timed()
+        made.conclude()
+        made.dismiss()
+    finally:
+        made.close()
+    assert made.problem is None, made.problem
+    return made
+
+
+def faults(made: Performance) -> int:
+    assert isinstance(made.counted, probe.Counters), made.counted
+    count = made.counted.values["page-faults"]
+    need(count.value is not None, f"the perf event page-faults: {count.reason}")
+    assert count.value is not None
+    return count.value
+
+
+def phases(outputs: Path) -> dict[str, int]:
+    """When the counting was ready, began and ended, in ns."""
+    lines = (outputs / "counting.jsonl").read_bytes().splitlines(keepends=True)
+    return {event.name: event.t_ns for event in probe.decode(lines) if isinstance(event, probe.Phase)}
+
+
+def test_what_servers_and_their_children_do_is_counted_in_the_measured_part_alone(
+    tmp_path: Path, scratch: Scratch
+) -> None:
+    """Three children touch their pages in it; one did before, while the server was warmed."""
+    made = played(tmp_path, scratch, ROUNDS)
+    assert 3 * PAGES <= faults(made) < 4 * PAGES
+    assert list(phases(tmp_path)) == ["ready", "timed", "held"]
+    client = Outcome(
+        state="accepted",
+        reason=None,
+        wall_s=9.0,
+        cpu_s=9.0,
+        metrics={},
+        absent={},
+        peak_bytes=None,
+        exit_code=0,
+        signal=None,
+    )
+    found = staged(
+        client,
+        None,
+        made.reading,
+        servers=made.use("sut"),
+        counted=made.counted,
+        measured=made.measured,
+        footprint=made.footprint,
+    )
+    assert found.metrics["page_faults"] == faults(made)
+    for name in ("cycles", "instructions", "dtlb_load_misses", "ipc", "dtlb_mpki", "walk_steps_pki"):
+        assert (found.metrics[name] is None) == bool(found.absent.get(name)), name
+
+
+def test_in_a_window_its_ends_are_those_of_the_counting(tmp_path: Path, scratch: Scratch) -> None:
+    made = played(tmp_path, scratch, FOREVER, Window(0.2, 0.5))
+    assert faults(made) >= PAGES
+    assert made.measured is not None
+    begin, end = made.measured
+    at = phases(tmp_path)
+    assert 0 < (at["held"] - at["timed"]) / 1e9 <= end - begin
+
+
+def test_an_attempt_goes_on_when_its_servers_cannot_be_counted(
+    tmp_path: Path, scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pids: object, counters: object) -> None:
+        raise ProbeError("no counting today")
+
+    monkeypatch.setattr(performance, "Counting", refuse)
+    made = played(tmp_path, scratch, ROUNDS)
+    assert made.counted == "no counting today"
+    assert made.reading.metrics == {"rounds": 1.0}
