@@ -1,0 +1,89 @@
+"""The geometric mean over the programs of a set, and its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from hugewise.overall import geometric_mean, overall
+from hugewise.results import CellResult, Comparison
+from tests.results_example import plain
+
+PATTERN = plain().cells[0]
+
+
+def cell(
+    program: str, arms: Mapping[str, tuple[float | None, float | None, float | None]], **more: object
+) -> CellResult:
+    """A program's cell: ratio, low and high by arm."""
+    comparisons = tuple(
+        msgspec.structs.replace(
+            PATTERN.comparisons[0], arm=arm, ratio=ratio, low=low, high=high, confidence=0.99, method="sequential"
+        )
+        for arm, (ratio, low, high) in arms.items()
+    )
+    parameters = {"program": program, "size": 1.0, **more}
+    return msgspec.structs.replace(
+        PATTERN, cell=f"set program={program}", workload="integer-set", parameters=parameters, comparisons=comparisons
+    )
+
+
+def test_a_geometric_mean() -> None:
+    assert geometric_mean([2, 8]) == pytest.approx(4)
+    assert geometric_mean([1.1, 1 / 1.1]) == pytest.approx(1)
+    for bad in ([], [1, 0], [1, -1]):
+        with pytest.raises(ValueError, match="above 0"):
+            geometric_mean(bad)
+
+
+def test_each_arm_has_a_mean_over_the_programs_with_an_interval_by_all_of_theirs() -> None:
+    found = overall([cell("gcc", {"thp": (0.9, 0.8, 1.0)}), cell("xz", {"thp": (0.4, 0.2, 0.8)})])
+    (one,) = found
+    assert (one.arm, one.programs, one.lacking, one.reason) == ("thp", ("gcc", "xz"), (), "")
+    assert one.ratio == pytest.approx(0.6)
+    assert one.low == pytest.approx(0.4)
+    assert one.high == pytest.approx(math.sqrt(0.8))
+    assert one.confidence == pytest.approx(0.98)
+
+
+def test_a_program_that_cannot_take_the_policy_is_named() -> None:
+    both, one = (0.9, 0.8, 1.0), (0.5, 0.4, 0.6)
+    found = {
+        each.arm: each for each in overall([cell("gcc", {"thp": both}), cell("xz", {"thp": both, "hugetlb-2m": one})])
+    }
+    assert (found["hugetlb-2m"].programs, found["hugetlb-2m"].lacking) == (("xz",), ("gcc",))
+    assert found["hugetlb-2m"].ratio == pytest.approx(0.5)
+    assert found["thp"].lacking == ()
+
+
+def test_what_is_not_known_is_no_number() -> None:
+    known, unknown = (0.9, 0.8, 1.0), (None, None, None)
+    (one,) = overall([cell("gcc", {"thp": known}), cell("xz", {"thp": unknown})])
+    assert (one.ratio, one.low, one.confidence, one.reason) == (None, None, None, "no estimate for xz")
+    (one,) = overall([cell("gcc", {"thp": known}), cell("xz", {"thp": (0.9, 0.0, 2.0)})])
+    assert (one.low, one.reason) == (None, "the interval of a program is not bounded yet")
+    assert one.ratio == pytest.approx(0.9)
+
+
+def test_levels_that_the_data_chose_give_no_interval() -> None:
+    def holm(found: CellResult) -> CellResult:
+        comparisons: tuple[Comparison, ...] = tuple(
+            msgspec.structs.replace(one, method="fixed-n") for one in found.comparisons
+        )
+        return msgspec.structs.replace(found, comparisons=comparisons)
+
+    cells = [holm(cell(program, {"thp": (0.9, 0.8, 1.0)})) for program in ("gcc", "xz")]
+    (one,) = overall(cells)
+    assert one.ratio == pytest.approx(0.9)
+    assert (one.low, one.high) == (None, None)
+    assert "needs the method sequential" in one.reason
+
+
+def test_other_sizes_are_another_set_and_other_workloads_none() -> None:
+    arms = {"thp": (0.9, 0.8, 1.0)}
+    assert overall([cell("gcc", arms), cell("xz", arms, size=2.0)]) == ()
+    other = [msgspec.structs.replace(cell(program, arms), workload="command") for program in ("gcc", "xz")]
+    assert overall(other) == ()

@@ -1,0 +1,106 @@
+"""The open integer set: its inputs, its commands, and how results are checked."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from hugewise.pages import PageTarget
+from hugewise.policy import Treatment
+from hugewise.scene import Places, Step, Write
+from hugewise.workload import ParameterValue
+from hugewise.workloads import _integer_inputs, _program
+from hugewise.workloads.integer_set import PROGRAMS, WORKLOAD
+from tests.servers.said import Said
+
+PLACES = Places(data="/s/data", run="/s/run", ports=(), sut=(0, 3), client=(0, 3))
+POOL = Treatment(
+    policy="hugetlb-2m",
+    mechanism="system",
+    target=PageTarget("hugetlb", 2 << 20),
+    environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
+)
+
+
+def values(program: str, size: float = 1.0) -> dict[str, ParameterValue]:
+    return {"program": program, "size": size}
+
+
+@pytest.mark.parametrize(
+    ("drawn", "digest"),
+    [
+        (_integer_inputs.text(2000, 1), "2c5f2d42b21c3a26"),
+        (_integer_inputs.formula(50, 3.0, 1), "981e2fcb6decbf76"),
+        (_integer_inputs.source(3, 1), "cfe85a7e3749ea8a"),
+    ],
+)
+def test_inputs_are_the_same_everywhere(drawn: str, digest: str) -> None:
+    assert hashlib.sha256(drawn.encode()).hexdigest()[:16] == digest
+
+
+def test_a_formula_is_dimacs() -> None:
+    head, *clauses = _integer_inputs.formula(50, 3.0, 7).splitlines()
+    assert head == "p cnf 50 150"
+    assert len(clauses) == 150
+    for clause in clauses:
+        literals = [int(word) for word in clause.split()]
+        assert literals[3:] == [0]
+        assert all(1 <= abs(literal) <= 50 for literal in literals[:3])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_runs_pinned_on_its_inputs(name: str) -> None:
+    scene = WORKLOAD.scene(POOL, values(name), PLACES)
+    assert scene.timed.argv[:3] == ("taskset", "-c", "3")
+    assert scene.timed.argv[3] == (_program.find(name) or name)
+    assert scene.timed.environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=2"
+    (moved,) = scene.before
+    assert isinstance(moved, Step)
+    data = WORKLOAD.data(values(name, 0.001))
+    acts = list(data.recipe(PLACES))
+    drawn = {f"/s/data/{act.path}" for act in acts if isinstance(act, Write)}
+    assert set(moved.argv[4:]) == drawn | {"/s/data/reference"}
+    assert [act.name for act in acts if isinstance(act, Step)] == ["reference", "keep", "tidy"]
+
+
+def test_a_search_is_deeper_at_a_larger_size() -> None:
+    depths = [WORKLOAD.scene(POOL, values("stockfish", size), PLACES).timed.argv[7] for size in (0.01, 1, 2.6)]
+    assert depths == ["3", "13", "15"]
+
+
+def test_a_result_is_held_against_the_reference() -> None:
+    right = Said({"timed": ""}, files={"reference": b"same", "result": b"same"})
+    assert WORKLOAD.read(right, values("gcc")).problem is None
+    wrong = Said({"timed": ""}, files={"reference": b"same", "result": b"other"})
+    assert "not that of the reference" in (WORKLOAD.read(wrong, values("gcc")).problem or "")
+    with pytest.raises(ValueError, match=r"input.xz is missing"):
+        WORKLOAD.read(right, values("xz"))
+
+
+def test_a_search_is_held_against_it_by_its_nodes() -> None:
+    said = "Total time (ms) : {}\nNodes searched  : {}\nNodes/second    : 9\n"
+    files = {"reference": said.format(7, 3595441).encode()}
+    found = Said({"timed": ""}, stderr={"timed": said.format(8, 3595441)}, files=files)
+    assert WORKLOAD.read(found, values("stockfish")).problem is None
+    other = Said({"timed": ""}, stderr={"timed": said.format(8, 3)}, files=files)
+    assert WORKLOAD.read(other, values("stockfish")).problem is not None
+    with pytest.raises(ValueError, match="not in its output"):
+        WORKLOAD.read(Said({"timed": "uciok"}, files=files), values("stockfish"))
+
+
+def test_what_cannot_be_is_refused_with_the_reason() -> None:
+    assert "collector of its own" in (WORKLOAD.refuses(POOL, values("gcc")) or "")
+    assert WORKLOAD.refuses(POOL, values("perl")) is None
+    assert WORKLOAD.pool(POOL, values("gcc")) == 0
+    assert WORKLOAD.pool(POOL, values("stockfish")) > 320 << 20
+    huge = Treatment(policy="hugetlb-1g", mechanism="system", target=PageTarget("hugetlb", 1 << 30))
+    assert "smaller than a page of 1g" in (WORKLOAD.refuses(huge, values("xz")) or "")
+    assert "is not one of" in (WORKLOAD.refuses(POOL, values("mcf")) or "")
+    assert "above 0" in (WORKLOAD.refuses(POOL, values("xz", 0.0)) or "")
+
+
+def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_program, "find", lambda name: None if name == "stockfish" else f"/usr/bin/{name}")
+    (missing,) = WORKLOAD.missing(values("stockfish"))
+    assert (missing.package, "stockfish" in missing.reason) == ("stockfish", True)

@@ -1,0 +1,132 @@
+"""x264: its commands, and what its outputs mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from hugewise.pages import PageTarget
+from hugewise.policy import Treatment
+from hugewise.scene import Places, Step, Write
+from hugewise.workload import ParameterValue
+from hugewise.workloads import x264
+from hugewise.workloads.x264 import WORKLOAD
+from tests.servers.said import Said
+
+VALUES: dict[str, ParameterValue] = {parameter.name: parameter.default or "" for parameter in WORKLOAD.parameters}
+PLACES = Places(data="/s/data", run="/s/run", ports=(), sut=(3, 5), client=(3, 5))
+POOL = Treatment(
+    policy="hugetlb-2m",
+    mechanism="system",
+    target=PageTarget("hugetlb", 2 << 20),
+    environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
+)
+STATS = "n:1 mse_avg:0.53 psnr_avg:50.00 psnr_y:49.12\nn:2 mse_avg:0.53 psnr_avg:{} psnr_y:49.12 \n"
+
+
+def written(scene_acts: object) -> dict[str, str]:
+    assert isinstance(scene_acts, tuple)
+    return {act.path: act.text for act in scene_acts if isinstance(act, Write)}
+
+
+def test_every_cpu_has_an_instance_that_transcodes_all_clips() -> None:
+    scene = WORKLOAD.scene(POOL, VALUES, PLACES)
+    files = written(scene.before)
+    assert files["instances"] == (
+        "3 xargs -a /s/data/instance-000 -L 1 env\n5 xargs -a /s/data/instance-001 -L 1 env\n"
+    )
+    assert scene.timed.argv == ("xargs", "-a", "/s/data/instances", "-P", "2", "-L", "1", "taskset", "-c")
+    assert (scene.timed.cwd, scene.timed.proof) == ("/s/run", "twin")
+    assert scene.timed.environment == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
+    lines = files["instance-001"].splitlines()
+    assert len(lines) == 4
+    assert lines[0] == (
+        "/s/data/bin/ffmpeg -v error -nostdin -y -threads 1 -i /s/data/clips/card_854x480_30.mkv -an -sn -c:v libx264"
+        " -preset medium -threads 1 -fflags +bitexact -flags:v +bitexact -crf 18 -progress out-001-000.progress"
+        " -f h264 out-001-000.h264"
+    )
+
+
+def test_vod_is_two_passes_to_two_bits_a_second_for_each_pixel() -> None:
+    scene = WORKLOAD.scene(POOL, {**VALUES, "profile": "vod"}, PLACES)
+    lines = written(scene.before)["instance-000"].splitlines()
+    assert len(lines) == 8
+    assert " -b:v 16588800 -passlogfile instance-000-003 -pass 1 -f null -" in lines[6]  # the published target
+    assert lines[7].endswith("-pass 2 -progress out-000-003.progress -f h264 out-000-003.h264")
+
+
+def test_the_program_can_be_run_from_where_it_is() -> None:
+    scene = WORKLOAD.scene(POOL, {**VALUES, "copy_binary": False}, PLACES)
+    assert "/s/data/bin" not in written(scene.before)["instance-000"]
+
+
+def test_data_are_the_clips_and_a_reference_of_each() -> None:
+    for profile, made in (("upload", 1), ("vod", 3)):
+        data = WORKLOAD.data({**VALUES, "profile": profile})
+        acts = list(data.recipe(Places(data="/d", run="/r", ports=(), sut=(0,), client=(0,))))
+        steps = [act.name for act in acts if isinstance(act, Step)]
+        assert steps[:2] == ["folders", "program"]
+        assert steps[-3:] == ["reference", "compare", "tidy"]
+        assert len(steps) == 5 + 4 * made
+        assert all("/d" not in act.text for act in acts if isinstance(act, Write))  # the same bytes wherever made
+    assert WORKLOAD.data(VALUES).key != WORKLOAD.data({**VALUES, "length": 2.0}).key
+
+
+def outputs(changed: Mapping[str, bytes | None] = MappingProxyType({})) -> Said:
+    files: dict[str, bytes] = {}
+    for clip in range(4):
+        for name in ("out-000", "out-001", "reference"):
+            files[f"{name}-{clip:03d}.h264"] = b"stream %d" % clip
+            files[f"{name}-{clip:03d}.progress"] = b"frame=2\nprogress=continue\nframe=5\nprogress=end\n"
+        for name in ("psnr", "reference"):
+            files[f"{name}-{clip:03d}.psnr"] = STATS.format("50.00").encode()
+    kept = {name: text for name, text in {**files, **changed}.items() if text is not None}
+    return Said({"timed": ""}, files=kept, seconds=2)
+
+
+def test_rates_are_over_the_whole_time() -> None:
+    reading = WORKLOAD.read(outputs(), VALUES)
+    assert reading.metrics == pytest.approx({"files_per_s": 4, "frames_per_s": 20, "psnr_db": 50})
+    assert (reading.problem, reading.facts["instances"], reading.facts["frames"]) == (None, 2, 40)
+
+
+def test_an_output_that_is_not_the_reference_is_a_problem() -> None:
+    wrong = WORKLOAD.read(outputs({"out-001-002.h264": b"other"}), VALUES)
+    assert "cells_1920x1080_60.mkv: the output is not that of the reference" in (wrong.problem or "")
+    worse = WORKLOAD.read(outputs({"psnr-000.psnr": STATS.format("49.90").encode()}), VALUES)
+    assert "card_854x480_30.mkv: PSNR 49.950 dB, the reference's is 50.000 dB" in (worse.problem or "")
+
+
+@pytest.mark.parametrize(
+    "gone", [("out-000-001.h264", "out-001-001.h264"), ("reference-001.h264",), ("psnr-001.psnr",)]
+)
+def test_outputs_that_are_missing_are_an_error(gone: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="found|missing"):
+        WORKLOAD.read(outputs(dict.fromkeys(gone)), VALUES)
+
+
+def test_psnr_is_that_of_the_mean_error() -> None:
+    assert x264._psnr(STATS.format("inf")) == pytest.approx(50 + 10 * math.log10(2))
+    assert x264._psnr("n:1 psnr_avg:inf psnr_y:inf") == math.inf
+    with pytest.raises(ValueError, match="no frame was compared"):
+        x264._psnr("")
+
+
+def test_what_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
+    huge = Treatment(policy="hugetlb-1g", mechanism="system", target=PageTarget("hugetlb", 1 << 30))
+    assert "a whole page of 1g" in (WORKLOAD.refuses(huge, VALUES) or "")
+    assert WORKLOAD.refuses(POOL, VALUES) is None
+    assert "upload, vod" in (WORKLOAD.refuses(POOL, {**VALUES, "profile": "live"}) or "")
+    assert "above 0" in (WORKLOAD.refuses(POOL, {**VALUES, "length": 0.0}) or "")
+    assert "no clips in it" in (WORKLOAD.refuses(POOL, {**VALUES, "clips": str(tmp_path)}) or "")
+
+
+def test_the_pool_holds_all_instances_at_once() -> None:
+    pool = WORKLOAD.pool(POOL, VALUES)
+    assert pool % (2 << 20) == 0
+    assert pool > 374 << 20  # what one instance was seen to take at 2160p
+    assert WORKLOAD.pool(Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20)), VALUES) == 0
