@@ -56,7 +56,7 @@ fn following(event: &Event) -> Option<Event> {
                     "dTLB-load-misses",
                     Count {
                         value: None,
-                        reason: Some("this machine does not have it".into()),
+                        reason: Some("not offered by this processor or its hypervisor".into()),
                         enabled_ns: 0,
                         running_ns: 0,
                     },
@@ -110,7 +110,7 @@ fn following(event: &Event) -> Option<Event> {
         },
         Event::Cpu { .. } => Event::Touched { bytes: 1_073_741_824, wall_ns: 300_000_000 },
         Event::Touched { .. } => Event::Available {
-            counters: map([("task-clock", None), ("cycles", Some("this machine does not have it".into()))]),
+            counters: map([("task-clock", None), ("cycles", Some("not offered by this processor".into()))]),
         },
         Event::Available { .. } => Event::Launches { wall_ns: vec![71_000, 69_500], counters: false, cgroup: false },
         Event::Launches { .. } => return None,

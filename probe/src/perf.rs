@@ -380,11 +380,21 @@ mod tests {
     fn own_page_faults_are_counted_between_enable_and_disable() {
         let mut counters = Counters::open(&names(&["minor-faults"]), Target::Own);
         assert_eq!(counters.reasons().len(), 1);
-        counters.enable();
         let pages = 256;
-        let memory = vec![1u8; pages * 4096];
-        std::hint::black_box(&memory);
+        // Memory of its own: an allocator hands out again what others have touched.
+        // SAFETY: a fresh anonymous mapping, written within its length, and unmapped before the test ends.
+        let memory = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), pages * 4096, access, kind, -1, 0)
+        };
+        assert_ne!(memory, libc::MAP_FAILED);
+        counters.enable();
+        // SAFETY: as above.
+        unsafe { std::ptr::write_bytes(memory.cast::<u8>(), 1, pages * 4096) };
         counters.disable();
+        // SAFETY: as above.
+        unsafe { libc::munmap(memory, pages * 4096) };
         let count = counters.read().remove("minor-faults").unwrap();
         match count.value {
             // Fewer than one fault a page where THP or large folios back the vector.

@@ -226,7 +226,7 @@ def _counted(counters: Mapping[str, str | None] | HugewiseError) -> Iterator[Che
         names = ", ".join(name for name, why in counters.items() if why == reason)
         if "paranoid" in reason:
             cure = "sudo sysctl kernel.perf_event_paranoid=1"
-        elif "machine does not have" in reason:
+        elif "not offered" in reason:
             cure = "measure on bare metal, or give the guest a virtual PMU (QEMU: -cpu host,pmu=on)"
         else:
             cure = None
