@@ -25,7 +25,7 @@ def cell(
         )
         for arm, (ratio, low, high) in arms.items()
     )
-    parameters = {"program": program, "size": 1.0, **more}
+    parameters = {"program": program, "size": 1.0}
     return msgspec.structs.replace(
         PATTERN, cell=f"set program={program}", workload="integer-set", parameters=parameters, comparisons=comparisons
     )
@@ -82,8 +82,10 @@ def test_levels_that_the_data_chose_give_no_interval() -> None:
     assert "needs the method sequential" in one.reason
 
 
-def test_other_sizes_are_another_set_and_other_workloads_none() -> None:
+def test_another_label_is_another_set_and_other_workloads_are_none() -> None:
     arms = {"thp": (0.9, 0.8, 1.0)}
-    assert overall([cell("gcc", arms), cell("xz", arms, size=2.0)]) == ()
+    pool = [msgspec.structs.replace(each, cell=f"pool-{each.cell}") for each in (cell("gcc", arms), cell("xz", arms))]
+    assert [one.name for one in overall([cell("gcc", arms), cell("xz", arms), *pool])] == ["set", "pool-set"]
+    assert overall([cell("gcc", arms), pool[1]]) == ()
     other = [msgspec.structs.replace(cell(program, arms), workload="command") for program in ("gcc", "xz")]
     assert overall(other) == ()

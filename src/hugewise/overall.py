@@ -16,6 +16,7 @@ Source: P. J. Fleming and J. J. Wallace, How not to lie with statistics, CACM 29
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -32,12 +33,14 @@ _SETS = ("integer-set", "speccpu")
 class Overall(msgspec.Struct, frozen=True, kw_only=True):
     """One arm against the baseline over all programs of a set. Ratios are arm/baseline.
 
+    name        of the set: that of its cells without the program
     programs    those in the mean
     lacking     those that cannot take the policy: a mean without them is one of another set than that of other arms
     confidence  of the interval: at least this; None without one
     reason      why there is no mean, or no interval
     """
 
+    name: str
     workload: str
     arm: str
     baseline: str
@@ -63,20 +66,24 @@ def overall(cells: Iterable[CellResult]) -> tuple[Overall, ...]:
 
     It is over the programs that can take the policy; while one of those has no estimate, there is no mean.
     """
-    sets: dict[tuple[object, ...], list[CellResult]] = {}
+    sets: dict[tuple[str, str], list[CellResult]] = {}
     for cell in cells:
         if cell.workload in _SETS and PROGRAM in cell.parameters:
-            rest = tuple(sorted((name, repr(value)) for name, value in cell.parameters.items() if name != PROGRAM))
-            sets.setdefault((cell.workload, cell.metric.name, cell.baseline, rest), []).append(cell)
+            # A cell's name has its label and what else is varied; one set's cells have the same constants.
+            sets.setdefault((cell.workload, _name(cell)), []).append(cell)
     found = []
-    for members in sets.values():
+    for (_, name), members in sets.items():
         if len(members) > 1:
             arms = dict.fromkeys(one.arm for cell in members for one in cell.comparisons)
-            found += [_of_arm(arm, members) for arm in arms]
+            found += [_of_arm(name, arm, members) for arm in arms]
     return tuple(found)
 
 
-def _of_arm(arm: str, cells: Sequence[CellResult]) -> Overall:
+def _name(cell: CellResult) -> str:
+    return re.sub(rf"[- ]?{PROGRAM}={re.escape(str(cell.parameters[PROGRAM]))}", "", cell.cell)
+
+
+def _of_arm(name: str, arm: str, cells: Sequence[CellResult]) -> Overall:
     by_program = {
         str(cell.parameters[PROGRAM]): next((one for one in cell.comparisons if one.arm == arm), None) for cell in cells
     }
@@ -89,6 +96,7 @@ def _of_arm(arm: str, cells: Sequence[CellResult]) -> Overall:
         ratio = geometric_mean([one.ratio for one in taking.values() if one.ratio])
         low, high, confidence, reason = _interval(list(taking.values()))
     return Overall(
+        name=name,
         workload=cells[0].workload,
         arm=arm,
         baseline=cells[0].baseline,
