@@ -98,7 +98,7 @@ def test_half_a_pool_keeps_a_server_from_starting(folder: Path, monkeypatch: pyt
     need_pages()
     _half_a_pool(monkeypatch)
     short = run(folder, "base", "hugetlb-2m")["hugetlb-2m"]
-    assert short.state == "rejected"
+    assert short.state == "abandoned"
     assert "could not map anonymous shared memory" in (short.reason or "")
 
 
