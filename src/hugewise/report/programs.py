@@ -1,0 +1,38 @@
+"""The geometric mean over the programs of a set, as a table: see `hugewise.overall`."""
+
+from __future__ import annotations
+
+from hugewise.overall import overall
+from hugewise.report import numbers
+from hugewise.report.numbers import NOTHING
+from hugewise.report.sentences import printable
+from hugewise.report.tables import Table
+from hugewise.results import Results
+
+__all__ = ["CAPTION", "programs_table"]
+
+CAPTION = "Over the programs of a set"
+
+
+def programs_table(results: Results) -> Table | None:
+    """Per set and arm: the mean ratio with its interval, the programs in it and what is to be said; None without sets.
+
+    It has no verdict: the error rate of the study is that of its programs.
+    """
+    rows = []
+    for one in overall(results.cells):
+        remarks = [one.reason] if one.reason else []
+        if one.lacking:
+            remarks.insert(0, f"without {', '.join(one.lacking)}, which cannot take the policy")
+        row = (
+            one.name,
+            one.arm,
+            f"{one.metric} against {one.baseline}",
+            numbers.effect(one.ratio, one.low, one.high),
+            NOTHING if one.confidence is None else f"at least {numbers.percent(one.confidence)}",
+            str(len(one.programs)),
+            "; ".join(remarks) or NOTHING,
+        )
+        rows.append(tuple(printable(entry) for entry in row))
+    head = ("set", "policy", "metric", "change of the geometric mean (interval)", "confidence", "programs", "remark")
+    return Table(CAPTION, head, tuple(rows), 3) if rows else None
