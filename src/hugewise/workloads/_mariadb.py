@@ -1,0 +1,271 @@
+"""MariaDB as a system under test: where its programs are, how data are made and served, how large its pool is.
+
+The policy is about InnoDB's buffer pool, a private anonymous mapping. Pages of a pool come by --large-pages, which
+takes base pages with a word in the log when the pool is short: the proof tells. Since 10.6.17 and 10.11.7 the server
+switches transparent huge pages off for itself at its start, before it has read any page, and has no option against it:
+only the head of each extent of 8 MiB, which it has written by then, is huge. `keep` runs it so that it cannot.
+
+Sources: MariaDB documentation, "Memory Allocation" (large pages) and "InnoDB System Variables"; mariadbd.cc and
+my_largepage.c of 10.11 (the largest page size that is no larger than what is asked for comes first).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from hugewise import probe
+from hugewise.errors import UserError
+from hugewise.policy import Treatment
+from hugewise.scene import Act, Places, Server, Step, Write
+from hugewise.workload import Missing, ParameterValue
+from hugewise.workloads._micro import whole_pages
+
+__all__ = [
+    "PACKAGE",
+    "SUPERUSER",
+    "Installation",
+    "advice_refused",
+    "counters",
+    "find",
+    "install",
+    "installed",
+    "integer",
+    "missing",
+    "number",
+    "pool",
+    "program",
+    "read_from_storage",
+    "server",
+    "socket",
+    "sql",
+    "status",
+    "warmed",
+]
+
+PACKAGE = "mariadb-server"
+SUPERUSER = "root"
+
+_USUAL = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin")
+_VERSION = re.compile(r"Ver ([\d.]+)-MariaDB")
+
+# What else is mapped in large pages, beside the buffer pool; measured with 10.11.19. The log buffers are mapped so
+# where the log cannot be mapped itself: on a disk, not on tmpfs.
+_KEY_CACHES = (8 << 20, 8 << 20)  # of MyISAM and Aria, which the system tables use
+_LOG_BUFFERS = (16 << 20, 16 << 20)
+
+
+class Installation(msgspec.Struct, frozen=True):
+    """The programs of MariaDB, and the server's version, such as 10.11.19."""
+
+    server: str
+    install: str
+    client: str
+    version: str
+
+
+def program(name: str) -> str | None:
+    """The path of a program on PATH or in the usual folders (an ordinary user's PATH has no /usr/sbin)."""
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *_USUAL)))
+
+
+@lru_cache
+def find(folder: str = "") -> Installation | Missing:
+    """The installation whose server is in `folder`; else the one on PATH or in the usual folders."""
+    paths = {}
+    for name in ("mariadbd", "mariadb-install-db", "mariadb"):
+        beside = f"{folder}/{name}" if folder else ""
+        found = beside if beside and os.access(beside, os.X_OK) else program(name)
+        if found is None or (folder and name == "mariadbd" and found != beside):
+            where = f" in {folder}" if folder and name == "mariadbd" else ""
+            return Missing(f"{name}: no such program{where}", None if where else PACKAGE)
+        paths[name] = found
+    try:
+        argv = (paths["mariadbd"], "--no-defaults", "--version")
+        said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return Missing(f"{paths['mariadbd']} does not say its version: {error}")
+    match = _VERSION.search(said)
+    if match is None:
+        return Missing(f"{paths['mariadbd']} is no MariaDB: {said.strip()[:200]!r}", PACKAGE)
+    return Installation(paths["mariadbd"], paths["mariadb-install-db"], paths["mariadb"], match[1])
+
+
+def missing(folder: str = "") -> tuple[Missing, ...]:
+    """What is lacking of MariaDB."""
+    found = find(folder)
+    return (found,) if isinstance(found, Missing) else ()
+
+
+def installed(folder: str = "") -> Installation:
+    """The installation that `missing` saw. Raises UserError when there is none any more."""
+    found = find(folder)
+    if isinstance(found, Missing):
+        raise UserError(found.reason, hint=f"apt install {PACKAGE}")
+    return found
+
+
+def advice_refused(treatment: Treatment) -> str | None:
+    """Why a treatment that reaches memory by madvise cannot be taken."""
+    if treatment.advice == "huge" and treatment.target.kind in ("thp", "mthp"):
+        return "MariaDB never calls madvise(MADV_HUGEPAGE): advised huge pages do not reach its buffer pool"
+    return None
+
+
+def pool(treatment: Treatment, buffer_pool: int) -> int:
+    """Bytes of hugetlb pages that the server maps: a mapping smaller than a page is made of smaller pages."""
+    page = treatment.target.size
+    if treatment.target.kind != "hugetlb":
+        return 0
+    return sum(whole_pages(size, page) for size in (buffer_pool, *_KEY_CACHES, *_LOG_BUFFERS) if size >= page)
+
+
+def install(installation: Installation, places: Places, *statements: str) -> Iterator[Act]:
+    """Make an empty server's data, and let its first start carry out `statements`.
+
+    Its superuser has no password and is known on the socket only, which lies in a folder of the account's own.
+    """
+    argv = (
+        installation.install,
+        "--no-defaults",
+        f"--datadir={_folder(places)}",
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+        "--skip-name-resolve",
+    )
+    yield Step(name="install", argv=argv)
+    local = ("DELETE FROM mysql.global_priv WHERE User = 'root' AND Host <> 'localhost'", "FLUSH PRIVILEGES")
+    yield Write(_FIRST, "".join(f"{statement};\n" for statement in (*local, *statements)))
+
+
+_FIRST = "first.sql"
+# For making the data: as fast as safe; a clean end merges and purges all that is pending.
+_MAKING = (
+    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-doublewrite=0",
+    "--innodb-fast-shutdown=0",
+    "--innodb-sort-buffer-size=64M",
+    "--max-allowed-packet=64M",
+)
+
+
+def _folder(places: Places) -> str:
+    return f"{places.data}/mariadb"
+
+
+def socket(places: Places) -> str:
+    """Where clients find the server."""
+    return f"{places.run}/mariadb.sock"
+
+
+def server(
+    installation: Installation,
+    places: Places,
+    treatment: Treatment | None,
+    buffer_pool: int,
+    *,
+    log: int = 96 << 20,
+    keep: bool = False,
+    port: int | None = None,
+) -> Server:
+    """The server, on a unix socket, and on `port` of the loopback where a client cannot use sockets.
+
+    treatment    None: data are made
+    buffer_pool  bytes
+    log          bytes of the redo log; the same when data are made and when they are used
+    keep         it cannot switch transparent huge pages off for itself
+    """
+    pages = treatment is not None and treatment.target.kind == "hugetlb"
+    argv = [
+        *((probe.find(), "keep-thp") if keep and treatment is not None else ()),
+        *(installation.server, "--no-defaults", f"--datadir={_folder(places)}", f"--socket={socket(places)}"),
+        *(f"--pid-file={places.run}/mariadb.pid", f"--tmpdir={places.run}", f"--secure-file-priv={places.run}"),
+        *(("--skip-networking",) if port is None else ("--bind-address=127.0.0.1", f"--port={port}")),
+        "--skip-name-resolve",
+        f"--innodb-buffer-pool-size={buffer_pool}",
+        # Else newer servers reserve 8 TiB of addresses beside the pool.
+        f"--loose-innodb-buffer-pool-size-max={buffer_pool}",
+        f"--key-buffer-size={_KEY_CACHES[0]}",
+        f"--aria-pagecache-buffer-size={_KEY_CACHES[1]}",
+        f"--innodb-log-buffer-size={_LOG_BUFFERS[0]}",
+        f"--innodb-log-file-size={log}",
+        # tmpfs has no asynchronous reads, and the kernel's limit on them would decide elsewhere.
+        "--innodb-use-native-aio=0",
+        # The pool is warmed by reading: what another run left in it is no part of this one.
+        "--innodb-buffer-pool-dump-at-shutdown=0",
+        "--innodb-buffer-pool-load-at-startup=0",
+        "--innodb-stats-auto-recalc=0",
+        "--performance-schema=0",
+        *(("--large-pages",) if pages else ()),
+        # What an attempt leaves is thrown away: its dirty pages need not be written.
+        *(_MAKING if treatment is None else ("--innodb-fast-shutdown=2",)),
+        *((f"--init-file={places.data}/{_FIRST}",) if treatment is None else ()),
+    ]
+    return Server(
+        name="mariadbd",
+        argv=tuple(argv),
+        ready=sql(installation, places, "ready", "SELECT 1"),
+        # The policy is about the buffer pool; glibc's malloc would take pages of the pool as well.
+        environment={"GLIBC_TUNABLES": ""} if pages else {},
+        named="large",
+    )
+
+
+def sql(
+    installation: Installation, places: Places, name: str, *statements: str, timeout: float = 300, expects: str = ""
+) -> Step:
+    """A step that carries out SQL statements and prints bare values, columns parted by tabs."""
+    argv = (
+        *(installation.client, "--no-defaults", f"--socket={socket(places)}", f"--user={SUPERUSER}"),
+        *("--batch", "--skip-column-names", f"--execute={'; '.join(statements)}"),
+    )
+    return Step(name=name, argv=argv, timeout=timeout, expects=expects or None)
+
+
+def warmed(installation: Installation, places: Places, database: str, tables: Sequence[str]) -> Step:
+    """Read every page of every index of the tables. One process serves all connections: its page tables are shared."""
+    every = ", ".join(f"{database}.{table}" for table in tables)
+    return sql(installation, places, "warm", f"CHECK TABLE {every}", timeout=86_400, expects="status\tOK")
+
+
+_COUNTERS = ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_ahead", "Innodb_buffer_pool_bytes_data")
+
+
+def status(installation: Installation, places: Places, name: str) -> Step:
+    """A step that prints what the buffer pool has read from storage, and holds; see `counters`."""
+    names = ", ".join(f"'{each}'" for each in _COUNTERS)
+    return sql(installation, places, name, f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
+
+
+def counters(said: str) -> Mapping[str, int]:
+    """Of the server's status. Raises ValueError when a counter is not there."""
+    found = dict(line.split("\t", 1) for line in said.splitlines() if "\t" in line)
+    if lacking := [name for name in _COUNTERS if not found.get(name, "").isdigit()]:
+        raise ValueError(f"MariaDB's status has no {lacking[0]}: {said[:200]!r}")
+    return {name: int(found[name]) for name in _COUNTERS}
+
+
+def read_from_storage(begun: str, ended: str) -> int:
+    """Pages that the buffer pool read between two `status`."""
+    before, after = counters(begun), counters(ended)
+    return sum(after[name] - before[name] for name in _COUNTERS[:2])
+
+
+def integer(values: Mapping[str, ParameterValue], name: str) -> int:
+    """A parameter of type integer or size."""
+    value = values[name]
+    assert isinstance(value, int)
+    return value
+
+
+def number(values: Mapping[str, ParameterValue], name: str) -> float:
+    """A parameter of type number, duration or integer."""
+    value = values[name]
+    assert isinstance(value, int | float)
+    return float(value)

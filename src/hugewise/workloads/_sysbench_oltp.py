@@ -1,0 +1,63 @@
+"""What sysbench 1.0 says of a run against a database server. Pure."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+__all__ = ["Run", "Second", "read"]
+
+_SECOND = re.compile(r"^\[ (\d+)s \] thds: \d+ tps: ([\d.]+) qps: ([\d.]+) ", re.MULTILINE)
+_TRANSACTIONS = re.compile(r"^ +transactions: +(\d+) +\(", re.MULTILINE)
+_QUERIES = re.compile(r"^ +queries: +(\d+) +\(", re.MULTILINE)
+_ERRORS = re.compile(r"^ +ignored errors: +(\d+) +\(", re.MULTILINE)
+_RECONNECTS = re.compile(r"^ +reconnects: +(\d+) +\(", re.MULTILINE)
+_TIME = re.compile(r"^ +total time: +([\d.]+)s$", re.MULTILINE)
+_AVERAGE = re.compile(r"^ +avg: +([\d.]+)$", re.MULTILINE)
+_QUANTILE = re.compile(r"^ +(\d+)th percentile: +([\d.]+)$", re.MULTILINE)
+
+
+class Second(msgspec.Struct, frozen=True):
+    """One line of --report-interval=1: the second of the run that ends with it, transactions and queries in it."""
+
+    second: int
+    tps: float
+    qps: float
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole run: counts, seconds, and milliseconds of a transaction."""
+
+    transactions: int
+    queries: int
+    errors: int
+    reconnects: int
+    time_s: float
+    average_ms: float
+    quantile: int
+    quantile_ms: float
+    seconds: tuple[Second, ...]
+
+
+def read(said: str) -> Run:
+    """What a run said. Raises ValueError naming the first line that is not there."""
+
+    def one(pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        found = pattern.search(said)
+        if found is None:
+            raise ValueError(f"sysbench's report has no {what}: {said.strip()[-300:]!r}")
+        return found
+
+    percentile = one(_QUANTILE, "percentile")
+    return Run(
+        transactions=int(one(_TRANSACTIONS, "transactions")[1]),
+        queries=int(one(_QUERIES, "queries")[1]),
+        errors=int(one(_ERRORS, "ignored errors")[1]),
+        reconnects=int(one(_RECONNECTS, "reconnects")[1]),
+        time_s=float(one(_TIME, "total time")[1]),
+        average_ms=float(one(_AVERAGE, "average latency")[1]),
+        quantile=int(percentile[1]),
+        quantile_ms=float(percentile[2]),
+        seconds=tuple(Second(int(m[1]), float(m[2]), float(m[3])) for m in _SECOND.finditer(said)),
+    )

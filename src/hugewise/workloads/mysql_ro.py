@@ -1,0 +1,206 @@
+"""MariaDB under sysbench, reading only: OLTP transactions, look-ups by key, or ranges, from a hot buffer pool.
+
+The tables are made once by sysbench, from a fixed seed, and the same bytes are laid out for every attempt. Every page
+of every index is read through the server before the measured part, and the queries are chosen evenly over all rows, so
+that the whole pool is hot.
+
+Sources: sysbench 1.0, oltp_common.lua; the published read-only runs (LPC 2024) name neither sizes nor a server version.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterable, Mapping
+
+from hugewise.metric import Metric
+from hugewise.policy import Treatment
+from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step
+from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workloads import _mariadb, _sysbench_oltp
+from hugewise.workloads._mariadb import integer, number
+
+__all__ = ["WORKLOAD", "data_bytes"]
+
+Values = Mapping[str, ParameterValue]
+
+_DATABASE = "sbtest"
+_TESTS = {
+    "read-only": ("oltp_read_only",),
+    "point-select": ("oltp_point_select",),
+    "range": ("oltp_read_only", "--point_selects=0"),
+}
+
+# Measured with MariaDB 10.11: 306,184,192 bytes for 1.25 million rows with their secondary index; the redo log, the
+# undo log of making them, and the system tables take 180 MB.
+_BYTES_PER_ROW = 245
+_BYTES_OF_EMPTY = 180_000_000
+
+_WARMING_S = 2  # of the very queries, after all pages have been read
+_LEAST_READS = 0.001  # pages from storage for each transaction, above which the pool was not hot
+_SATURATED = 0.95  # of the CPU time that sysbench's threads can use
+# Beside the buffer pool: 25 to 45 MiB seen with 4 connections.
+_BYTES_BESIDE = 64 << 20
+
+
+def data_bytes(values: Values) -> int:
+    """About how large the tables with their indexes are."""
+    return integer(values, "tables") * integer(values, "table_size") * _BYTES_PER_ROW
+
+
+class MysqlReadOnly:
+    """A server of its own for every attempt, on a unix socket; the policy is about its buffer pool."""
+
+    name = "mysql-ro"
+    description = "MariaDB under sysbench, reading only: transactions, look-ups by key, or ranges"
+    ports = 0
+    clients = True
+    parameters = (
+        Parameter("test", "text", "read-only", "read-only (10 look-ups and 4 ranges), point-select or range"),
+        Parameter("tables", "integer", 4, "tables"),
+        Parameter("table_size", "integer", 1_250_000, "rows of each, about 245 bytes with their index"),
+        Parameter("buffer_pool", "size", "1536m", "the server's buffer pool, which the policy is about"),
+        Parameter("threads", "integer", 4, "connections of the client"),
+        Parameter("duration", "duration", "10s", "length of the measured part"),
+        Parameter("seed", "integer", 1, "of the rows and of the queries"),
+        Parameter(
+            "keep_thp", "flag", False, "keep the server from switching THP off for itself, as it does by default"
+        ),
+        Parameter("mariadb", "text", "", "the folder of mariadbd (default: PATH and the usual folders)"),
+    )
+    metrics = (
+        Metric("tps", "transactions/s", "higher", "transactions a second"),
+        Metric("qps", "queries/s", "higher", "queries a second"),
+        Metric("latency_avg_ms", "ms", "lower", "mean time of a transaction"),
+        Metric("latency_p95_ms", "ms", "lower", "95th percentile of the time of a transaction"),
+        Metric("server_cpu_us", "us", "lower", "CPU time of the server for each transaction, user and system"),
+    )
+    delivered_share = 0.9
+
+    def refuses(self, treatment: Treatment, values: Values) -> str | None:
+        """Values that cannot be, and advice, which the server never gives."""
+        if values["test"] not in _TESTS:
+            return f"test = {values['test']!r} is not one of {', '.join(_TESTS)}"
+        for name in ("tables", "table_size", "threads", "seed", "duration"):
+            if number(values, name) < 1:
+                return f"{name} = {values[name]} must be at least 1"
+        if integer(values, "buffer_pool") < 64 << 20:
+            return "buffer_pool must be at least 64m"
+        return _mariadb.advice_refused(treatment)
+
+    def missing(self, values: Values) -> tuple[Missing, ...]:
+        """The server with its client, and sysbench."""
+        sysbench = () if shutil.which("sysbench") else (Missing("sysbench: no such program on PATH", "sysbench"),)
+        return (*_mariadb.missing(str(values["mariadb"])), *sysbench)
+
+    def memory(self, treatment: Treatment, values: Values) -> int:
+        """The part of the buffer pool that the data fill (all of it, from a pool of pages), and the rest."""
+        filled = min(integer(values, "buffer_pool"), data_bytes(values))
+        return max(filled, self.pool(treatment, values)) + _BYTES_BESIDE
+
+    def pool(self, treatment: Treatment, values: Values) -> int:
+        """The buffer pool and what else the server maps in large pages."""
+        return _mariadb.pool(treatment, integer(values, "buffer_pool"))
+
+    def data(self, values: Values) -> Data:
+        """sysbench's tables with their secondary indexes, statistics gathered; cleanly stopped."""
+        installation = _mariadb.installed(str(values["mariadb"]))
+
+        def recipe(places: Places) -> Iterable[Act]:
+            yield from _mariadb.install(installation, places, f"CREATE DATABASE {_DATABASE}")
+            yield _mariadb.server(installation, places, None, integer(values, "buffer_pool"))
+            yield Step(name="prepare", argv=_sysbench(places, values, "prepare"), timeout=86_400)
+            tables = ", ".join(f"{_DATABASE}.{table}" for table in _tables(values))
+            yield _mariadb.sql(installation, places, "analyze", f"ANALYZE TABLE {tables}", timeout=86_400)
+
+        key: dict[str, str | int | float | bool] = {
+            **{name: integer(values, name) for name in ("tables", "table_size", "seed")},
+            "mariadb": installation.version,
+            "made": 1,
+        }
+        return Data(name="mysql-ro", key=key, recipe=recipe, bytes=data_bytes(values) + _BYTES_OF_EMPTY)
+
+    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+        """The server under the treatment, every page read, and sysbench beside it."""
+        installation = _mariadb.installed(str(values["mariadb"]))
+        size, keep = integer(values, "buffer_pool"), values["keep_thp"] is True
+        duration = math.ceil(number(values, "duration"))
+        return Scene(
+            servers=(_mariadb.server(installation, places, treatment, size, keep=keep),),
+            warm=(
+                _mariadb.warmed(installation, places, _DATABASE, _tables(values)),
+                Step(name="warm-queries", argv=_sysbench(places, values, "run", f"--time={_WARMING_S}")),
+                Step(name="cpus", argv=("nproc",)),
+                _mariadb.status(installation, places, "begun"),
+            ),
+            timed=Launch(
+                argv=_sysbench(places, values, "run", f"--time={duration}", "--report-interval=1"),
+                micro=False,
+                proof="live",
+            ),
+            after=(_mariadb.status(installation, places, "ended"),),
+        )
+
+    def read(self, outputs: Outputs, values: Values) -> Reading:
+        """Rates and latencies of the whole run, from sysbench's own report."""
+        run = _sysbench_oltp.read(outputs.stdout())
+        metrics: dict[str, float | None] = {
+            "tps": run.transactions / run.time_s,
+            "qps": run.queries / run.time_s,
+            "latency_avg_ms": run.average_ms,
+            "latency_p95_ms": run.quantile_ms,
+            "server_cpu_us": None,
+        }
+        absent = {}
+        if outputs.sut.cpu_s is None:
+            absent["server_cpu_us"] = "the server's CPU time was not counted"
+        elif run.transactions:
+            metrics["server_cpu_us"] = outputs.sut.cpu_s * 1e6 / run.transactions
+        wrong = run.errors + run.reconnects
+        problem = f"{run.errors} errors and {run.reconnects} new connections in the measured part" if wrong else None
+        if not run.transactions:
+            problem = "no transaction was made"
+        reads = _mariadb.read_from_storage(outputs.stdout("begun"), outputs.stdout("ended"))
+        held = _mariadb.counters(outputs.stdout("ended"))["Innodb_buffer_pool_bytes_data"]
+        marks = []
+        if reads > _LEAST_READS * run.transactions:
+            marks.append(f"{reads} pages were read from storage in the measured part: the buffer pool is too small")
+        client, cpus = outputs.client.cpu_s, min(int(outputs.stdout("cpus")), integer(values, "threads"))
+        if client is not None and client > _SATURATED * cpus * (outputs.end - outputs.begin):
+            marks.append("the client was saturated: sysbench used all of its CPU time")
+        return Reading(
+            metrics=metrics,
+            absent=absent,
+            series=tuple(second.tps for second in run.seconds),
+            facts={
+                "mariadb": _mariadb.installed(str(values["mariadb"])).version,
+                "transactions": run.transactions,
+                "buffer_pool_bytes_data": held,
+                "pages_read_from_storage": reads,
+            },
+            problem=problem,
+            marks=tuple(marks),
+        )
+
+
+def _tables(values: Values) -> list[str]:
+    return [f"sbtest{number}" for number in range(1, integer(values, "tables") + 1)]
+
+
+def _sysbench(places: Places, values: Values, command: str, *options: str) -> tuple[str, ...]:
+    script, *chosen = _TESTS[str(values["test"])]
+    tables, threads = integer(values, "tables"), integer(values, "threads")
+    return (
+        *("sysbench", script, "--db-driver=mysql", f"--mysql-socket={_mariadb.socket(places)}"),
+        *(f"--mysql-user={_mariadb.SUPERUSER}", f"--mysql-db={_DATABASE}"),
+        *(f"--tables={tables}", f"--table-size={values['table_size']}"),
+        # Rows are made by one thread for each table; queries fall on all rows alike.
+        f"--threads={tables if command == 'prepare' else threads}",
+        *(f"--rand-seed={values['seed']}", "--rand-type=uniform"),
+        *chosen,
+        *options,
+        command,
+    )
+
+
+WORKLOAD = MysqlReadOnly()
