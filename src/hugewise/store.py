@@ -1,7 +1,8 @@
 """A run's attempts as tables: DuckDB views over the attempt folders, made in memory each time.
 
 Views: `attempts` (a row each, as in attempt.json), `observations` (attempt, metric, value), `coverage` (attempt, page,
-bytes), `blocks`. The files stay the truth: nothing is written.
+bytes), `samples` (attempt, second of its measured part counted from 1, throughput in work a second), `facts` (attempt,
+name, text, and value where it is a number), `blocks`. The files stay the truth: nothing is written.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _COLUMNS = {
     "exit_code": "INTEGER",
     "signal": "INTEGER",
     "covariates": "MAP(VARCHAR, DOUBLE)",
+    "series": "DOUBLE[]",
+    "facts": "MAP(VARCHAR, JSON)",  # texts and numbers: the view `facts` tells them apart
 }
 _VIEWS = """
 create view observations as
@@ -59,6 +62,16 @@ create view coverage as
   select block, cell, arm, number, unnest(map_keys(delivery.coverage)) as page,
     unnest(map_values(delivery.coverage)) as bytes
   from attempts;
+create view samples as
+  select run, cell, arm, block, number, state, unnest(range(1, len(series) + 1)) as second, unnest(series) as throughput
+  from attempts;
+create view facts as
+  select run, cell, arm, block, number, state, name, fact ->> '$' as text,
+    case when json_type(fact) <> 'VARCHAR' then cast(fact as double) end as value
+  from (
+    select *, unnest(map_keys(facts)) as name, unnest(map_values(facts)) as fact
+    from (select run, cell, arm, block, number, state, facts from attempts)
+  );
 """
 
 
