@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from hugewise import published, runlog
+from hugewise import published, runlog, within
 from hugewise.arrangement import qualified
 from hugewise.policy import Treatment
 from hugewise.published.beside import beside
@@ -75,7 +75,7 @@ def analyze(path: Path) -> Results:
         blocks_disturbed=sum(block.state == "disturbed" for block in blocks),
         disturbances=(*_disturbances(records, blocks, attempts), *_host_changes(opened.cells, blocks)),
         left_out=opened.left_out,
-        cells=tuple(_cell(cell, blocks, found, study.confidence) for cell in opened.cells),
+        cells=tuple(_cell(cell, blocks, attempts, found, study.confidence) for cell in opened.cells),
         attempts=tuple(attempts),
     )
     if study.published is None:
@@ -86,8 +86,13 @@ def analyze(path: Path) -> Results:
 
 
 def _cell(
-    cell: CellRecord, blocks: Sequence[Block], found: Sequence[tuple[Method, Comparison]], confidence: float
+    cell: CellRecord,
+    blocks: Sequence[Block],
+    attempts: Sequence[Attempt],
+    found: Sequence[tuple[Method, Comparison]],
+    confidence: float,
 ) -> CellResult:
+    names = [arm.name for arm in cell.arms]
     own = [block for block in blocks if block.cell == cell.id]
     arms = tuple(
         msgspec.structs.replace(
@@ -115,6 +120,9 @@ def _cell(
         arms=arms,
         comparisons=tuple(comparison for method, comparison in here if not isinstance(method, EndPoint)),
         end_points=tuple(comparison for method, comparison in here if isinstance(method, EndPoint)),
+        facts=within.shared(cell.id, attempts),
+        differing=within.differing(cell.id, names, attempts),
+        steadiness=within.steady_arms(cell.id, names, attempts),
     )
 
 

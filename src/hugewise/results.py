@@ -12,9 +12,22 @@ from hugewise.policy import Deployment, Mechanism
 from hugewise.published.rows import Beside
 from hugewise.trial import Attempt, Judged
 
-__all__ = ["ArmSummary", "CellResult", "Comparison", "LeftOut", "Reach", "Results", "Tier", "Verdict"]
+__all__ = [
+    "ArmSummary",
+    "CellResult",
+    "Comparison",
+    "Difference",
+    "Fact",
+    "LeftOut",
+    "Reach",
+    "Results",
+    "Steadiness",
+    "Tier",
+    "Verdict",
+]
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "none"]
+Fact = str | int | float
 
 
 class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,10 +140,38 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     baseline_share: float | None = None
 
 
+class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an arm's throughput moved within the measured part: median of the last third of its seconds, over that
+    of the first third, less 1 (`hugewise.stats.steady`). A rule of thumb: it changes no verdict.
+
+    change    median over n attempts; null with its reason where it cannot be told
+    settled   whether it is at most 10%; null where it cannot be told
+    """
+
+    arm: str
+    n: int
+    change: float | None
+    settled: bool | None = None
+    reason: str = ""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact in which arms, or attempts of one arm, differ although they should not (`Attempt.facts`).
+
+    values   by arm the distinct values of its accepted attempts; null for attempts that lack it
+    """
+
+    name: str
+    values: Mapping[str, tuple[Fact | None, ...]]
+
+
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     """A workload with its parameters, its arms and its comparisons.
 
     end_points   what else the study declared to judge on the same pairs, each with its own share of the error rate
+    facts        what all accepted attempts have in common: hashes of data, versions, where the data lay
+    differing    facts that differ although they should not
+    steadiness   of each arm whose workload tells its throughput by the second
     """
 
     cell: str
@@ -141,6 +182,9 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[ArmSummary, ...]
     comparisons: tuple[Comparison, ...]
     end_points: tuple[Comparison, ...] = ()
+    facts: Mapping[str, Fact] = {}
+    differing: tuple[Difference, ...] = ()
+    steadiness: tuple[Steadiness, ...] = ()
 
 
 class LeftOut(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from hugewise.figures.lines import lines
 from hugewise.figures.means import means
 from hugewise.figures.theme import Spec, colours
 from hugewise.figures.time_order import time_order
+from hugewise.figures.within import within
 from hugewise.report.names import file_name
 from hugewise.report.numbers import percent
 from hugewise.report.sentences import printable
@@ -60,6 +61,10 @@ def drawings(results: Results) -> Iterator[Drawing]:
             "time-order": (
                 time_order(results, cell, palette),
                 f"{metric} of every attempt against its start time, as deviation from its policy's median",
+            ),
+            "within": (
+                within(results, cell, palette),
+                "Throughput in each second of the measured part: median of the attempts and quartiles, by policy",
             ),
         }
         for kind, (spec, text) in found.items():

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hugewise.figures.theme import colours
-from hugewise.report import beside, changes, numbers, page, tables
+from hugewise.report import beside, changes, numbers, page, tables, within
 from hugewise.report.drawings import across
 from hugewise.report.sentences import SYMBOLS, metric_line, run_line, sentence, winners
 from hugewise.results import Results
@@ -35,5 +35,6 @@ def html(results: Results, figures: Mapping[str, str]) -> str:
         tables=tables,
         changes=changes,
         beside=beside,
+        within=within,
         across=[(drawing.key, drawing.text) for drawing in across(results) if drawing.key in figures],
     )

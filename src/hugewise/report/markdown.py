@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from hugewise.report import beside, changes, tables
+from hugewise.report import beside, changes, tables, within
 from hugewise.report.sentences import SYMBOLS, metric_line, printable, run_line, sentence, winners
 from hugewise.report.tables import Table
 from hugewise.results import CellResult, Results
@@ -38,6 +38,8 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
                 f"{_escape(sentence(comparison, cell.metric, results.margin))} "
                 f"Peak memory {peak}; pool reserved {pool}."
             )
+        for remark in within.remarks(cell):
+            yield from ("", f"**Note**: {_escape(remark)}")
     yield from _figure(figures, "overview")
     yield from ("", "## Settings of the winning policies")
     yield from _deployments(results)
@@ -85,6 +87,8 @@ def _beside(results: Results) -> Iterator[str]:
 
 def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     yield from ("", f"## {number}. {_escape(cell.cell)}", "", f"Workload {_escape(cell.workload)}.")
+    if common := within.common(cell):
+        yield from ("", _escape(common))
     for key, found in (
         ("means", (tables.statistics_table(cell, results.confidence),)),
         ("distribution", ()),
@@ -101,7 +105,8 @@ def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str,
             ),
         ),
         ("coverage", (tables.coverage_table(cell), tables.proof_table(cell))),
-        ("time-order", (tables.blocks_table(results, cell), tables.metrics_table(results, cell))),
+        ("time-order", ()),
+        ("within", (tables.blocks_table(results, cell), tables.metrics_table(results, cell))),
     ):
         yield from _figure(figures, f"{number}-{key}")
         for table in filter(None, found):

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hugewise.report import beside, numbers
+from hugewise.report import beside, numbers, within
 from hugewise.report.sentences import SYMBOLS, arm_of, better_direction, printable, run_line, sentence, winners
 from hugewise.report.tables import unit_of
 from hugewise.results import CellResult, Comparison, Results
@@ -79,6 +79,8 @@ def _parts(results: Results, report: Path | None) -> Iterator[RenderableType]:
         yield _table(cell)
         for text in verdict_lines(results, cell):
             yield Padding(text, (0, 0, 0, 2))
+        for remark in within.remarks(cell):
+            yield Padding(Text(_ascii(f"note: {remark}"), overflow="fold"), (0, 0, 0, 2))
     yield from _published(results)
     yield from _failed(results)
     yield from _left_out(results)
