@@ -144,8 +144,8 @@ class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
     """How far an arm's throughput moved within the measured part: median of the last third of its seconds, over that
     of the first third, less 1 (`hugewise.stats.steady`). A rule of thumb: it changes no verdict.
 
-    change    median over n attempts; null with its reason where it cannot be told
-    settled   whether it is at most 10%; null where it cannot be told
+    change    median over n attempts; null with its reason where there is none (too few seconds, or it began at 0)
+    settled   whether it is at most 10%, which a throughput that began at 0 is not; null where it cannot be told
     """
 
     arm: str
