@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hugewise import probe
-from hugewise.outcome import Outcome, coverage_proof, layout, outcome, staged
+from hugewise.outcome import Outcome, coverage_proof, heard, layout, outcome, staged
 from hugewise.pages import PageTarget
 from hugewise.scene import Reading, RoleUse
 
@@ -175,6 +175,34 @@ def test_a_twin_that_did_not_run_to_its_end_proves_nothing() -> None:
     assert (found.delivered, found.proof) == (None, "twin")
     assert "did not run to its end" in (found.reason or "")
     assert proof([coverage(5)], [coverage(5), EXIT]).delivered is True
+
+
+def test_a_twin_that_took_other_faults_than_the_attempt_proves_nothing() -> None:
+    def took(faults: int) -> probe.Usage:
+        return msgspec.structs.replace(USAGE, minor_faults=faults, major_faults=0)
+
+    def judged(faults: int, of_twin: int, **changes: Any) -> Any:
+        return proof([coverage(5), took(faults)], [coverage(5), took(of_twin), EXIT], **changes)
+
+    assert judged(100_000, 103_000).delivered is True
+    assert judged(100, 600).delivered is True  # what any start may take more of
+    apart = judged(306_641, 68_395)
+    assert (apart.delivered, apart.share, apart.coverage, apart.proof) == (None, None, {}, "twin")
+    assert "68,395 page faults against 306,641 of the attempt (more than 3% apart)" in (apart.reason or "")
+    # A setting is judged all the same; that nothing is known of its pages is said.
+    setting = judged(306_641, 68_395, share=0.0)
+    assert (setting.delivered, setting.share) == (True, None)
+    assert "its untimed twin had other pages" in (setting.reason or "")
+
+
+def test_numbers_of_an_output_are_metrics_and_their_absence_a_failure() -> None:
+    ran = outcome([USAGE, EXIT], micro=False, timeout_s=9)
+    found = heard(ran, {"rate": 2.5})
+    assert (found.state, found.metrics["rate"], found.metrics["wall_s"]) == ("accepted", 2.5, ran.metrics["wall_s"])
+    missed = heard(ran, "nothing in its output matches")
+    assert (missed.state, missed.reason, missed.metrics) == ("failed", "nothing in its output matches", {})
+    timed_out = outcome([exited(timed_out=True)], micro=False, timeout_s=9)
+    assert heard(timed_out, "nothing") == timed_out
 
 
 NOTHING = RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
