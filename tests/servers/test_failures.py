@@ -1,0 +1,146 @@
+"""What goes wrong around a server ends in an error that says so, and the machine is as it was."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hugewise
+from hugewise import dataset, performance, pool, recovery, study
+from hugewise.errors import HugewiseError, UserError
+from hugewise.runlog import RunFolder
+from hugewise.trial import Attempt
+from tests.requirements import need, need_program, need_root
+from tests.state import page_state
+
+PGBENCH = {
+    "name": "pgbench",
+    "timeout": "60s",
+    "parameters": {"scale": 1, "shared_buffers": "64m", "clients": 1, "duration": "1s", "lead": "1s"},
+}
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    """Page settings, folders and servers are as they were."""
+    need_root()
+    before, folders = page_state(), set(Path("/dev/shm").glob("hugewise-*"))
+    yield
+    assert page_state() == before
+    assert recovery.restore() == ["nothing to restore"]
+    assert set(Path("/dev/shm").glob("hugewise-*")) == folders
+
+
+@pytest.fixture
+def small_tmpfs(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of its own, too small for what a database writes."""
+    place = tmp_path / "small"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=150m", "tmpfs", str(place)], check=False)
+    need(done.returncode == 0, "the right to mount a tmpfs")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def need_postgres() -> None:
+    need(any(Path("/usr/lib/postgresql").glob("*/bin/initdb")), "PostgreSQL (apt install postgresql-15)")
+
+
+def run(results: Path, workload: Mapping[str, Any], policies: Sequence[str] = ("base", "thp")) -> None:
+    """A short run of it, without retries."""
+    data = {
+        "format": 1,
+        "name": "failing",
+        "policies": list(policies),
+        "budget": {"blocks": 2},
+        "attempt": {"retries": 0},
+        "workload": [{"delivery": {"share": 0.0}, **workload}],
+    }
+    hugewise.run(study.read(data, "test"), results=results)
+
+
+def attempts(results: Path) -> list[Attempt]:
+    (folder,) = (results / "failing").iterdir()
+    return list(RunFolder(folder).attempts())
+
+
+def test_a_tmpfs_without_room_for_the_data_is_named_before_anything_runs(tmp_path: Path, small_tmpfs: Path) -> None:
+    need_postgres()
+    (small_tmpfs / "ballast").write_bytes(bytes(100 << 20))
+    with pytest.raises(UserError, match=r"small/hugewise-\d+ has .* free, and an attempt needs") as error:
+        run(tmp_path / "results", {**PGBENCH, "storage": str(small_tmpfs)})
+    assert "storage" in (error.value.hint or "")
+    assert list(small_tmpfs.glob("hugewise-*")) == []
+
+
+def test_a_tmpfs_that_fills_up_under_the_server_ends_with_the_servers_own_words(
+    tmp_path: Path, small_tmpfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_postgres()
+    lay_out = dataset.lay_out
+
+    def and_fill(kept: Any, place: Any) -> Path:
+        """Leave the server less than a segment of its log."""
+        laid: Path = lay_out(kept, place)
+        free = os.statvfs(place.path)
+        (place.path / "ballast").write_bytes(bytes(free.f_bavail * free.f_frsize - (1 << 20)))
+        return laid
+
+    monkeypatch.setattr(dataset, "lay_out", and_fill)
+    with pytest.raises(HugewiseError, match="blocks in a row do not count.*No space left on device"):
+        run(tmp_path / "results", {**PGBENCH, "storage": str(small_tmpfs)})
+    assert {attempt.state for attempt in attempts(tmp_path / "results")} == {"rejected"}
+    assert list(small_tmpfs.glob("hugewise-*")) == []
+
+
+def test_a_port_that_somebody_took_is_named_by_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_program("iperf3", "iperf3")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(performance, "free_ports", lambda _: (port,))
+        with pytest.raises(HugewiseError, match="Address already in use"):
+            run(tmp_path / "results", {"name": "iperf3", "timeout": "30s", "parameters": {"duration": "1s"}})
+
+
+def test_a_server_that_is_not_installed_is_a_requirement_with_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(UserError, match="redis-server: no such program"):
+        run(tmp_path / "results", {"name": "redis", "timeout": "30s"})
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_pool_that_is_empty_when_the_server_starts_rejects_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """huge_pages = on, never try: PostgreSQL does not start, rather than run on base pages."""
+    need_postgres()
+    fill = pool.Pools.fill
+    taken: list[Any] = []
+
+    def and_lose(pools: Any, plan: Mapping[int, int]) -> dict[int, int]:
+        """Somebody else maps the pages as soon as they are there."""
+        granted = fill(pools, plan)
+        size = granted[2 << 20] * (2 << 20)
+        taken.append(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000))
+        return granted
+
+    monkeypatch.setattr(pool.Pools, "fill", and_lose)
+    try:
+        with pytest.raises(HugewiseError, match="could not map anonymous shared memory|huge pages of other programs"):
+            run(tmp_path / "results", PGBENCH, ("base", "hugetlb-2m"))
+    finally:
+        for each in taken:
+            each.close()
+    recovery.restore()

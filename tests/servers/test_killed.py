@@ -1,0 +1,149 @@
+"""Runs with servers that are killed: no server, no folder, no setting outlives them, and the run is resumed whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hugewise
+from hugewise import recovery, runner, session
+from hugewise.runlog import RunFolder
+from tests.requirements import need_program, need_root
+from tests.state import page_state
+
+STUDY = """
+format = 1
+name = "killed"
+policies = ["base", "thp"]
+confidence = 0.9
+
+[budget]
+blocks = 2
+
+[between]
+settle = "0ms"
+
+[[workload]]
+name = "redis"
+timeout = "30s"
+delivery = { share = 0.0 }
+parameters = { keys = 20000, duration = "200ms", lead = "0s" }
+"""
+# Those in which a staged workload has something that could be left behind.
+STEPS = [
+    "make_scratch",
+    "prepare",
+    *(step.__name__ for step in runner.STEPS[runner.STEPS.index(runner.supply) :]),
+    "remove_scratch",
+    "remove_cgroups",
+]
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    before = page_state()
+    yield
+    if os.geteuid() == 0:
+        recovery.restore()
+    assert page_state() == before
+
+
+def a_study(folder: Path) -> Path:
+    path = folder / "killed.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def drive(path: Path, results: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.drive", "run", str(path), str(results), *extra]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def servers(run: str) -> list[int]:
+    """Processes whose command line names the folder of an attempt."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                if run.encode() in (process / "cmdline").read_bytes():
+                    found.append(int(process.name))
+            except OSError:
+                continue
+    return found
+
+
+def folders() -> set[str]:
+    return {path.name for path in Path("/dev/shm").glob("hugewise-*")}
+
+
+def gone(run: str) -> bool:
+    end = time.monotonic() + 5
+    while servers(run) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not servers(run)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, step: str) -> None:
+    need_root()
+    need_program("redis-server", "redis-server")
+    before = folders()
+    nth = "3" if step in [each.__name__ for each in runner.STEPS] else "1"
+    killed = drive(a_study(tmp_path), tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    recovery.restore()
+    assert folders() == before
+    (folder,) = (tmp_path / "results" / "killed").iterdir()
+    assert gone("/dev/shm/hugewise-")
+    if not (folder / "run.jsonl").exists():
+        assert step in [each.__name__ for each in session.OPENING]
+        return
+    if not (folder / "seed").exists():
+        assert step not in [each.__name__ for each in runner.STEPS]
+        return
+    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).attempts()}
+    results = hugewise.resume(folder)
+    counted = [a for a in results.attempts if a.state == "accepted"]
+    assert Counter(a.arm for a in counted) == {"base": 2, "thp": 2}
+    assert all({(a.block, a.arm): a.started for a in counted}[each] == started for each, started in kept.items())
+    assert folders() == before
+
+
+def test_a_server_that_is_killed_in_the_measured_part_fails_its_attempt_and_not_the_run(tmp_path: Path) -> None:
+    need_root()
+    need_program("redis-server", "redis-server")
+    study = a_study(tmp_path)
+    study.write_text(STUDY.replace('"200ms"', '"2s"'))
+    command = [sys.executable, "-m", "tests.drive", "run", str(study), str(tmp_path / "results")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        end = time.monotonic() + 60
+        events = tmp_path / "results"
+        while time.monotonic() < end and not any("timed" in text for text in phases(events)):
+            time.sleep(0.01)
+            if run.poll() is not None:
+                break
+        for pid in servers("/dev/shm/hugewise-"):
+            if "redis-server" in Path(f"/proc/{pid}/comm").read_text():
+                os.kill(pid, signal.SIGKILL)
+        _, said = run.communicate(timeout=90)
+    assert run.returncode == 0, said
+    (folder,) = (tmp_path / "results" / "killed").iterdir()
+    states = Counter(a.state for a in RunFolder(folder).attempts())
+    assert states["failed"] == 1, states
+    (failed,) = [a for a in RunFolder(folder).attempts() if a.state == "failed"]
+    assert "ended during the attempt (signal 9)" in (failed.reason or "")
+    assert not failed.metrics
+
+
+def phases(results: Path) -> Iterator[str]:
+    """What the clients of attempts under way have said."""
+    for path in results.glob("killed/*/attempts/.*/events.jsonl"):
+        yield path.read_text(errors="replace")
