@@ -1,0 +1,111 @@
+"""What the two TPC-C clients say, second by second and in the end. Pure.
+
+go-tpc 1.0 with `--output json --interval 1s` prints a list of rows for each second, then those of the whole run, then
+the rates. sysbench-tpcc prints sysbench's own report, in which all transactions are alike.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+from hugewise.workloads import _sysbench_oltp
+
+__all__ = ["QUANTILES", "Measured", "go_tpc", "sysbench"]
+
+# Names of metrics, and go-tpc's names of them.
+QUANTILES = {"p50": "50th(ms)", "p90": "90th(ms)", "p95": "95th(ms)", "p99": "99th(ms)"}
+
+_FAILED = re.compile(r"execute run failed, err (.*)")
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """The measured part: counts in it, milliseconds of a new order in it.
+
+    new_orders   None: the client does not tell the transactions apart
+    series       transactions in each of its seconds
+    quantiles    of the client's whole run, as it says no others
+    """
+
+    seconds: int
+    transactions: int
+    new_orders: int | None
+    average_ms: float
+    quantiles_ms: dict[str, float]
+    series: tuple[float, ...]
+    errors: int
+    error: str | None
+
+
+def go_tpc(said: str, lead: int, length: int) -> Measured:
+    """Of go-tpc's JSON. Raises ValueError when a second or the summary is not there."""
+    tables = [found for line in said.splitlines() if (found := _rows(line)) is not None]
+    seconds = [{row["Operation"]: row for row in rows} for rows in tables if _prefix(rows) == "[Current]"]
+    whole = [{row["Operation"]: row for row in rows} for rows in tables if _prefix(rows) == "[Summary]"]
+    if not whole or "NEW_ORDER" not in whole[-1]:
+        raise ValueError(f"go-tpc's summary has no NEW_ORDER: {said.strip()[-300:]!r}")
+    part = seconds[lead : lead + length]
+    if len(part) < length:
+        raise ValueError(f"go-tpc told of {len(seconds)} seconds, not of the {lead + length} asked for")
+    series = [sum(_count(row) for name, row in rows.items() if not name.endswith("_ERR")) for rows in part]
+    orders = [rows["NEW_ORDER"] for rows in part if "NEW_ORDER" in rows]
+    new_orders = sum(map(_count, orders))
+    spent = sum(_number(row, "Sum(ms)") for row in orders)
+    failed = _FAILED.search(said)
+    return Measured(
+        seconds=length,
+        transactions=sum(series),
+        new_orders=new_orders,
+        average_ms=spent / new_orders if new_orders else 0.0,
+        quantiles_ms={name: _number(whole[-1]["NEW_ORDER"], theirs) for name, theirs in QUANTILES.items()},
+        series=tuple(map(float, series)),
+        errors=len(_FAILED.findall(said)),
+        error=failed[1][:200] if failed else None,
+    )
+
+
+def sysbench(said: str, lead: int, length: int) -> Measured:
+    """Of sysbench-tpcc's report. Raises ValueError when a second or the summary is not there."""
+    run = _sysbench_oltp.read(said)
+    part = [second.tps for second in run.seconds if lead < second.second <= lead + length]
+    if len(part) < length:
+        raise ValueError(f"sysbench told of {len(run.seconds)} seconds, not of the {lead + length} asked for")
+    return Measured(
+        seconds=length,
+        transactions=round(sum(part)),
+        new_orders=None,
+        average_ms=run.average_ms,
+        quantiles_ms={f"p{run.quantile}": run.quantile_ms},
+        series=tuple(part),
+        errors=run.errors,
+        error=f"{run.errors} ignored errors" if run.errors else None,
+    )
+
+
+def _rows(line: str) -> list[dict[str, Any]] | None:
+    """The rows in a line of JSON; None for any other line."""
+    if not line.startswith("[{"):
+        return None
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if all(isinstance(row, dict) and "Operation" in row for row in found) else None
+
+
+def _prefix(rows: list[dict[str, Any]]) -> str:
+    return str(rows[0].get("Prefix", "")).strip()
+
+
+def _number(row: dict[str, Any], name: str) -> float:
+    try:
+        return float(row[name])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"go-tpc's row of {row['Operation']} has no number {name}: {row}") from None
+
+
+def _count(row: dict[str, Any]) -> int:
+    return int(_number(row, "Count"))

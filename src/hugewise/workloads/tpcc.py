@@ -1,0 +1,330 @@
+"""TPC-C on PostgreSQL or MariaDB, by go-tpc, or by sysbench-tpcc where the user has its scripts.
+
+The warehouses are loaded once and the same bytes are laid out for every attempt: the database grows by every run.
+go-tpc takes its random numbers from the clock, so that data made anew differ in their content (not in size), and no two
+runs ask for the same orders; sysbench-tpcc has a seed.
+
+MariaDB is one process, whose pages are all touched before the clients come. PostgreSQL's clients have a process each,
+with page tables of its own, and the client has no hook for a warm-up of each: what they touch for the first time after
+`lead` are faults in the measured part, which are counted and shown.
+
+Sources: TPC-C revision 5.11 (mix of transactions; the keying and thinking times are left out, as both clients do by
+default, so that rates are no TPC results); the sources of go-tpc 1.0.12 and of sysbench-tpcc.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from hugewise.metric import Metric
+from hugewise.policy import Treatment
+from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window
+from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workloads import _mariadb, _postgres, _tpcc_output
+from hugewise.workloads._mariadb import integer, number
+
+__all__ = ["WORKLOAD", "go_tpc"]
+
+Values = Mapping[str, ParameterValue]
+
+_DATABASE = _USER = "tpcc"
+_SERVERS = ("postgres", "mariadb")
+_GO_TPC = "1.0.12"
+_TABLES = ("warehouse", "district", "customer", "history", "new_order", "orders", "order_line", "item", "stock")
+_SYSBENCH_NAMES = {"new_order": "new_orders"}
+
+# Measured: a warehouse takes 107 MB in InnoDB and as much in PostgreSQL, indexes included.
+_BYTES_PER_WAREHOUSE = 110_000_000
+_BYTES_OF_EMPTY = 100_000_000
+# The redo log holds what an attempt writes: some 10 kB for each new order.
+_LOG = 512 << 20
+_BYTES_BESIDE = 128 << 20
+
+_TAIL = 4  # seconds for which the clients stay after the measured part, while pages are proven
+_MANY_ERRORS = 0.05  # sysbench-tpcc counts the 1% of new orders that are to be rolled back, and deadlocks
+_SATURATED = 0.95  # of the CPU time that the client's CPUs have
+
+
+class Tpcc:
+    """A server of its own for every attempt; the policy is about shared_buffers, or the buffer pool."""
+
+    name = "tpcc"
+    description = "TPC-C on PostgreSQL or MariaDB (go-tpc, or sysbench-tpcc from the user's folder)"
+    ports = 1
+    clients = True
+    parameters = (
+        Parameter("server", "text", "postgres", "postgres or mariadb"),
+        Parameter("warehouses", "integer", 12, "of about 105 MiB each"),
+        Parameter("buffers", "size", "2g", "shared_buffers or the buffer pool, which the policy is about"),
+        Parameter("connections", "integer", 4, "clients, each without thinking time"),
+        Parameter("duration", "duration", "20s", "length of the measured part"),
+        Parameter("lead", "duration", "6s", "time before it, in which the clients run and warm up"),
+        Parameter("sysbench_tpcc", "text", "", "the folder of sysbench-tpcc (tpcc.lua), to use instead of go-tpc"),
+        Parameter("seed", "integer", 1, "of sysbench-tpcc; go-tpc has none"),
+        Parameter("keep_thp", "flag", False, "keep MariaDB from switching THP off for itself, as it does by default"),
+        Parameter("settings", "text", "", "settings of PostgreSQL beside the published ones: 'NAME=VALUE ...'"),
+        Parameter("folder", "text", "", "the folder of the server's programs (default: the usual places)"),
+    )
+    metrics = (
+        Metric("tpmc", "orders/min", "higher", "new orders a minute"),
+        Metric("tpm_total", "transactions/min", "higher", "transactions of all five kinds a minute"),
+        Metric("latency_avg_ms", "ms", "lower", "mean time of a new order (sysbench-tpcc: of a transaction)"),
+        Metric("latency_p50_ms", "ms", "lower", "median of it in the client's whole run, lead included"),
+        Metric("latency_p90_ms", "ms", "lower", "90th percentile of it in the client's whole run"),
+        Metric("latency_p95_ms", "ms", "lower", "95th percentile of it in the client's whole run"),
+        Metric("latency_p99_ms", "ms", "lower", "99th percentile of it in the client's whole run"),
+        Metric("server_cpu_us", "us", "lower", "CPU time of the server for each transaction, user and system"),
+    )
+    delivered_share = 0.9
+
+    def refuses(self, treatment: Treatment, values: Values) -> str | None:
+        """Values that cannot be, and what the chosen server cannot take."""
+        if values["server"] not in _SERVERS:
+            return f"server = {values['server']!r} is not one of {', '.join(_SERVERS)}"
+        for name in ("warehouses", "connections", "duration", "lead", "seed"):
+            if number(values, name) < 1:
+                return f"{name} = {values[name]} must be at least 1"
+        if values["server"] == "mariadb":
+            if values["settings"]:
+                return "settings are PostgreSQL's: MariaDB takes none"
+            return _mariadb.advice_refused(treatment)
+        if values["keep_thp"]:
+            return "keep_thp is for MariaDB: PostgreSQL leaves THP as it is"
+        try:
+            _settings(values)
+        except ValueError as error:
+            return f"settings: {error}"
+        return None
+
+    def missing(self, values: Values) -> tuple[Missing, ...]:
+        """The server, and the client."""
+        folder = str(values["folder"])
+        server = _mariadb.missing(folder) if values["server"] == "mariadb" else _postgres.missing(folder, (), _PREWARM)
+        return (*server, *_client_missing(values))
+
+    def memory(self, treatment: Treatment, values: Values) -> int:
+        """The part of the buffers that the warehouses fill with what a run adds (all of a pool), and the rest."""
+        filled = min(integer(values, "buffers"), integer(values, "warehouses") * _BYTES_PER_WAREHOUSE * 5 // 4)
+        return max(filled, self.pool(treatment, values)) + _BYTES_BESIDE
+
+    def pool(self, treatment: Treatment, values: Values) -> int:
+        """What the server maps in large pages."""
+        if treatment.target.kind != "hugetlb":
+            return 0
+        if values["server"] == "mariadb":
+            return _mariadb.pool(treatment, integer(values, "buffers"))
+        return _postgres.segment(str(values["folder"]), _settings(values), treatment.target.size)
+
+    def data(self, values: Values) -> Data:
+        """The warehouses, their statistics gathered; cleanly stopped."""
+        maria = values["server"] == "mariadb"
+        key: dict[str, str | int | float | bool] = {
+            "server": str(values["server"]),
+            "version": (_mariadb if maria else _postgres).installed(str(values["folder"])).version,
+            "warehouses": integer(values, "warehouses"),
+            "made": 1,
+        }
+        if values["sysbench_tpcc"]:
+            key |= {"client": "sysbench-tpcc", "seed": integer(values, "seed")}
+        else:
+            key |= {"client": f"go-tpc {_GO_TPC}"}
+        return Data(
+            name=f"tpcc-{values['server']}",
+            key=key,
+            recipe=lambda places: _mariadb_recipe(values, places) if maria else _postgres_recipe(values, places),
+            bytes=integer(values, "warehouses") * _BYTES_PER_WAREHOUSE + _BYTES_OF_EMPTY + _LOG,
+        )
+
+    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+        """The server under the treatment, its tables read, and the client until the pages are proven."""
+        lead, length = _seconds(values)
+        serve = _serve_mariadb if values["server"] == "mariadb" else _serve_postgres
+        server, warm = serve(treatment, values, places)
+        return Scene(
+            servers=(server,),
+            warm=(*warm, Step(name="cpus", argv=("nproc",))),
+            timed=Launch(
+                argv=_client(values, places, "run", lead + length + _TAIL),
+                micro=False,
+                proof="live",
+                cwd=str(values["sysbench_tpcc"]) or None,
+            ),
+            window=Window(lead, length),
+        )
+
+    def read(self, outputs: Outputs, values: Values) -> Reading:
+        """Rates of the measured part from the client's report of every second."""
+        lead, length = _seconds(values)
+        parse = _tpcc_output.sysbench if values["sysbench_tpcc"] else _tpcc_output.go_tpc
+        seen = parse(outputs.stdout(), lead, length)
+        metrics: dict[str, float | None] = dict.fromkeys(metric.name for metric in self.metrics)
+        metrics |= {
+            "tpm_total": seen.transactions * 60 / seen.seconds,
+            "latency_avg_ms": seen.average_ms,
+            **{f"latency_{name}_ms": value for name, value in seen.quantiles_ms.items()},
+        }
+        absent = {name: "sysbench says the 95th percentile only" for name, value in metrics.items() if value is None}
+        if seen.new_orders is None:
+            absent["tpmc"] = "sysbench-tpcc does not tell new orders apart: judge tpm_total (metric = ...)"
+        else:
+            metrics["tpmc"] = seen.new_orders * 60 / seen.seconds
+            absent.pop("tpmc", None)
+        if outputs.sut.cpu_s is None or not seen.transactions:
+            absent["server_cpu_us"] = "the server's CPU time was not counted"
+        else:
+            metrics["server_cpu_us"] = outputs.sut.cpu_s * 1e6 / seen.transactions
+            absent.pop("server_cpu_us", None)
+        problem = None
+        if not seen.transactions or seen.new_orders == 0:
+            problem = f"no new order was made{f': {seen.error}' if seen.error else ''}"
+        marks = []
+        if seen.errors > _MANY_ERRORS * seen.transactions:
+            marks.append(f"{seen.errors} transactions failed in the client's whole run: {seen.error}")
+        client, cpus = outputs.client.cpu_s, int(outputs.stdout("cpus"))
+        if client is not None and client > _SATURATED * cpus * (outputs.end - outputs.begin):
+            marks.append("the client was saturated: it used all of its CPU time")
+        return Reading(
+            metrics=metrics,
+            absent=absent,
+            series=seen.series,
+            facts={"transactions": seen.transactions, "failed": seen.errors, "server": str(values["server"])},
+            problem=problem,
+            marks=tuple(marks),
+        )
+
+
+def _seconds(values: Values) -> tuple[int, int]:
+    """Of the lead and of the measured part; clients report whole ones."""
+    return math.ceil(number(values, "lead")), math.ceil(number(values, "duration"))
+
+
+# -- the clients
+
+
+def go_tpc() -> str | None:
+    """The path of go-tpc: beside this Python, where `make go-tpc` builds it, or on PATH."""
+    beside = str(Path(sys.executable).parent / "go-tpc")
+    return beside if os.access(beside, os.X_OK) else shutil.which("go-tpc")
+
+
+def _client_missing(values: Values) -> Iterable[Missing]:
+    if folder := str(values["sysbench_tpcc"]):
+        if not Path(folder).is_absolute():
+            yield Missing(f"sysbench_tpcc = {folder!r} must be an absolute path")
+        elif not (Path(folder) / "tpcc.lua").is_file():
+            yield Missing(f"sysbench_tpcc = {folder!r} has no tpcc.lua")
+        if shutil.which("sysbench") is None:
+            yield Missing("sysbench: no such program on PATH", "sysbench")
+    elif go_tpc() is None:
+        yield Missing("go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)")
+
+
+def _client(values: Values, places: Places, command: str, seconds: int = 0) -> tuple[str, ...]:
+    maria = values["server"] == "mariadb"
+    if values["sysbench_tpcc"]:
+        where: tuple[str, ...] = (
+            ("--db-driver=mysql", f"--mysql-socket={_mariadb.socket(places)}", f"--mysql-user={_mariadb.SUPERUSER}")
+            if maria
+            else (
+                *("--db-driver=pgsql", f"--pgsql-host={places.run}", "--pgsql-port=5432", "--pgsql-user=postgres"),
+                # Its default, repeatable read, makes PostgreSQL give up every third transaction.
+                "--trx_level=RC",
+            )
+        )
+        database = f"--{'mysql' if maria else 'pgsql'}-db={_DATABASE}"
+        timed = [] if command == "prepare" else [f"--time={seconds}", "--report-interval=1"]
+        return (
+            *("sysbench", "./tpcc.lua", *where, database, "--tables=1", f"--scale={values['warehouses']}"),
+            *(f"--threads={values['connections']}", f"--rand-seed={values['seed']}", *timed, command),
+        )
+    # The driver for MariaDB cannot be told of a socket. The one for PostgreSQL takes the last of its sorted hosts: a
+    # folder sorts after a dot.
+    where = (
+        ("--driver=mysql", "--host=127.0.0.1", f"--port={places.ports[0]}", f"--user={_USER}", f"--password={_USER}")
+        if maria
+        else ("--driver=postgres", "--host=.", "--port=5432", "--user=postgres", f"--conn-params={_SOCKET}{places.run}")
+    )
+    shown = (f"--time={seconds}s", "--interval=1s", "--output=json", "--ignore-error")
+    return (
+        *(go_tpc() or "go-tpc", "tpcc", command, *where, f"--db={_DATABASE}"),
+        *(f"--warehouses={values['warehouses']}", f"--threads={values['connections']}"),
+        *(("--no-check",) if command == "prepare" else shown),
+    )
+
+
+_SOCKET = "sslmode=disable&host="
+
+
+def _prepare(values: Values, places: Places) -> Step:
+    argv, cwd = _client(values, places, "prepare"), str(values["sysbench_tpcc"]) or None
+    return Step(name="prepare", argv=argv, cwd=cwd, timeout=86_400)
+
+
+def _names(values: Values) -> list[str]:
+    if values["sysbench_tpcc"]:
+        return [f"{_SYSBENCH_NAMES.get(table, table)}1" for table in _TABLES]
+    return list(_TABLES)
+
+
+# -- MariaDB
+
+
+def _mariadb_recipe(values: Values, places: Places) -> Iterable[Act]:
+    installation = _mariadb.installed(str(values["folder"]))
+    yield from _mariadb.install(
+        installation,
+        places,
+        f"CREATE DATABASE {_DATABASE}",
+        f"CREATE USER {_USER}@127.0.0.1 IDENTIFIED BY '{_USER}'",
+        f"GRANT ALL ON {_DATABASE}.* TO {_USER}@127.0.0.1",
+    )
+    port = None if values["sysbench_tpcc"] else places.ports[0]
+    yield _mariadb.server(installation, places, None, integer(values, "buffers"), log=_LOG, port=port)
+    yield _prepare(values, places)
+    tables = ", ".join(f"{_DATABASE}.{table}" for table in _names(values))
+    yield _mariadb.sql(installation, places, "analyze", f"ANALYZE TABLE {tables}", timeout=86_400)
+
+
+def _serve_mariadb(treatment: Treatment, values: Values, places: Places) -> tuple[Server, tuple[Step, ...]]:
+    installation = _mariadb.installed(str(values["folder"]))
+    port = None if values["sysbench_tpcc"] else places.ports[0]
+    size, keep = integer(values, "buffers"), values["keep_thp"] is True
+    server = _mariadb.server(installation, places, treatment, size, log=_LOG, keep=keep, port=port)
+    return server, (_mariadb.warmed(installation, places, _DATABASE, _names(values)),)
+
+
+# -- PostgreSQL
+
+_PREWARM = ("pg_prewarm",)
+_LOAD = {"autovacuum": "off", "huge_pages": "off", "max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
+_EVERY = "SELECT sum(pg_prewarm(oid::regclass)) FROM pg_class WHERE relkind IN ('r', 'i') AND relnamespace = 2200"
+
+
+def _settings(values: Values) -> dict[str, str]:
+    return _postgres.settings(integer(values, "buffers"), integer(values, "connections"), str(values["settings"]))
+
+
+def _postgres_recipe(values: Values, places: Places) -> Iterable[Act]:
+    installation = _postgres.installed(str(values["folder"]))
+    yield _postgres.initdb(installation, places)
+    load = {**_LOAD, "shared_buffers": _settings(values)["shared_buffers"], "synchronous_commit": "off"}
+    yield _postgres.server(installation, places, load, keep=True)
+    yield _postgres.psql(installation, places, "create", f"CREATE DATABASE {_DATABASE}")
+    yield _prepare(values, places)
+    statements = ("CREATE EXTENSION pg_prewarm", "VACUUM (FREEZE, ANALYZE)", "CHECKPOINT")
+    yield _postgres.psql(installation, places, "rest", *statements, database=_DATABASE, timeout=86_400)
+
+
+def _serve_postgres(treatment: Treatment, values: Values, places: Places) -> tuple[Server, tuple[Step, ...]]:
+    installation = _postgres.installed(str(values["folder"]))
+    chosen = {**_settings(values), **_postgres.paging(treatment)}
+    warm = _postgres.psql(installation, places, "prewarm", _EVERY, database=_DATABASE, timeout=86_400)
+    return _postgres.server(installation, places, chosen), (warm,)
+
+
+WORKLOAD = Tpcc()
