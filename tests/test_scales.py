@@ -11,7 +11,7 @@ import pytest
 from hugewise import workload as registered
 from hugewise.errors import StudyError, UserError
 from hugewise.plan import Plan, plan
-from hugewise.study import Budget, Study, at_scale, load, parse, read, stored_digest
+from hugewise.study import Budget, Study, at_scale, load, parse, part, read, stored_digest
 from tests.study_example import SIZES, FakeHost, policies, workloads
 
 WORKLOAD = {
@@ -134,3 +134,28 @@ def test_a_scale_compares_policies_of_its_own() -> None:
         with pytest.raises(StudyError, match=why) as caught:
             study(wrong)
         assert "scales.published.workload.policies" in str(caught.value)
+
+
+def test_a_part_of_a_study_has_the_workloads_and_policies_that_are_named() -> None:
+    other = {"name": "fault", "policies": ["base", "hugetlb-1g"]}
+    of = study(WORKLOAD, other, {"name": "chase", "label": "again"})
+    found = part(of, ["chase", "fault"], ["thp"])
+    assert [use.called for use in found.workload] == ["chase"]  # nothing is left of the other
+    assert [use.name for use in found.policies] == ["base", "thp"]
+    assert [cell.id for cell in planned(found, 4).cells] == ["chase-bytes=1m", "chase-bytes=2m"]
+    assert part(of) == of
+    assert [use.called for use in part(of, ["again"]).workload] == ["again"]
+
+
+@pytest.mark.parametrize(
+    ("workloads", "policies", "message"),
+    [
+        (["chases"], [], "has no workload 'chases'"),
+        ([], ["thq"], "has no policy 'thq'"),
+        ([], ["base"], "nothing is left to compare"),
+    ],
+)
+def test_a_part_that_is_not_there_is_named(workloads: list[str], policies: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        part(study(WORKLOAD), workloads, policies)
+    assert caught.value.hint

@@ -59,6 +59,8 @@ def cli() -> None:
 @click.option("--time", "time_", help="Time budget, instead of the study's, such as 4m.")
 @click.option("--seed", help="Run seed, 32 hexadecimal digits (default: a fresh one).")
 @_SCALE
+@click.option("--only", metavar="LABELS", help="Only these workloads of STUDY: memcached,redis.")
+@click.option("--arms", metavar="POLICIES", help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
 @_RESULTS
 def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
@@ -290,13 +292,22 @@ def _study(study: str | None, command: Sequence[str], policy: str | None, option
                 hint="hugewise run studies/demo.toml   or   hugewise run --policy base,thp -- COMMAND",
             )
         loaded = studies.load(Path(study), options["scale"])
+        loaded = studies.part(loaded, _names(options["only"]), _names(options["arms"]))
         return studies.with_budget(loaded, options["blocks"], options["time_"])
     _check_scale(None, options["scale"])
+    for name in ("only", "arms"):
+        if options[name] is not None:
+            raise UserError(f"--{name} {options[name]}: there is no study that it is a part of", hint="name a STUDY")
     argv = ([study] if study is not None else []) + list(command)
     if not argv:
         raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
     given = {name: options[name] for name in ("metric", "values", "proof", "pool", "share", "timeout", "blocks")}
     return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
+
+
+def _names(text: str | None) -> list[str]:
+    """Names between commas; none where nothing was said."""
+    return [] if text is None else [name.strip() for name in text.split(",")]
 
 
 def _check_scale(study: object, scale: str | None) -> None:

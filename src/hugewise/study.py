@@ -57,6 +57,7 @@ __all__ = [
     "command_study",
     "load",
     "parse",
+    "part",
     "read",
     "stored_digest",
     "with_budget",
@@ -311,6 +312,35 @@ def with_budget(study: Study, blocks: int | None, time: str | float | None) -> S
     before = {"blocks": study.budget.blocks, "time": study.budget.time, "width": study.budget.width}
     budget = keys.read_table(Budget, _given(before | _given({"blocks": blocks, "time": time})), Place("command line"))
     return msgspec.structs.replace(study, budget=budget)
+
+
+def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = ()) -> Study:
+    """The study with some of its workloads (by label) and policies only; empty: all of them. Raises UserError.
+
+    The baseline stays. A workload that would have nothing left to compare goes too.
+    """
+    where = study.file or study.name
+    labels, names = [use.called for use in study.workload], [use.name for use in study.policies]
+    for what, chosen, known in (("workload", workloads, labels), ("policy", policies, names)):
+        for name in chosen:
+            if name not in known:
+                raise UserError(f"{where} has no {what} {name!r}", hint=keys.near(name, known))
+    kept = [name for name in names if not policies or name in policies or name == study.compared_with]
+    uses = []
+    for use in study.workload:
+        own = use.policies if use.policies is None else tuple(name for name in use.policies if name in kept)
+        if (not workloads or use.called in workloads) and len(kept if own is None else own) > 1:
+            uses.append(msgspec.structs.replace(use, policies=own))
+    if not uses:
+        raise UserError(
+            f"{where}: nothing is left to compare", hint=f"name a policy beside the baseline {study.compared_with}"
+        )
+    return msgspec.structs.replace(
+        study,
+        workload=tuple(uses),
+        policies=tuple(use for use in study.policies if use.name in kept),
+        published_arms={name: arm for name, arm in study.published_arms.items() if name in kept},
+    )
 
 
 def at_scale(study: Study, scale: str) -> Study:
