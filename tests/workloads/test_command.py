@@ -105,6 +105,22 @@ def told(script: str, **parameters: Any) -> Mapping[str, Any]:
     return {"name": "command", "parameters": {"argv": [sys.executable, "-c", script], **parameters}}
 
 
+def test_one_line_names_a_value_and_judges_it() -> None:
+    environment = {"name": "other", "from": "as-is", "environment": {"A": "1"}}
+    given = ["rate,higher,MiB/s=regex:rate (.*)", "spent,lower,s=json:.t"]
+    chosen = study.command_study(["as-is", "base"], ["true"], values=given)
+    (use,) = chosen.workload
+    assert use.parameters["values"] == tuple(given)
+    told = {"argv": ["true"], "values": given}
+    data = {"format": 1, "name": "x", "policies": ["as-is", environment]}
+    data["workload"] = [{"name": "command", "parameters": told}]
+    (cell,) = hugewise.make_plan(study.read(data, "x")).cells
+    assert (cell.metric.name, cell.metric.better, cell.metric.unit) == ("rate", "higher", "MiB/s")
+    data["workload"] = [{"name": "command", "metric": "spent", "parameters": told}]
+    (cell,) = hugewise.make_plan(study.read(data, "x")).cells
+    assert cell.metric.name == "spent"
+
+
 def test_a_wrong_value_is_the_study_s_mistake(tmp_path: Path) -> None:
     chosen = study.read(
         {

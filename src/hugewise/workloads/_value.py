@@ -17,13 +17,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from hugewise.metric import COMMON, Metric
+from hugewise.metric import COMMON, Direction, Metric
 
 __all__ = ["EXAMPLE", "Value", "extract", "parse"]
 
 EXAMPLE = "rate,higher,MiB/s=regex:([0-9.]+) MiB/s"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_DIRECTIONS: dict[str, Direction] = {"lower": "lower", "higher": "higher", "neutral": "neutral"}
 _TAKEN = {metric.name for metric in COMMON}
 _STEP = re.compile(r"""\.(?P<key>[A-Za-z_][\w-]*)|\[(?P<index>-?\d+)\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]""")
 _SHOWN = 200  # characters of an output that an error shows
@@ -49,7 +50,7 @@ def parse(text: str) -> Value:
         raise ValueError(f"the name {name!r} is not of small letters, digits and _ (at most 40)")
     if name in _TAKEN:
         raise ValueError(f"every attempt has a metric {name} of its own: choose another name")
-    if better not in ("lower", "higher", "neutral"):
+    if better not in _DIRECTIONS:
         raise ValueError(f"{better!r} says not which direction is good: lower, higher or neutral")
     if kind == "regex":
         try:
@@ -59,7 +60,7 @@ def parse(text: str) -> Value:
     else:
         _path(where)
     description = f"{'matched by' if kind == 'regex' else 'in JSON at'} {where}"
-    return Value(Metric(name, unit, better, description), "regex" if kind == "regex" else "json", where)
+    return Value(Metric(name, unit, _DIRECTIONS[better], description), "regex" if kind == "regex" else "json", where)
 
 
 def extract(value: Value, stdout: str, stderr: str) -> float:

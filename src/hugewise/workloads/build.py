@@ -13,6 +13,7 @@ every `cat` takes a huge page too.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
@@ -215,17 +216,13 @@ class Build:
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Each job a compiler; 96 MiB are seen for the largest of the kernel, and 1 GiB for GDB's C++."""
         del treatment
-        jobs = values["jobs"]
-        assert isinstance(jobs, int)
-        return max(jobs, 2) * (1 << 30 if values["project"] == "gdb" else 96 << 20)
+        return _most_jobs(values) * (1 << 30 if values["project"] == "gdb" else 96 << 20)
 
     def pool(self, treatment: Treatment, values: Values) -> int:
         """For each job a compiler's malloc, and 2 pages for each of the shells and makes around it."""
         if treatment.target.kind != "hugetlb":
             return 0
-        jobs = values["jobs"]
-        assert isinstance(jobs, int)
-        return (16 + 16 * max(jobs, 4)) * treatment.target.size
+        return (16 + 16 * _most_jobs(values)) * treatment.target.size
 
     def data(self, values: Values) -> Data:
         """The unpacked and configured tree; and what a build of it gave."""
@@ -303,6 +300,13 @@ def _missing_programs(values: Values) -> Iterator[Missing]:
         folders = [Path("/usr/include"), *Path("/usr/include").glob("*-linux-gnu*"), Path("/usr/local/include")]
         if not any((folder / header).exists() for folder in folders):
             yield Missing(f"{header}: no such header", package)
+
+
+def _most_jobs(values: Values) -> int:
+    """make's jobs, as far as known before an attempt is placed."""
+    jobs = values["jobs"]
+    assert isinstance(jobs, int)
+    return jobs or len(os.sched_getaffinity(0))
 
 
 def _jobs(values: Values, places: Places) -> int:

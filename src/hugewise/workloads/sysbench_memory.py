@@ -9,6 +9,7 @@ Source: sysbench 1.0.20, src/tests/memory/sb_memory.c.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -82,7 +83,7 @@ class SysbenchMemory:
         block, threads = values["block"], values["threads"]
         assert isinstance(block, int)
         assert isinstance(threads, int)
-        blocks = max(1, threads) if values["scope"] == "local" else 1
+        blocks = (threads or len(os.sched_getaffinity(0))) if values["scope"] == "local" else 1
         return blocks * whole_pages(block, treatment.target.size)
 
     def pool(self, treatment: Treatment, values: Values) -> int:
