@@ -1,0 +1,88 @@
+"""memcached through whole runs: delivered by its heap, by its own large pages, and not delivered as packaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise.policy import Treatment
+from hugewise.trial import Attempt
+from hugewise.workload import ParameterValue
+from hugewise.workloads.memcached import WORKLOAD, Memcached
+from tests.requirements import need_program
+from tests.servers.trying import need_pages, tried
+
+# Values of 1 KiB: some 240 MiB of slab pages in a second.
+PARAMETERS = {
+    "keys": 200_000,
+    "payload": "1024:1",
+    "memory": "320m",
+    "duration": "500ms",
+    "lead": "100ms",
+    "instances": 1,
+}
+QUICK = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
+
+
+@pytest.fixture(autouse=True)
+def programs() -> None:
+    need_pages()
+    need_program("memcached", "memcached")
+
+
+def run(folder: Path, *policies: Any, **parameters: Any) -> dict[str, Attempt]:
+    given = {**PARAMETERS, **parameters}
+    return tried(folder, {"name": "memcached", "parameters": given}, list(policies), **QUICK)
+
+
+def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_path: Path) -> None:
+    found = run(tmp_path, "base", "thp", "hugetlb-2m")
+    assert {arm: (attempt.state, attempt.reason) for arm, attempt in found.items()} == dict.fromkeys(
+        ("base", "thp", "hugetlb-2m"), ("accepted", None)
+    )
+    assert found["base"].delivery.share == 1
+    for arm, key in (("thp", "anon:2097152"), ("hugetlb-2m", "hugetlb:2097152")):
+        assert found[arm].delivery.delivered is True
+        assert found[arm].delivery.coverage[key] > 200 << 20
+    assert len({attempt.facts["stored_hash"] for attempt in found.values()}) == 1
+    for attempt in found.values():
+        assert {metric.name for metric in WORKLOAD.metrics} <= set(attempt.metrics)
+        assert attempt.metrics["evictions"] == 0
+        assert attempt.facts["curr_items"] == PARAMETERS["keys"]
+
+
+def test_as_packaged_slab_pages_take_no_huge_pages(tmp_path: Path) -> None:
+    found = run(tmp_path, "base", {"name": "thp", "judged": "setting"}, heap="packaged")["thp"]
+    assert found.state == "accepted"
+    assert found.delivery.share is not None
+    assert found.delivery.share < 0.1
+
+
+def test_its_own_large_pages_are_transparent_ones(tmp_path: Path) -> None:
+    arms = ({"name": "off", "from": "base", "set": {"enabled": "madvise"}, "thp_disable": True}, "thp-advised")
+    found = run(tmp_path, *arms, large_pages=True, heap="packaged")
+    assert found["off"].delivery.share == 1
+    assert found["thp-advised"].delivery.delivered is True
+
+
+def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """glibc takes base pages without a word when the pool is short."""
+
+    def half(self: Memcached, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        return 128 << 20 if treatment.target.kind == "hugetlb" else 0
+
+    monkeypatch.setattr(Memcached, "pool", half)
+    found = run(tmp_path, "base", "hugetlb-2m")["hugetlb-2m"]
+    assert found.delivery.delivered is False
+    assert found.delivery.share is not None
+    assert found.delivery.share < 0.9
+
+
+def test_a_store_that_is_too_small_is_said(tmp_path: Path) -> None:
+    """It would evict while it is filled: what is asked for would not be there."""
+    found = run(tmp_path, "base", "thp", memory="64m")["base"]
+    assert found.state == "failed"
+    assert "items after 200000 were stored" in (found.reason or "")

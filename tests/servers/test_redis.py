@@ -1,0 +1,92 @@
+"""redis through whole runs: delivered, not delivered, saved in the background, killed, and asked at a rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise.policy import Treatment
+from hugewise.trial import Attempt
+from hugewise.workload import ParameterValue
+from hugewise.workloads.redis import WORKLOAD, Redis
+from tests.requirements import need_program
+from tests.servers.trying import need_pages, tried
+
+# Enough keys that a heap which grows by 64 MiB at once is filled for the most part.
+PARAMETERS = {"keys": 300_000, "payload": "256:1", "duration": "500ms", "lead": "100ms", "instances": 1}
+QUICK = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
+
+
+@pytest.fixture(autouse=True)
+def programs() -> None:
+    need_pages()
+    need_program("redis-server", "redis-server")
+
+
+def run(
+    folder: Path, *policies: Any, parameters: Mapping[str, Any] | None = None, **workload: Any
+) -> dict[str, Attempt]:
+    given = {**PARAMETERS, **(parameters or {})}
+    return tried(folder, {"name": "redis", "parameters": given, **workload}, list(policies), **QUICK)
+
+
+def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_path: Path) -> None:
+    found = run(tmp_path, "base", "thp", parameters={"keys": 600_000})
+    assert {arm: (attempt.state, attempt.reason) for arm, attempt in found.items()} == {
+        "base": ("accepted", None),
+        "thp": ("accepted", None),
+    }
+    base, huge = found["base"], found["thp"]
+    assert base.delivery.share == 1
+    assert huge.delivery.delivered is True
+    assert huge.delivery.coverage["anon:2097152"] > 200 << 20
+    assert base.facts["stored_hash"] == huge.facts["stored_hash"]
+    assert base.facts["sequence_hash"] == huge.facts["sequence_hash"]
+    for attempt in found.values():
+        absent = {"cow_bytes", "fork_us", "save_s"}
+        assert {metric.name for metric in WORKLOAD.metrics} <= set(attempt.metrics) | absent
+        assert all(attempt.metrics[name] for name in ("ops_per_s", "p50_us", "p999_us", "server_cpu_us"))
+        assert attempt.metrics["hit_ratio"] == pytest.approx(0.95, abs=0.02)
+
+
+def test_redis_by_itself_takes_no_huge_pages(tmp_path: Path) -> None:
+    found = run(tmp_path, "base", {"name": "thp", "judged": "setting"}, parameters={"disable_thp": True})["thp"]
+    assert found.state == "accepted"
+    assert found.delivery.share is not None
+    assert found.delivery.share < 0.1
+
+
+def test_a_pool_reaches_the_malloc_of_glibc(tmp_path: Path) -> None:
+    found = run(tmp_path, "base", "hugetlb-2m", parameters={"allocator": "libc"})["hugetlb-2m"]
+    assert (found.state, found.delivery.delivered) == ("accepted", True)
+    assert found.delivery.coverage["hugetlb:2097152"] > 100 << 20
+    assert found.facts["mem_allocator"] == "libc (LD_PRELOAD)"
+
+
+def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """glibc takes base pages without a word when the pool is short."""
+
+    def half(self: Redis, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        return 64 << 20 if treatment.target.kind == "hugetlb" else 0
+
+    monkeypatch.setattr(Redis, "pool", half)
+    found = run(tmp_path, "base", "hugetlb-2m", parameters={"allocator": "libc"})["hugetlb-2m"]
+    assert found.delivery.delivered is False
+    assert found.delivery.share is not None
+    assert found.delivery.share < 0.9
+
+
+def test_a_background_save_is_measured_with_what_it_copied(tmp_path: Path) -> None:
+    parameters = {"bgsave": True, "mode": "rate", "rate": 2_000, "keys": 30_000, "duration": "3s"}
+    setting = {"name": "thp", "judged": "setting"}
+    for attempt in run(tmp_path, "base", setting, parameters=parameters, metric="p999_us").values():
+        assert (attempt.state, attempt.reason) == ("accepted", None)
+        metrics = attempt.metrics
+        assert metrics["ops_per_s"] == pytest.approx(2_000, rel=0.1)
+        assert metrics["cow_bytes"] is not None
+        assert metrics["cow_bytes"] > 0
+        assert metrics["fork_us"] is not None
+        assert metrics["fork_us"] > 0
