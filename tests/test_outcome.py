@@ -175,6 +175,8 @@ def test_a_twin_that_did_not_run_to_its_end_proves_nothing() -> None:
     assert (found.delivered, found.proof) == (None, "twin")
     assert "did not run to its end" in (found.reason or "")
     assert proof([coverage(5)], [coverage(5), EXIT]).delivered is True
+    solver = proof([coverage(5)], [coverage(5), exited(code=10)], success=(0, 10, 20))
+    assert solver.delivered is True
 
 
 def test_a_twin_that_took_other_faults_than_the_attempt_proves_nothing() -> None:

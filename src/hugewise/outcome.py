@@ -296,6 +296,7 @@ def coverage_proof(
     share: float,
     base_above: float,
     thp_disabled_by_us: bool,
+    success: Sequence[int] = (0,),
 ) -> Delivery:
     """Judge the delivery by the best proof that the attempt has.
 
@@ -312,7 +313,7 @@ def coverage_proof(
     error = last(seen, probe.Error)
     problem = error.message if error is not None and error.fault == "host" else None
     given_back = proof not in ("ranges", "live") and _given_back(events, found)
-    if twin is not None and _broken_off(twin):
+    if twin is not None and _broken_off(twin, success):
         # What did not run to its end did not use the memory that the attempt used.
         found, problem = {}, problem or "its untimed twin did not run to its end"
     elif twin is not None and (apart := _apart(events, twin)) is not None:
@@ -334,10 +335,10 @@ def coverage_proof(
     )
 
 
-def _broken_off(events: Sequence[probe.Event]) -> bool:
-    """Whether the command ended otherwise than by its own exit with status 0."""
+def _broken_off(events: Sequence[probe.Event], success: Sequence[int]) -> bool:
+    """Whether the command ended otherwise than by its own exit with a status of success."""
     exited = last(events, probe.Exit)
-    return exited is not None and (exited.timed_out or exited.code != 0)
+    return exited is not None and (exited.timed_out or exited.code not in success)
 
 
 def _apart(events: Sequence[probe.Event], twin: Sequence[probe.Event]) -> str | None:

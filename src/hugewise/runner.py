@@ -485,6 +485,7 @@ def _attempt(group: _Group, work: _Work) -> Attempt:
         share=cell.threshold(arm).share,
         base_above=cell.threshold(arm).base_above,
         thp_disabled_by_us=arm.treatment.thp_disable != "none",
+        success=command.success,
     )
     result = outcome.with_footprint(result, proof)
     exited = outcome.last(work.events, probe.Exit)
