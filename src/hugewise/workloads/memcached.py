@@ -1,9 +1,9 @@
 """memcached: instances of one worker thread on unix sockets, filled and asked by a client on CPUs of its own.
 
-Items lie in slab pages of 1 MiB, each a malloc of its own that is cleared at once: glibc maps them one by one, and no
-huge page fits at the first touch. With `heap = "steps"`, the same in every arm, glibc's heap grows by 64 MiB at once
-instead, so that the pages are all that differs. memcached's own way, `-L`, is one large piece with advice; it refuses
-to begin where transparent huge pages are off, and so has no arm with base pages beside it.
+Items lie in slab pages of 1 MiB, each a malloc of its own that is cleared at once: glibc maps them one by one, and
+nothing larger fits at the first touch. With `heap = "steps"`, the same in every arm, glibc's heap grows by 64 MiB at
+once instead, so that the pages are all that differs. memcached's own way, `-L`, is one large piece with advice; it
+refuses to begin where transparent huge pages are off, and so has no arm with base pages beside it.
 
 Sources: doc/protocol.txt, slabs.c and memcached.c of memcached; the glibc manual, Memory Allocation Tunables.
 """
