@@ -13,7 +13,7 @@ from hugewise.policy import Treatment
 from hugewise.scene import Places, RoleUse, Server, Step, Write
 from hugewise.study_keys import Place
 from hugewise.workload import Missing, ParameterValue
-from hugewise.workloads import _mariadb, _sysbench_oltp, mysql_ro
+from hugewise.workloads import _mariadb, _sysbench_oltp
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
 from tests.servers.said import Said
 
@@ -30,14 +30,15 @@ BEGUN = "Innodb_buffer_pool_bytes_data\t52000000\nInnodb_buffer_pool_read_ahead\
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """MariaDB seems to be installed, here or not."""
     monkeypatch.setattr(_mariadb, "find", lambda folder="": INSTALLATION)
-    monkeypatch.setattr(_mariadb.probe, "find", lambda: "/bin/hugewise-probe")
+    monkeypatch.setattr("hugewise.probe.find", lambda: "/bin/hugewise-probe")
 
 
 def given(**parameters: Any) -> dict[str, ParameterValue]:
     assert set(parameters) <= {parameter.name for parameter in WORKLOAD.parameters}
     return {
-        parameter.name: typed(parameter, parameters.get(parameter.name, parameter.default), Place("test.toml"))
+        parameter.name: typed(parameter, value, Place("test.toml"))
         for parameter in WORKLOAD.parameters
+        if (value := parameters.get(parameter.name, parameter.default)) is not None
     }
 
 
@@ -173,5 +174,5 @@ def test_the_seconds_of_a_report_are_read() -> None:
 
 def test_a_missing_program_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_mariadb, "find", lambda folder="": Missing("mariadbd: no such program", "mariadb-server"))
-    monkeypatch.setattr(mysql_ro.shutil, "which", lambda name: None)
+    monkeypatch.setenv("PATH", "/nowhere")
     assert [each.package for each in WORKLOAD.missing(given())] == ["mariadb-server", "sysbench"]

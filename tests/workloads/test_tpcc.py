@@ -39,8 +39,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
 def given(**parameters: Any) -> dict[str, ParameterValue]:
     assert set(parameters) <= {parameter.name for parameter in WORKLOAD.parameters}
     return {
-        parameter.name: typed(parameter, parameters.get(parameter.name, parameter.default), Place("test.toml"))
+        parameter.name: typed(parameter, value, Place("test.toml"))
         for parameter in WORKLOAD.parameters
+        if (value := parameters.get(parameter.name, parameter.default)) is not None
     }
 
 

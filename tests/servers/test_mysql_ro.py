@@ -1,0 +1,88 @@
+"""MariaDB through whole runs: pages delivered, not delivered, or switched off by the server; and a server killed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise.policy import Treatment
+from hugewise.scene import Step
+from hugewise.trial import Attempt
+from hugewise.workload import ParameterValue
+from hugewise.workloads import _mariadb
+from hugewise.workloads.mysql_ro import WORKLOAD, MysqlReadOnly
+from tests.requirements import need, need_program
+from tests.servers.trying import need_pages, tried
+
+# 49 MB of rows and indexes in a pool that they nearly fill.
+PARAMETERS = {"tables": 2, "table_size": 100_000, "buffer_pool": "64m", "duration": "1s", "threads": 2}
+QUICK = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
+
+
+@pytest.fixture(autouse=True)
+def programs() -> None:
+    need_pages()
+    need_program("sysbench", "sysbench")
+    need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
+
+
+def run(
+    folder: Path, *policies: Any, parameters: Mapping[str, Any] | None = None, **workload: Any
+) -> dict[str, Attempt]:
+    given = {**PARAMETERS, **(parameters or {})}
+    return tried(folder, {"name": "mysql-ro", "parameters": given, **workload}, list(policies), **QUICK)
+
+
+def test_the_buffer_pool_is_backed_as_promised(tmp_path: Path) -> None:
+    shipped = {"name": "thp-shipped", "from": "thp", "judged": "setting", "parameters": {"keep_thp": False}}
+    found = run(tmp_path, "base", "thp", "mthp-64k", "hugetlb-2m", shipped, parameters={"keep_thp": True})
+    assert {arm: (attempt.state, attempt.reason) for arm, attempt in found.items()} == dict.fromkeys(
+        ("base", "thp", "mthp-64k", "hugetlb-2m", "thp-shipped"), ("accepted", None)
+    )
+    assert found["base"].delivery.share == 1
+    for arm, kind in (("thp", "anon:2097152"), ("mthp-64k", "anon:65536"), ("hugetlb-2m", "hugetlb:2097152")):
+        assert found[arm].delivery.delivered is True, arm
+        assert found[arm].delivery.coverage[kind] > 40 << 20, arm
+    # Left alone, the server switches THP off before it reads a page: the heads of its extents are all that is huge.
+    share = found["thp-shipped"].delivery.share
+    assert share is not None
+    assert share < 0.6
+    for attempt in found.values():
+        assert {metric.name for metric in WORKLOAD.metrics} <= set(attempt.metrics)
+        assert attempt.facts["pages_read_from_storage"] == 0
+    assert len({attempt.facts["buffer_pool_bytes_data"] for attempt in found.values()}) == 1, "the same bytes"
+
+
+def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes base pages, with a word in its log, when the pool is short."""
+
+    def half(self: MysqlReadOnly, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        return 32 << 20 if treatment.target.kind == "hugetlb" else 0
+
+    monkeypatch.setattr(MysqlReadOnly, "pool", half)
+    found = run(tmp_path, "base", "hugetlb-2m")["hugetlb-2m"]
+    assert found.delivery.delivered is False
+    assert found.delivery.share is not None
+    assert found.delivery.share < 0.1
+
+
+def test_a_server_that_is_killed_fails_the_attempt_and_all_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = MysqlReadOnly.scene
+
+    def fatal(self: MysqlReadOnly, *arguments: Any) -> Any:
+        played = scene(self, *arguments)
+        # As the server's own account, which is the client's too.
+        kill = Step(name="kill", argv=("pkill", "-KILL", "-F", f"{arguments[2].run}/mariadb.pid"))
+        return msgspec.structs.replace(played, beside=(kill,))
+
+    monkeypatch.setattr(MysqlReadOnly, "scene", fatal)
+    found = run(tmp_path, "base", "thp", parameters={"duration": "10s"})
+    for attempt in found.values():
+        assert attempt.state != "accepted"
+        assert "mariadbd ended during the attempt (signal 9)" in (attempt.reason or "")
