@@ -188,6 +188,8 @@ def test_a_twin_that_took_other_faults_than_the_attempt_proves_nothing() -> None
 
     assert judged(100_000, 103_000).delivered is True
     assert judged(100, 600).delivered is True  # what any start may take more of
+    few = [proof([took(4000)], [coverage(size), took(600), EXIT]).delivered for size in (1 << 30, 64 << 20)]
+    assert few == [True, None]  # what they can be about is little of a large memory, and much of a small one
     apart = judged(306_641, 68_395)
     assert (apart.delivered, apart.share, apart.coverage, apart.proof) == (None, None, {}, "twin")
     assert "68,395 page faults against 306,641 of the attempt (more than 3% apart)" in (apart.reason or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar
@@ -316,7 +317,7 @@ def coverage_proof(
     if twin is not None and _broken_off(twin, success):
         # What did not run to its end did not use the memory that the attempt used.
         found, problem = {}, problem or "its untimed twin did not run to its end"
-    elif twin is not None and (apart := _apart(events, twin)) is not None:
+    elif twin is not None and (apart := _apart(events, twin, sum(found.values()))) is not None:
         found, problem = {}, problem or apart
     elif by_counters is not None and (proof == "counters" or given_back):
         found, source, named = by_counters, "counters", "counters"
@@ -341,13 +342,17 @@ def _broken_off(events: Sequence[probe.Event], success: Sequence[int]) -> bool:
     return exited is not None and (exited.timed_out or exited.code not in success)
 
 
-def _apart(events: Sequence[probe.Event], twin: Sequence[probe.Event]) -> str | None:
-    """Why the twin does not stand for the attempt: the page faults of their trees differ. None where they agree."""
+def _apart(events: Sequence[probe.Event], twin: Sequence[probe.Event], memory: int) -> str | None:
+    """Why the twin does not stand for the attempt: the page faults of their trees differ. None where they agree.
+
+    `memory`: bytes that the twin was seen with.
+    """
     timed, other = last(events, probe.Usage), last(twin, probe.Usage)
     if timed is None or other is None:
         return None
     here, there = (usage.minor_faults + usage.major_faults for usage in (timed, other))
-    if abs(here - there) <= _TWIN_FAULTS * max(here, there) + _TWIN_FAULTS_OF_START:
+    allowed = _TWIN_FAULTS * (max(here, there) + memory / mmap.PAGESIZE) + _TWIN_FAULTS_OF_START
+    if abs(here - there) <= allowed:
         return None
     return (
         f"its untimed twin had other pages: {there:,} page faults against {here:,} of the attempt (more than"
