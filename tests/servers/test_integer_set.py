@@ -1,0 +1,69 @@
+"""The integer set with the real programs through whole runs: delivered, not delivered, and right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise.policy import Treatment
+from hugewise.trial import Attempt
+from hugewise.workload import ParameterValue
+from hugewise.workloads import _program
+from hugewise.workloads.integer_set import PROGRAMS, IntegerSet
+from tests.requirements import need
+from tests.servers.trying import attempts, need_pages, tried
+
+SIZE = 0.02
+QUICK: dict[str, Any] = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of all runs here: inputs are drawn once."""
+    for name, program in PROGRAMS.items():
+        need(_program.find(name) is not None, f"{name} (apt install {program.package})")
+    return tmp_path_factory.mktemp("integer-set")
+
+
+def run(folder: Path, program: str, *policies: str) -> dict[str, Attempt]:
+    workload = {"name": "integer-set", "parameters": {"program": program, "size": SIZE}}
+    return tried(folder, workload, policies, **QUICK)
+
+
+def test_every_program_runs_and_gives_the_result_of_its_reference(folder: Path) -> None:
+    need_pages()
+    workload = {"name": "integer-set", "parameters": {"program": list(PROGRAMS), "size": SIZE}}
+    # The setting alone is judged: inputs of this size need too little memory for large pages.
+    policies = [{"name": "mthp-64k", "judged": "setting"}, "base"]
+    found = attempts(folder, workload, policies, blocks=2, attempt={"retries": 0})  # each cell has its blocks in turn
+    assert {(each.state, each.reason) for each in found} == {("accepted", None)}
+    seen = {each.cell for each in found}
+    assert len(seen) == len(PROGRAMS)
+    for cell in seen:
+        mine = [each for each in found if each.cell == cell]
+        assert len({each.facts["result_sha256"] for each in mine}) == 1
+        assert all(each.delivery.proof == "twin" and each.delivery.coverage for each in mine)
+
+
+def test_the_pool_and_huge_pages_reach_a_program_that_takes_large_blocks(folder: Path) -> None:
+    """The table of the chess engine, which it gives back before it leaves."""
+    need_pages()
+    found = run(folder, "stockfish", "base", "thp", "hugetlb-2m")
+    for arm, kind in (("base", "anon:4096"), ("thp", "anon:2097152"), ("hugetlb-2m", "hugetlb:2097152")):
+        delivery = found[arm].delivery
+        assert (found[arm].state, delivery.delivered) == ("accepted", True), (arm, delivery)
+        assert delivery.coverage[kind] > 256 << 20
+
+
+def test_half_a_pool_is_not_delivered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_pages()
+    whole = IntegerSet.pool
+
+    def half(self: IntegerSet, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        return whole(self, treatment, values) // 2
+
+    monkeypatch.setattr(IntegerSet, "pool", half)
+    assert run(folder, "stockfish", "base", "hugetlb-2m")["hugetlb-2m"].delivery.delivered is False
