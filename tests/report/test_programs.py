@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from hugewise.report.programs import programs_table
+from hugewise.report.html import html
+from hugewise.report.markdown import markdown
+from hugewise.report.programs import CAPTION, programs_table
 from tests.results_example import plain
 from tests.test_overall import cell
 
@@ -22,3 +24,10 @@ def test_each_set_and_policy_is_a_row_that_says_what_is_left_out() -> None:
     assert table.rows[0][4:] == ("at least 98%", "2", "–")
     assert "−10" in table.rows[0][3]
     assert table.rows[1][-1] == "without gcc, which cannot take the policy"
+
+
+def test_both_reports_have_it_where_there_is_a_set() -> None:
+    cells = tuple(cell(program, {"thp": (0.9, 0.8, 1.0)}) for program in ("gcc", "xz"))
+    for report in (markdown, html):
+        assert CAPTION in report(msgspec.structs.replace(plain(), cells=cells), {})
+        assert CAPTION not in report(plain(), {})

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hugewise.figures.theme import colours
-from hugewise.report import beside, changes, numbers, page, tables, within
+from hugewise.report import beside, changes, numbers, page, programs, tables, within
 from hugewise.report.drawings import across
 from hugewise.report.sentences import SYMBOLS, metric_line, run_line, sentence, winners
 from hugewise.results import Results
@@ -36,5 +36,6 @@ def html(results: Results, figures: Mapping[str, str]) -> str:
         changes=changes,
         beside=beside,
         within=within,
+        over_programs=programs.programs_table(results),
         across=[(drawing.key, drawing.text) for drawing in across(results) if drawing.key in figures],
     )

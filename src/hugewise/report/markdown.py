@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from hugewise.report import beside, changes, tables, within
+from hugewise.report import beside, changes, programs, tables, within
 from hugewise.report.sentences import SYMBOLS, metric_line, printable, run_line, sentence, winners
 from hugewise.report.tables import Table
 from hugewise.results import CellResult, Results
@@ -41,6 +41,9 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
         for remark in within.remarks(cell):
             yield from ("", f"**Note**: {_escape(remark)}")
     yield from _figure(figures, "overview")
+    if (over := programs.programs_table(results)) is not None:
+        yield from ("", f"**{_escape(over.caption)}**", "")
+        yield from _table(over)
     yield from ("", "## Settings of the winning policies")
     yield from _deployments(results)
     yield from ("", "## Left out", "")
