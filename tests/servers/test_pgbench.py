@@ -121,9 +121,23 @@ def _kill_a_server() -> None:
     while time.monotonic() < end:
         with suppress(OSError, ValueError):
             if any(path.stat().st_size for path in place.glob("run/transactions.*")):
-                os.kill(int((place / "data/cluster/postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+                lines = (place / "data/cluster/postmaster.pid").read_text().splitlines()
+                os.kill(int(lines[0]), signal.SIGKILL)
+                _remove_guard(lines[6].split()[1])
                 return
         time.sleep(0.02)
+
+
+def _remove_guard(segment: str) -> None:
+    """Remove the server's System V segment, which nobody else does, when its processes have left it."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        listed = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+        attached = [line.split()[6] for line in listed if line.split()[1] == segment]
+        if attached in ([], ["0"]):
+            break
+        time.sleep(0.05)
+    subprocess.run(["ipcrm", "-m", segment], check=True)
 
 
 @pytest.fixture
