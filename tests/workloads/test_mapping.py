@@ -31,6 +31,8 @@ def test_a_pool_has_room_for_every_slot() -> None:
     assert perf.pool(POOL, values()) == 1024 * (2 << 20)
     # Of 1 to 4 pages, all equally likely: two and a half on average.
     assert perf.pool(POOL, values(max_bytes=8 << 20)) == 2560 * (2 << 20)
+    assert perf.memory(BASE, values(max_bytes=8 << 20)) == 2 << 30
+    assert perf.memory(BASE, values(touch_chance=1.0)) == 1024 * (128 << 10)
     assert lat_mmap.WORKLOAD.pool(POOL, {"bytes": 63 << 20, "rounds": 1, "random": False}) == 64 << 20
 
 

@@ -46,15 +46,16 @@ class MmapPerf(Micro):
         return None
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        """Every slot mapped, each with the average of the equally likely sizes, and touched in full.
+        """Every slot mapped with the average of the equally likely sizes; of a pool in full, else as far as touched.
 
-        The sequence keeps two thirds of the slots mapped, so that this is never reached: with a quarter of them
-        touched, it uses a sixth.
+        The sequence keeps two thirds of the slots mapped, and a map that is resized half of the times has two chances
+        to be touched: so this is never reached.
         """
-        largest = values["max_bytes"]
+        largest, chance = values["max_bytes"], values["touch_chance"]
         assert isinstance(largest, int)
+        assert isinstance(chance, int | float)
         if treatment.map_hugetlb is None:
-            return _SLOTS * largest // 2
+            return int(_SLOTS * largest / 2 * min(1.0, 2 * chance))
         # Up to k pages of the pool: 1 to k are equally likely, but for the last one where it is cut short.
         pages = whole_pages(largest, treatment.map_hugetlb) // treatment.map_hugetlb
         return _SLOTS * (pages + 1) // 2 * treatment.map_hugetlb
