@@ -88,7 +88,11 @@ def test_a_file_of_a_pool_is_touched_at_the_same_places(tmp_path: Path) -> None:
 
 def test_half_a_pool_is_found_before_the_clock_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_pages()
-    short = lambda _, treatment, values: 256 * (2 << 20) if treatment.map_hugetlb else 0  # noqa: E731, ARG005
+
+    def short(_: object, treatment: Treatment, values: object) -> int:
+        del values
+        return 256 * (2 << 20) if treatment.map_hugetlb else 0
+
     monkeypatch.setattr(mmap_perf.MmapPerf, "pool", short)
     with pytest.raises(hugewise.errors.HugewiseError) as caught:
         tried(tmp_path, {"name": "mmap-perf", "parameters": {"calls": 6000}}, ["base", "hugetlb-2m"])
