@@ -144,6 +144,14 @@ def test_memcached_heap_grows_in_large_steps_unless_told_not_to() -> None:
     assert dict(played(MEMCACHED, heap="packaged").servers[0].environment) == {}
 
 
+@pytest.mark.parametrize(
+    ("keys", "power"), [(1000, 16), (6_291_456, 22), (6_291_457, 23), (7_200_000, 23), (13_600_000, 24)]
+)
+def test_the_hash_table_of_memcached_has_its_last_size_from_the_start(keys: int, power: int) -> None:
+    """It grows when there are more than 1.5 keys a bucket."""
+    assert f"hashpower={power}" in played(MEMCACHED, keys=keys).servers[0].argv
+
+
 def test_large_pages_of_memcached_need_huge_pages_on() -> None:
     own = given(MEMCACHED, large_pages=True)
     refused = MEMCACHED.refuses(BASE, own)
