@@ -1,4 +1,4 @@
-"""iperf3 over the loopback: a negative control on one host, where no memory of it has room for a huge page.
+"""iperf3 over the loopback: a negative control on one host, where the data have no memory that could be huge.
 
 Server and client have some 4 MiB each, most of it their programs' files; what they send lies in a buffer of 128 KiB
 that is mapped from a temporary file, and the kernel's socket buffers are no process's memory. So no policy can change
@@ -46,7 +46,8 @@ class Iperf3:
         Metric("server_cpu_share", "CPUs", "lower", "CPU time of the server, in CPUs, as iperf3 says"),
         Metric("retransmits", "segments", "lower", "segments that TCP sent again"),
     )
-    # Measured: 0% under thp and under mthp-64k, of the server's 552 KiB that are no file's. It cannot be demanded.
+    # Measured: of the server's 552 KiB that are no file's 0% under thp, and under mthp-64k one page at most. It cannot be
+    # demanded.
     delivered_share = 0.0
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
