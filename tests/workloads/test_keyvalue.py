@@ -306,6 +306,14 @@ def test_a_pilot_names_its_choice() -> None:
     [
         ({"timed": "", "told-0": "redis_version:7\r\n", "told-1": ""}, "told no result"),
         (
+            {
+                "timed": '{"ev":"error","fault":"workload","before_timed":true,"message":"load: it is full"}\n',
+                "told-0": "redis_version:7\r\n",
+                "told-1": "",
+            },
+            "^load: it is full$",
+        ),
+        (
             {"timed": text("redis.jsonl"), "told-0": "NOAUTH", "told-1": ""},
             "INFO of redis is not as expected: 'NOAUTH'",
         ),

@@ -40,6 +40,7 @@ _PAYLOAD = re.compile(r"\d+:\d+(,\d+:\d+)*")
 _SET_GET = re.compile(r"\d+:\d+")
 _POPULARITY = re.compile(r"uniform|zipf:[0-9.]+|gauss(:[0-9.]+)?")
 _EVENT = re.compile(r'^\{"ev":"load".*$', re.MULTILINE)
+_ERROR = re.compile(r'^\{"ev":"error".*$', re.MULTILINE)
 
 
 def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
@@ -76,7 +77,6 @@ _METRICS = (
     Metric("hit_ratio", "share", "neutral", "share of the gets that found their key"),
     Metric("client_busy", "share", "neutral", "CPU time over wall time of the client's busiest thread"),
 )
-
 
 # Beside PATH: where Debian puts servers and memcached's tool.
 _USUAL = ("/usr/sbin", "/usr/local/bin", "/usr/share/memcached/scripts")
@@ -276,6 +276,9 @@ def _probe(outputs: Outputs) -> Reading:
     """What hugewise's own load generator said."""
     said = outputs.stdout()
     event = _EVENT.search(said)
+    failure = _ERROR.search(said)
+    if event is None and failure is not None:
+        raise ValueError(msgspec.json.decode(failure[0], type=dict[str, object])["message"])
     if event is None:
         raise ValueError(f"the load generator told no result, but: {said[-300:]!r}")
     load = msgspec.json.decode(event[0], type=Load)
