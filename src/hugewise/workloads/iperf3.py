@@ -46,7 +46,7 @@ class Iperf3:
         Metric("server_cpu_share", "CPUs", "lower", "CPU time of the server, in CPUs, as iperf3 says"),
         Metric("retransmits", "segments", "lower", "segments that TCP sent again"),
     )
-    # Measured, of the server's 552 KiB that are no file's: 0% under thp, one page at most under mthp-64k. So it cannot be
+    # Measured, of the 552 KiB that are no file's: 0% under thp, one page at most under mthp-64k. So it cannot be
     # demanded.
     delivered_share = 0.0
 
