@@ -18,8 +18,9 @@ from hugewise.workloads.mysql_ro import WORKLOAD, MysqlReadOnly
 from tests.requirements import need, need_program
 from tests.servers.trying import need_pages, tried
 
-# 49 MB of rows and indexes in a pool that they nearly fill.
-PARAMETERS = {"tables": 2, "table_size": 100_000, "buffer_pool": "64m", "duration": "1s", "threads": 2}
+# 49 MB of rows and indexes. Some 9 MB of other memory lie beside the pool in mappings as large: it must be larger than
+# ten times that.
+PARAMETERS = {"tables": 2, "table_size": 100_000, "buffer_pool": "160m", "duration": "1s", "threads": 2}
 QUICK = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
 
 
@@ -50,7 +51,7 @@ def test_the_buffer_pool_is_backed_as_promised(tmp_path: Path) -> None:
     # Left alone, the server switches THP off before it reads a page: the heads of its extents are all that is huge.
     share = found["thp-shipped"].delivery.share
     assert share is not None
-    assert share < 0.6
+    assert share < 0.75
     for attempt in found.values():
         assert {metric.name for metric in WORKLOAD.metrics} <= set(attempt.metrics)
         assert attempt.facts["pages_read_from_storage"] == 0
@@ -61,7 +62,7 @@ def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.Monkey
     """The server takes base pages, with a word in its log, when the pool is short."""
 
     def half(self: MysqlReadOnly, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        return 32 << 20 if treatment.target.kind == "hugetlb" else 0
+        return 80 << 20 if treatment.target.kind == "hugetlb" else 0
 
     monkeypatch.setattr(MysqlReadOnly, "pool", half)
     found = run(tmp_path, "base", "hugetlb-2m")["hugetlb-2m"]
