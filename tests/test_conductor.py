@@ -19,10 +19,10 @@ from hugewise.pages import PageTarget
 from hugewise.plan import Arm, Cell, DeliveryThreshold
 from hugewise.policy import Treatment
 from hugewise.runlog import BlockOpened, RunFolder
-from hugewise.runner import Bench, Disturbed
 from hugewise.stats.method import Contrast, Decision
 from hugewise.study import Study, parse
 from hugewise.trial import Attempt, Block, Trial
+from hugewise.underway import Bench, Disturbed
 from tests.examples import attempt as example
 
 SEED = bytes(range(16))

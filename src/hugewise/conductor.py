@@ -19,10 +19,10 @@ from hugewise.errors import HugewiseError, ProbeError
 from hugewise.knob import Drift
 from hugewise.plan import Arm, Cell
 from hugewise.runlog import RunFolder
-from hugewise.runner import Bench, Disturbed
 from hugewise.stats.method import Method
 from hugewise.study import Study
 from hugewise.trial import Attempt, Block, BlockState, Trial
+from hugewise.underway import Bench, Disturbed
 
 __all__ = ["Conductor"]
 

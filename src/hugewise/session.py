@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -30,11 +29,11 @@ from hugewise import (
     provision,
     recovery,
     runlog,
-    runner,
 )
 from hugewise import plan as planning
 from hugewise import policy as policies
 from hugewise import workload as workloads
+from hugewise.account import account
 from hugewise.conductor import Conductor
 from hugewise.errors import HugewiseError, RunError, UserError
 from hugewise.host import Host, LocalHost
@@ -42,17 +41,17 @@ from hugewise.knob import Drift
 from hugewise.ledger import Scratched
 from hugewise.lock import HostLock, boot_id
 from hugewise.pages import PageSizes, page_flags_readable
-from hugewise.plan import Cell, Plan
+from hugewise.plan import Plan
 from hugewise.policy import Mechanism
 from hugewise.pool import Pools
+from hugewise.preparation import prepared
 from hugewise.runlog import RunFolder
-from hugewise.runner import Bench
-from hugewise.scene import Data, Places, Staged
-from hugewise.scratch import Scratch, discard, need_room
+from hugewise.scene import Staged
+from hugewise.scratch import Scratch, discard
 from hugewise.setting import Settings
-from hugewise.stage import Stage, StageError, free_ports
 from hugewise.stats.family import methods_for
 from hugewise.study import Study
+from hugewise.underway import Bench
 
 # A GiB of freed memory needs about a second until the kernel has it back in its lists.
 _SETTLED_AFTER = 1 << 30
@@ -258,7 +257,7 @@ class _Session:
         self.at_close("remove_scratch", self.remove_scratch)
         staged = [cell for cell in self.plan.cells if isinstance(cell.workload, Staged)]
         for cell in staged:
-            who = runner.account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
+            who = account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
             if cell.storage in self.scratch:
                 continue
             self.scratch[cell.storage] = Scratch.open(
@@ -278,44 +277,15 @@ class _Session:
         """Make the data of the workloads, where they are not kept from before."""
         for cell in self.plan.cells:
             if isinstance(cell.workload, Staged) and (data := cell.workload.data(cell.values)) is not None:
-                self.data[cell.id] = self.data_for(cell, data)
-
-    def data_for(self, cell: Cell, data: Data) -> dataset.Kept:
-        """The kept data of a cell, made now if need be."""
-        results = self.folder.path.parents[1]
-        scratch = self.scratch[cell.storage]
-        kept = dataset.find(results, data)
-        if kept is not None:
-            need_room(scratch.path, kept.bytes)
-            return kept
-        need_room(scratch.path, data.bytes)
-        self.say(f"making {data.name} once; it is kept in {results / 'data'}")
-        with tempfile.TemporaryDirectory(prefix="hugewise-") as said:
-            everywhere = tuple(sorted(os.sched_getaffinity(0)))
-            assert isinstance(cell.workload, Staged)
-            places = Places(
-                data=str(scratch.folder("data")),
-                run=str(scratch.folder("run")),
-                ports=free_ports(cell.workload.ports),
-                sut=everywhere,
-                client=everywhere,
-            )
-            who = runner.account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
-            leaf = self.cgroups.create("data") if self.cgroups is not None else None
-            stage = Stage(Path(said), places, who, leaf, leaf, None, "smaps")
-            try:
-                stage.play(data.recipe(places))
-                return dataset.keep(results, data, Path(places.data))
-            except StageError as error:
-                raise HugewiseError(
-                    f"{data.name} cannot be made: {error.message}", hint="see: hugewise doctor"
-                ) from None
-            finally:
-                stage.end()
-                if leaf is not None:
-                    leaf.kill()
-                    leaf.remove()
-                scratch.clear()
+                self.data[cell.id] = prepared(
+                    cell.workload,
+                    data,
+                    self.folder.path.parents[1],
+                    self.scratch[cell.storage],
+                    account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False),
+                    self.cgroups,
+                    self.say,
+                )
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""

@@ -1,0 +1,111 @@
+"""What is stored of an attempt: its outcome, the proof of its pages, and what the host did meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from hugewise import noise, outcome, probe
+from hugewise.plan import Cell
+from hugewise.trial import Attempt
+from hugewise.underway import Group, Work
+from hugewise.workload import Hearing
+
+__all__ = ["stored"]
+
+
+def stored(group: Group, work: Work) -> Attempt:
+    """The attempt as it is kept, from everything that its steps have found."""
+    bench, cell, arm, trial = group.bench, group.cell, work.arm, work.trial
+    assert group.before is not None and group.after is not None
+    play, command = work.play, work.command
+    # A client of servers has its own event with its figures, which the workload reads.
+    own_result = command.micro and not work.is_client
+    result = outcome.outcome(work.events, micro=own_result, timeout_s=cell.timeout, success=command.success)
+    host = noise.difference(group.before, group.after)
+    measured_host = host if play is None or play.around is None else noise.difference(*play.around)
+    result = outcome.with_kernel_work(result, measured_host, bench.base_size)
+    if play is not None:
+        result = outcome.staged(
+            result,
+            play.problem,
+            play.reading,
+            servers=play.use("sut") if work.is_client else None,
+            counted=play.counted,
+            measured=play.measured if work.is_client or play.scene.window is not None else None,
+            footprint=play.footprint,
+        )
+    if isinstance(cell.workload, Hearing):
+        result = outcome.heard(result, _heard(cell.workload, cell, work))
+    own_faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
+    proof = outcome.coverage_proof(
+        play.coverage if play is not None and work.is_client else work.events,
+        work.twin,
+        # The counters are the machine's: they cannot tell attempts apart that ran at once.
+        noise.coverage_from_counters(group.before, group.after, own_faults, bench.base_size)
+        if len(group.works) == 1
+        else None,
+        target=arm.treatment.target,
+        proof=command.proof,
+        source=bench.source,
+        share=cell.threshold(arm).share,
+        base_above=cell.threshold(arm).base_above,
+        thp_disabled_by_us=arm.treatment.thp_disable != "none",
+        success=command.success,
+    )
+    result = outcome.with_footprint(result, proof)
+    exited = outcome.last(work.events, probe.Exit)
+    measured = exited.wall_ns / 1e9 if exited is not None else 0.0
+    return Attempt(
+        run=bench.folder.run,
+        session=bench.session,
+        block=trial.block,
+        cell=cell.id,
+        arm=arm.name,
+        baseline=arm.name == cell.baseline,
+        policy=arm.treatment.policy,
+        mechanism=arm.treatment.mechanism,
+        order=trial.order,
+        slot=trial.slot,
+        number=work.number,
+        state=result.state,
+        reason=result.reason,
+        started=group.started,
+        ended=group.ended,
+        wall_s=result.wall_s,
+        cpu_s=result.metrics.get("cpu_s", result.cpu_s),
+        overhead_s=max(0.0, time.monotonic() - group.clock - measured),
+        steal_s=host.steal_s,
+        pressure=host.pressure,
+        boot_id=bench.boot_id,
+        delivery=proof,
+        knobs=group.knobs,
+        metrics=result.metrics,
+        absent=result.absent,
+        disturbances=(
+            *noise.disturbances(group.before, group.after, bench.study.validity),
+            *(play.marks if play is not None else ()),
+        ),
+        environment_pad=trial.environment_pad,
+        peak_bytes=result.peak_bytes if work.cgroup_peak is None else work.cgroup_peak,
+        pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
+        exit_code=result.exit_code,
+        signal=result.signal,
+        covariates=group.covariates,
+        series=play.reading.series if play is not None else (),
+        facts=play.facts() if play is not None else {},
+    )
+
+
+def _heard(workload: Hearing, cell: Cell, work: Work) -> Mapping[str, float] | str:
+    """The metrics in what the command said, or why they are not there."""
+    stdout, stderr = ((work.draft / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+    try:
+        return workload.hear(stdout, stderr, cell.given(work.arm))
+    except ValueError as error:
+        return str(error)
+
+
+def _faults(events: list[probe.Event]) -> int | None:
+    usage = outcome.last(events, probe.Usage)
+    return None if usage is None else usage.minor_faults + usage.major_faults
