@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise import dataset, performance, pool, recovery, study
+from hugewise import dataset, performance, recovery, study
 from hugewise.errors import HugewiseError, UserError
 from hugewise.runlog import RunFolder
 from hugewise.trial import Attempt
@@ -44,7 +44,7 @@ def small_tmpfs(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of its own, too small for what a database writes."""
     place = tmp_path / "small"
     place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=150m", "tmpfs", str(place)], check=False)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", str(place)], check=False)
     need(done.returncode == 0, "the right to mount a tmpfs")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
@@ -74,7 +74,7 @@ def attempts(results: Path) -> list[Attempt]:
 
 def test_a_tmpfs_without_room_for_the_data_is_named_before_anything_runs(tmp_path: Path, small_tmpfs: Path) -> None:
     need_postgres()
-    (small_tmpfs / "ballast").write_bytes(bytes(100 << 20))
+    (small_tmpfs / "ballast").write_bytes(bytes(200 << 20))
     with pytest.raises(UserError, match=r"small/hugewise-\d+ has .* free, and an attempt needs") as error:
         run(tmp_path / "results", {**PGBENCH, "storage": str(small_tmpfs)})
     assert "storage" in (error.value.hint or "")
@@ -126,21 +126,17 @@ def test_a_pool_that_is_empty_when_the_server_starts_rejects_the_attempt(
 ) -> None:
     """huge_pages = on, never try: PostgreSQL does not start, rather than run on base pages."""
     need_postgres()
-    fill = pool.Pools.fill
-    taken: list[Any] = []
+    serve = performance.Performance.serve
 
-    def and_lose(pools: Any, plan: Mapping[int, int]) -> dict[int, int]:
-        """Somebody else maps the pages as soon as they are there."""
-        granted = fill(pools, plan)
-        size = granted[2 << 20] * (2 << 20)
-        taken.append(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000))
-        return granted
+    def with_less(play: performance.Performance) -> None:
+        """Somebody else maps the pages just before the server does."""
+        free = int(Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").read_text())
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000  # MAP_HUGETLB
+        with mmap.mmap(-1, free << 21, flags=flags):
+            serve(play)
 
-    monkeypatch.setattr(pool.Pools, "fill", and_lose)
-    try:
-        with pytest.raises(HugewiseError, match="could not map anonymous shared memory|huge pages of other programs"):
-            run(tmp_path / "results", PGBENCH, ("base", "hugetlb-2m"))
-    finally:
-        for each in taken:
-            each.close()
-    recovery.restore()
+    monkeypatch.setattr(performance.Performance, "serve", with_less)
+    with pytest.raises(HugewiseError, match="could not map anonymous shared memory"):
+        run(tmp_path / "results", PGBENCH, ("hugetlb-2m", "base"))
+    states = {(attempt.arm, attempt.state) for attempt in attempts(tmp_path / "results")}
+    assert ("hugetlb-2m", "rejected") in states
