@@ -31,7 +31,8 @@ from hugewise.stage import Played, Stage, StageError, free_ports
 __all__ = ["Performance", "roles"]
 
 # Beyond this share of its resident pages, faults in the measured part say that the system under test was not warm yet.
-_WARM = 0.01
+# Some hundred are of a server's own life (a worker that starts, a buffer) whatever its size.
+_WARM, _FEW = 0.01, 500
 
 
 def roles(
@@ -234,7 +235,7 @@ class Performance:
         faults, resident = self.use("sut").faults, self.footprint
         if self.served and faults is not None and resident:
             share = faults / (resident / os.sysconf("SC_PAGE_SIZE"))
-            if share >= _WARM:
+            if share >= _WARM and faults > _FEW:
                 self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
 
     def dismiss(self) -> None:
