@@ -57,10 +57,10 @@ def test_go_tpc_reaches_postgres_by_its_socket_and_mariadb_on_the_loopback() -> 
     assert {"--host=.", "--conn-params=sslmode=disable&host=/r", "--ignore-error", "--interval=1s"} <= set(argv)
     assert sorted([".", "/r"])[-1] == "/r"
     scene = WORKLOAD.scene(BASE, given(server="mariadb"), PLACES)
-    assert {"--host=127.0.0.1", "--port=15306", "--time=30s"} <= set(scene.timed.argv)
+    assert {"--host=127.0.0.1", "--port=15306", "--time=29s"} <= set(scene.timed.argv)
     assert {"--bind-address=127.0.0.1", "--port=15306"} <= set(scene.servers[0].argv)
     assert scene.window is not None
-    assert (scene.window.lead, scene.window.length) == (6, 20)
+    assert (scene.window.lead, scene.window.length) == (10, 15)
 
 
 def test_sysbench_tpcc_runs_in_its_folder_by_sockets() -> None:

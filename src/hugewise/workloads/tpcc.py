@@ -38,7 +38,7 @@ _GO_TPC = "1.0.12"
 _TABLES = ("warehouse", "district", "customer", "history", "new_order", "orders", "order_line", "item", "stock")
 _SYSBENCH_NAMES = {"new_order": "new_orders"}
 
-# Measured: a warehouse takes 107 MB in InnoDB and as much in PostgreSQL, indexes included.
+# Measured: a warehouse takes 107 MB in InnoDB and 105 MB in PostgreSQL, indexes included.
 _BYTES_PER_WAREHOUSE = 110_000_000
 _BYTES_OF_EMPTY = 100_000_000
 # The redo log holds what an attempt writes: some 10 kB for each new order.
@@ -62,8 +62,8 @@ class Tpcc:
         Parameter("warehouses", "integer", 12, "of about 105 MiB each"),
         Parameter("buffers", "size", "2g", "shared_buffers or the buffer pool, which the policy is about"),
         Parameter("connections", "integer", 4, "clients, each without thinking time"),
-        Parameter("duration", "duration", "20s", "length of the measured part"),
-        Parameter("lead", "duration", "6s", "time before it, in which the clients run and warm up"),
+        Parameter("duration", "duration", "15s", "length of the measured part"),
+        Parameter("lead", "duration", "10s", "time before it, in which the clients run and warm up"),
         Parameter("sysbench_tpcc", "text", "", "the folder of sysbench-tpcc (tpcc.lua), to use instead of go-tpc"),
         Parameter("seed", "integer", 1, "of sysbench-tpcc; go-tpc has none"),
         Parameter("keep_thp", "flag", False, "keep MariaDB from switching THP off for itself, as it does by default"),
