@@ -45,7 +45,9 @@ def test_every_program_runs_and_gives_the_result_of_its_reference(folder: Path) 
     for cell in seen:
         mine = [each for each in found if each.cell == cell]
         assert len({each.facts["result_sha256"] for each in mine}) == 1
-        assert all(each.delivery.proof == "twin" and each.delivery.coverage for each in mine)
+        # Of so short a run of gcc most that is resident is the compiler itself: its twin proves too little.
+        assert {each.delivery.proof for each in mine} == {"counters" if cell.endswith("gcc") else "twin"}
+        assert all(each.delivery.coverage for each in mine)
 
 
 def test_the_pool_and_huge_pages_reach_a_program_that_takes_large_blocks(folder: Path) -> None:
