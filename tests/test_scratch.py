@@ -65,6 +65,7 @@ def test_a_session_finds_what_a_dead_one_left_and_removes_its_own(tmp_path: Path
     (made.folder("data") / "file").write_text("x")
     assert made.folder("data").is_dir()
     assert list(made.folder("data").iterdir()) == []
+    (made.path / "a file").touch()
     made.clear()
     assert list(made.path.iterdir()) == []
     scratch.discard(str(made.path))

@@ -40,9 +40,15 @@ def is_own(path: str) -> bool:
 
 
 def discard(path: str) -> None:
-    """Remove a session's folder with everything in it; nothing happens when it is gone. Raises StorageError."""
+    """Remove a session's folder with everything in it, or a file in it; nothing happens when it is gone.
+
+    Raises StorageError.
+    """
     try:
-        shutil.rmtree(path)
+        if Path(path).is_dir() and not Path(path).is_symlink():
+            shutil.rmtree(path)
+        else:
+            Path(path).unlink(missing_ok=True)
     except FileNotFoundError:
         return
     except OSError as error:
