@@ -189,13 +189,13 @@ class Performance:
         if counting is not None:
             counting.close()
 
-    def timed(self) -> None:
-        """The timed command has ended."""
+    def timed(self, *, failed: bool = False) -> None:
+        """The timed command has ended; where it has `failed`, the reason may be that a server is about to be gone."""
         if self.scene.window is None:
             self.mark()
         if self._counting is not None and len(self._moments) == 2:
             self._count(self._take_counts)
-        self._try(self.stage.check, "failed")
+        self._try(self.stage.check_again if failed else self.stage.check, "failed")
 
     def _take_counts(self) -> None:
         assert self._counting is not None

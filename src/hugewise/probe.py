@@ -19,7 +19,7 @@ from typing import IO, Literal
 import msgspec
 
 from hugewise.errors import ProbeError
-from hugewise.load import Load
+from hugewise.load_generator import Load
 
 __all__ = [
     "Available",

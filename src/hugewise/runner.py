@@ -163,7 +163,8 @@ def launch(group: Group) -> None:
         for work, events in zip(works, found, strict=False):
             work.events = events
             if work.play is not None:
-                work.play.timed()
+                exited = outcome.last(events, probe.Exit)
+                work.play.timed(failed=exited is None or exited.code not in work.command.success)
 
 
 def recheck(group: Group) -> None:

@@ -34,6 +34,7 @@ __all__ = ["Played", "Stage", "StageError", "free_ports"]
 
 _MINIMAL = ("PATH", "LANG", "TZ")
 _LAST_LINES = 3
+_GRACE = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
 
 
@@ -184,6 +185,7 @@ class Stage:
             else:
                 for number, moment in enumerate((window.lead, window.lead + window.length)):
                     if self._ends(processes, begun + moment):
+                        self.check_again()
                         raise StageError(
                             f"it ended after {time.monotonic() - begun:.1f} s, before its measured part"
                             f" ({window.lead:g} to {window.lead + window.length:g} s) was over{self._last('timed')}"
@@ -195,6 +197,13 @@ class Stage:
             self._ends(processes, None)
 
         return alongside
+
+    def check_again(self) -> None:
+        """A client whose server was killed may be gone before the server's launcher is. Raises StageError."""
+        launchers = [serving.launcher for _, serving in self.running]
+        if launchers:
+            select.select(launchers, [], [], _GRACE)
+        self.check()
 
     def _ends(self, processes: Sequence[subprocess.Popen[bytes]], until: float | None) -> bool:
         """Wait until all `processes` have ended (True) or until the moment (False). StageError if a server ended."""

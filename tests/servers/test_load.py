@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from hugewise import probe
-from hugewise.load import Load, Timed
+from hugewise.load_generator import Load, Timed
 from tests.servers.running import Running, memcached, redis
 
 KEYS = 20_000

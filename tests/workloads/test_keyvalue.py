@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.load import Load
+from hugewise.load_generator import Load
 from hugewise.pages import THP, PageTarget
 from hugewise.parameters import typed
 from hugewise.policy import Treatment

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from hugewise.load import Load, Timed
+from hugewise.load_generator import Load, Timed
 from hugewise.metric import Metric
 from hugewise.performance import roles
 from hugewise.policy import Treatment
