@@ -303,6 +303,10 @@ class Performance:
             act()
         except StageError as error:
             self.problem = Problem(state, error.message)
+            try:
+                self.stage.check_again()
+            except StageError as cause:  # a client fails because its server is gone
+                self.problem = Problem(state, cause.message)
 
 
 def _use(leaf: Leaf | None) -> RoleUse:

@@ -121,6 +121,7 @@ class Stage:
         pause = _FIRST_PAUSE
         while True:
             if serving.ended():
+                self.running.pop()[1].close()
                 raise StageError(f"{server.name} ended before it answered{self._last(server.name)}")
             said = self._run(server.ready)
             if isinstance(said, str):

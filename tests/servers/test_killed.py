@@ -126,10 +126,11 @@ def test_a_server_that_is_killed_in_the_measured_part_fails_its_attempt_and_not_
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
         end = time.monotonic() + 60
         events = tmp_path / "results"
-        while time.monotonic() < end and not any("timed" in text for text in phases(events)):
+        while time.monotonic() < end and not any('"ready"' in text for text in phases(events)):
             time.sleep(0.01)
             if run.poll() is not None:
                 break
+        time.sleep(0.3)
         for pid in servers("/dev/shm/hugewise-"):
             if "redis-server" in Path(f"/proc/{pid}/comm").read_text():
                 os.kill(pid, signal.SIGKILL)
