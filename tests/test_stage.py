@@ -16,8 +16,8 @@ import pytest
 
 from hugewise.host import LocalHost
 from hugewise.pages import PageTarget
-from hugewise.performance import roles
 from hugewise.policy import Treatment
+from hugewise.roles import roles
 from hugewise.scene import Places, RoleUse, Server, Step, Window, Write
 from hugewise.stage import Played, Stage, StageError, free_ports
 from tests.requirements import need

@@ -23,38 +23,17 @@ from hugewise.errors import ProbeError
 from hugewise.host import Host
 from hugewise.outcome import Problem
 from hugewise.plan import Arm, Cell
+from hugewise.roles import roles
 from hugewise.runlog import storing
 from hugewise.scene import Places, Reading, RoleUse, Scene, Staged, Write
 from hugewise.scratch import Scratch, file_system
 from hugewise.stage import Played, Stage, StageError, free_ports
 
-__all__ = ["Performance", "roles"]
+__all__ = ["Performance"]
 
 # Beyond this share of its resident pages, faults in the measured part say that the system under test was not warm yet.
 # Some hundred are of a server's own life (a worker that starts, a buffer) whatever its size.
 _WARM, _FEW = 0.01, 500
-
-
-def roles(
-    clients: bool, sut: Sequence[int] | None, client: Sequence[int] | None, online: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The CPUs of the system under test and of the clients: as the study names them, else half each.
-
-    Without clients the system under test has all. On a machine with one CPU both have it.
-    """
-    given = tuple(sut or ())
-    if not clients:
-        every = given or tuple(online)
-        return every, every
-    named = tuple(client or ())
-    if not given and not named:
-        half = max(1, len(online) // 2)
-        given, named = tuple(online[: len(online) - half]) or tuple(online), tuple(online[-half:])
-    elif not given:
-        given = tuple(cpu for cpu in online if cpu not in named) or named
-    elif not named:
-        named = tuple(cpu for cpu in online if cpu not in given) or given
-    return given, named
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,20 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from hugewise.load_generator import Load, Timed
 from hugewise.metric import Metric
-from hugewise.performance import roles
 from hugewise.policy import Treatment
+from hugewise.roles import roles
 from hugewise.scene import Outputs, Places, Reading, Scene, Server, Step
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
-from hugewise.workloads import _memtier
+from hugewise.workload import Launch, Missing, Parameter
+from hugewise.workloads import _memtier, _outputs, _program
+from hugewise.workloads._parameters import Values, integer, number
 
-__all__ = ["STEP", "KeyValue", "Values", "integer", "mean_payload", "number", "parameters", "program", "tunables"]
-
-Values = Mapping[str, ParameterValue]
+__all__ = ["STEP", "KeyValue", "mean_payload", "parameters", "program", "tunables"]
 
 # By how much glibc's heap is made to grow at once: many huge pages fit.
 STEP = 64 << 20
@@ -78,32 +76,12 @@ _METRICS = (
     Metric("client_busy", "share", "neutral", "CPU time over wall time of the client's busiest thread"),
 )
 
-# Beside PATH: where Debian puts servers and memcached's tool.
-_USUAL = ("/usr/sbin", "/usr/local/bin", "/usr/share/memcached/scripts")
+_TOOLS = "/usr/share/memcached/scripts"  # where Debian puts memcached's own
 
 
 def program(name: str) -> str:
     """The path of a program; its bare name where there is none."""
-    return _found(name) or name
-
-
-def _found(name: str) -> str | None:
-    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_USUAL))
-    return shutil.which(name, path=path)
-
-
-def integer(values: Values, name: str) -> int:
-    """A whole number among the values."""
-    value = values[name]
-    assert isinstance(value, int)
-    return value
-
-
-def number(values: Values, name: str) -> float:
-    """A number among the values."""
-    value = values[name]
-    assert isinstance(value, int | float)
-    return float(value)
+    return _program.find(name, _TOOLS) or name
 
 
 def mean_payload(values: Values) -> float:
@@ -159,8 +137,12 @@ class KeyValue:
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server and what it is asked with."""
         wanted = self.programs
-        lacking = [Missing(f"{name}: no such program", package) for name, package in wanted if _found(name) is None]
-        if values["client"] == "memtier" and _found(_memtier.PROGRAM) is None:
+        lacking = [
+            Missing(f"{name}: no such program", package)
+            for name, package in wanted
+            if _program.find(name, _TOOLS) is None
+        ]
+        if values["client"] == "memtier" and _program.find(_memtier.PROGRAM) is None:
             lacking.append(Missing(f"{_memtier.PROGRAM}: no such program on PATH; Debian has no package of it"))
         return tuple(lacking)
 
@@ -261,7 +243,7 @@ class KeyValue:
         elif outputs.sut.cpu_s is None:
             absent["server_cpu_us"] = "the servers' CPU time was not counted"
         elif isinstance(operations, int) and operations:
-            metrics["server_cpu_us"] = outputs.sut.cpu_s * 1e6 / operations
+            metrics["server_cpu_us"] = _outputs.cpu_us(outputs, operations)
         return Reading(
             metrics=metrics | dict(told.metrics),
             absent=absent | dict(told.absent),

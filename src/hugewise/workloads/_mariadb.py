@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -24,7 +23,8 @@ from hugewise import probe
 from hugewise.errors import UserError
 from hugewise.policy import Treatment
 from hugewise.scene import Act, Places, Server, Step, Write
-from hugewise.workload import Missing, ParameterValue
+from hugewise.workload import Missing
+from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
 
 __all__ = [
@@ -36,11 +36,8 @@ __all__ = [
     "find",
     "install",
     "installed",
-    "integer",
     "missing",
-    "number",
     "pool",
-    "program",
     "read_from_storage",
     "server",
     "socket",
@@ -52,7 +49,6 @@ __all__ = [
 PACKAGE = "mariadb-server"
 SUPERUSER = "root"
 
-_USUAL = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin")
 _VERSION = re.compile(r"Ver ([\d.]+)-MariaDB")
 
 # What else is mapped in large pages, beside the buffer pool; measured with 10.11.19. The log buffers are mapped so
@@ -70,18 +66,13 @@ class Installation(msgspec.Struct, frozen=True):
     version: str
 
 
-def program(name: str) -> str | None:
-    """The path of a program on PATH or in the usual folders (an ordinary user's PATH has no /usr/sbin)."""
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *_USUAL)))
-
-
 @lru_cache
 def find(folder: str = "") -> Installation | Missing:
     """The installation whose server is in `folder`; else the one on PATH or in the usual folders."""
     paths = {}
     for name in ("mariadbd", "mariadb-install-db", "mariadb"):
         beside = f"{folder}/{name}" if folder else ""
-        found = beside if beside and os.access(beside, os.X_OK) else program(name)
+        found = beside if beside and os.access(beside, os.X_OK) else _program.find(name)
         if found is None or (folder and name == "mariadbd" and found != beside):
             where = f" in {folder}" if folder and name == "mariadbd" else ""
             return Missing(f"{name}: no such program{where}", None if where else PACKAGE)
@@ -255,17 +246,3 @@ def read_from_storage(begun: str, ended: str) -> int:
     """Pages that the buffer pool read between two `status`."""
     before, after = counters(begun), counters(ended)
     return sum(after[name] - before[name] for name in _COUNTERS[:2])
-
-
-def integer(values: Mapping[str, ParameterValue], name: str) -> int:
-    """A parameter of type integer or size."""
-    value = values[name]
-    assert isinstance(value, int)
-    return value
-
-
-def number(values: Mapping[str, ParameterValue], name: str) -> float:
-    """A parameter of type number, duration or integer."""
-    value = values[name]
-    assert isinstance(value, int | float)
-    return float(value)

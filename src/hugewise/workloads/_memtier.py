@@ -11,16 +11,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
 
 from hugewise.scene import Outputs, Places, Reading, Step
-from hugewise.workload import Launch, ParameterValue
+from hugewise.workload import Launch
+from hugewise.workloads._parameters import Values
 
 __all__ = ["PROGRAM", "fill", "launch", "read", "refuses"]
 
 PROGRAM = "memtier_benchmark"
-
-Values = Mapping[str, ParameterValue]
 
 _FILE = "memtier.json"
 _PROTOCOLS = {"redis": "redis", "memcached": "memcache_text"}

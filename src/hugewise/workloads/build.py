@@ -26,12 +26,13 @@ from hugewise.metric import COMMON, Metric
 from hugewise.policy import Treatment
 from hugewise.quantity import format_size
 from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workload import Launch, Missing, Parameter
+from hugewise.workloads import _program
 from hugewise.workloads._elf import digests
+from hugewise.workloads._outputs import only
+from hugewise.workloads._parameters import Values, integer
 
 __all__ = ["WORKLOAD"]
-
-Values = Mapping[str, ParameterValue]
 
 _DAY = 86400.0
 _LARGEST_FOR_EACH = 32 << 20
@@ -197,8 +198,7 @@ class Build:
             given = str(values[name])
             if given.startswith(("-", "/")) or ".." in Path(given).parts:
                 return f"{name} = {given!r} must lie in the source tree"
-        jobs = values["jobs"]
-        assert isinstance(jobs, int)
+        jobs = integer(values, "jobs")
         return f"jobs = {jobs} must be at least 0" if jobs < 0 else None
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
@@ -245,8 +245,8 @@ class Build:
             yield _step(places.data, "remove", ("rm", "-r", "reference"))
 
         key: dict[str, str | int | float | bool] = {
-            "source": _stamp(source),
-            "compiler": _stamp(shutil.which("gcc") or ""),
+            "source": _program.stamp(source),
+            "compiler": _program.stamp(shutil.which("gcc") or ""),
             "project": str(values["project"]),
             "config": str(values["config"]),
             "target": target,
@@ -275,8 +275,8 @@ class Build:
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """The times, and whether what was built is what the reference is."""
-        built, reference = _one(outputs, _ARTEFACT), _one(outputs, _REFERENCE)
-        here, there = set(outputs.stdout("files").splitlines()), set(_one(outputs, _FILES).decode().splitlines())
+        built, reference = only(outputs, _ARTEFACT), only(outputs, _REFERENCE)
+        here, there = set(outputs.stdout("files").splitlines()), set(only(outputs, _FILES).decode().splitlines())
         made, expected = digests(built), digests(reference)
         if not expected:
             raise ValueError(f"{_artefact(values)} has no object file or library in it: name another artefact")
@@ -291,9 +291,7 @@ class Build:
 
 
 def _missing_programs(values: Values) -> Iterator[Missing]:
-    for name, package in {**_COMMON_PROGRAMS, **_project(values).programs}.items():
-        if shutil.which(name) is None:
-            yield Missing(f"{name}: no such program on PATH", package)
+    yield from _program.not_on_path({**_COMMON_PROGRAMS, **_project(values).programs})
     if values["project"] == "linux" and (values["config"] or "tinyconfig") == "tinyconfig":
         return
     for header, package in _HEADERS[str(values["project"])].items():
@@ -304,15 +302,11 @@ def _missing_programs(values: Values) -> Iterator[Missing]:
 
 def _most_jobs(values: Values) -> int:
     """make's jobs, as far as known before an attempt is placed."""
-    jobs = values["jobs"]
-    assert isinstance(jobs, int)
-    return jobs or len(os.sched_getaffinity(0))
+    return integer(values, "jobs") or len(os.sched_getaffinity(0))
 
 
 def _jobs(values: Values, places: Places) -> int:
-    jobs = values["jobs"]
-    assert isinstance(jobs, int)
-    return jobs or len(places.sut)
+    return integer(values, "jobs") or len(places.sut)
 
 
 def _step(folder: str, name: str, argv: tuple[str, ...]) -> Step:
@@ -325,22 +319,6 @@ def _make(project: _Project, target: str, tree: str, jobs: int) -> tuple[str, ..
 
 def _packed(path: str, artefact: str) -> tuple[str, ...]:
     return ("tar", "--create", "--file", path, "--sort=name", "--exclude=*.[chS]", artefact)
-
-
-def _stamp(path: str) -> str:
-    """What changes when a file does: where it is, its size, and when it was written."""
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return path
-    return f"{path} {found.st_size} {found.st_mtime_ns}"
-
-
-def _one(outputs: Outputs, name: str) -> bytes:
-    found = list(outputs.files(re.compile(re.escape(name))))
-    if len(found) != 1:
-        raise ValueError(f"{name} was not written")
-    return found[0]
 
 
 def _differs(here: set[str], there: set[str], what: str) -> str | None:

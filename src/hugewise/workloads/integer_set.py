@@ -18,14 +18,14 @@ from hugewise.metric import COMMON
 from hugewise.policy import Treatment
 from hugewise.quantity import format_size
 from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workload import Launch, Missing, Parameter
 from hugewise.workloads import _integer_inputs as inputs
 from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
+from hugewise.workloads._outputs import only
+from hugewise.workloads._parameters import Values, number
 
 __all__ = ["PROGRAMS", "WORKLOAD"]
-
-Values = Mapping[str, ParameterValue]
 
 _SEED = 1
 _MIB = 1 << 20
@@ -246,9 +246,9 @@ class IntegerSet:
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """Whether the result is the reference's; times are the runner's."""
         program = _chosen(values)
-        reference = _one(outputs, "reference")
+        reference = only(outputs, "reference")
         if program.result is not None:
-            made, expected = _one(outputs, program.result), reference
+            made, expected = only(outputs, program.result), reference
         else:
             made = _found(program, outputs.stdout() + outputs.stderr())
             expected = _found(program, reference.decode())
@@ -260,20 +260,11 @@ class IntegerSet:
 
 
 def _size(values: Values) -> float:
-    size = values["size"]
-    assert isinstance(size, int | float)
-    return float(size)
+    return number(values, "size")
 
 
 def _chosen(values: Values) -> Program:
     return PROGRAMS[str(values["program"])]
-
-
-def _one(outputs: Outputs, name: str) -> bytes:
-    found = list(outputs.files(re.compile(re.escape(name))))
-    if len(found) != 1:
-        raise ValueError(f"{name} is missing")
-    return found[0]
 
 
 def _found(program: Program, said: str) -> bytes:

@@ -10,8 +10,6 @@ Source: iperf 3.12, src/iperf_api.c (iperf_new_stream).
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,11 +17,11 @@ import msgspec
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Data, Outputs, Places, Reading, Scene, Server, Step
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workload import Launch, Missing, Parameter
+from hugewise.workloads import _program
+from hugewise.workloads._parameters import Values, integer, number
 
 __all__ = ["WORKLOAD"]
-
-Values = Mapping[str, ParameterValue]
 
 _HOST = "127.0.0.1"
 
@@ -52,9 +50,7 @@ class Iperf3:
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Pages of a pool reach nothing of it; values that cannot be."""
-        duration, streams = values["duration"], values["streams"]
-        assert isinstance(duration, int | float)
-        assert isinstance(streams, int)
+        duration, streams = number(values, "duration"), integer(values, "streams")
         if duration < 1:
             return f"duration = {duration:g} s must be at least 1 s"
         if not 1 <= streams <= 128:
@@ -66,7 +62,7 @@ class Iperf3:
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """iperf3."""
         del values
-        return () if shutil.which("iperf3") else (Missing("iperf3: no such program on PATH", "iperf3"),)
+        return tuple(_program.not_on_path({"iperf3": "iperf3"}))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Two small processes."""

@@ -17,7 +17,8 @@ from hugewise.pages import THP
 from hugewise.policy import Treatment
 from hugewise.scene import Places, Reading, Server, Step
 from hugewise.workload import Parameter
-from hugewise.workloads._keyvalue import STEP, KeyValue, Values, integer, parameters, program, tunables
+from hugewise.workloads._keyvalue import STEP, KeyValue, parameters, program, tunables
+from hugewise.workloads._parameters import Values, integer
 
 __all__ = ["WORKLOAD"]
 

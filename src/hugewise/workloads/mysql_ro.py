@@ -10,19 +10,16 @@ Sources: sysbench 1.0, oltp_common.lua; the published read-only runs (LPC 2024) 
 from __future__ import annotations
 
 import math
-import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
-from hugewise.workloads import _mariadb, _sysbench_oltp
-from hugewise.workloads._mariadb import integer, number
+from hugewise.workload import Launch, Missing, Parameter
+from hugewise.workloads import _mariadb, _outputs, _program, _sysbench_oltp
+from hugewise.workloads._parameters import Values, integer, number
 
 __all__ = ["WORKLOAD", "data_bytes"]
-
-Values = Mapping[str, ParameterValue]
 
 _DATABASE = "sbtest"
 _TESTS = {
@@ -38,7 +35,6 @@ _BYTES_OF_EMPTY = 180_000_000
 
 _WARMING_S = 2  # of the very queries, after all pages have been read
 _LEAST_READS = 0.001  # pages from storage for each transaction, above which the pool was not hot
-_SATURATED = 0.95  # of the CPU time that sysbench's threads can use
 # Beside the buffer pool: 25 to 45 MiB seen with 4 connections.
 _BYTES_BESIDE = 64 << 20
 
@@ -90,8 +86,7 @@ class MysqlReadOnly:
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server with its client, and sysbench."""
-        sysbench = () if shutil.which("sysbench") else (Missing("sysbench: no such program on PATH", "sysbench"),)
-        return (*_mariadb.missing(str(values["mariadb"])), *sysbench)
+        return (*_mariadb.missing(str(values["mariadb"])), *_program.not_on_path({"sysbench": "sysbench"}))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The part of the buffer pool that the data fill (all of it, from a pool of pages), and the rest."""
@@ -149,13 +144,11 @@ class MysqlReadOnly:
             "qps": run.queries / run.time_s,
             "latency_avg_ms": run.average_ms,
             "latency_p95_ms": run.quantile_ms,
-            "server_cpu_us": None,
+            "server_cpu_us": _outputs.cpu_us(outputs, run.transactions),
         }
         absent = {}
         if outputs.sut.cpu_s is None:
             absent["server_cpu_us"] = "the server's CPU time was not counted"
-        elif run.transactions:
-            metrics["server_cpu_us"] = outputs.sut.cpu_s * 1e6 / run.transactions
         wrong = run.errors + run.reconnects
         problem = f"{run.errors} errors and {run.reconnects} new connections in the measured part" if wrong else None
         if not run.transactions:
@@ -165,8 +158,7 @@ class MysqlReadOnly:
         marks = []
         if reads > _LEAST_READS * run.transactions:
             marks.append(f"{reads} pages were read from storage in the measured part: the buffer pool is too small")
-        client, cpus = outputs.client.cpu_s, min(int(outputs.stdout("cpus")), integer(values, "threads"))
-        if client is not None and client > _SATURATED * cpus * (outputs.end - outputs.begin):
+        if _outputs.saturated(outputs, min(int(outputs.stdout("cpus")), integer(values, "threads"))):
             marks.append("the client was saturated: sysbench used all of its CPU time")
         return Reading(
             metrics=metrics,

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Window, Write
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
-from hugewise.workloads import _postgres
+from hugewise.workload import Launch, Missing, Parameter
+from hugewise.workloads import _outputs, _postgres
+from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._pgbench_log import QUANTILES, Measured, measured
 
 __all__ = ["WORKLOAD", "database_bytes", "lead"]
-
-Values = Mapping[str, ParameterValue]
 
 _DATABASE = "pgbench"
 # Measured: pg_database_size of PostgreSQL 15 at scale 4 and 40, vacuumed; the published text says about 16 MB.
@@ -43,7 +42,6 @@ _SETTLING = 3.0
 _LOOKING = 2 * 0.027 / 2**30
 _LEAST_TAIL, _LONGEST_TAIL = 2.0, 60.0
 
-_SATURATED = 0.95  # of the CPU time that pgbench's threads can use
 
 _EXTENSIONS = ("pg_prewarm", "pg_buffercache", "pageinspect")
 _TABLES = ("pgbench_accounts", "pgbench_accounts_pkey", "pgbench_tellers", "pgbench_branches")
@@ -83,23 +81,11 @@ _FAILED = re.compile(r"^number of failed transactions: (\d+)", re.MULTILINE)
 _THREADS = re.compile(r"^number of threads: (\d+)$", re.MULTILINE)
 
 
-def _integer(values: Values, name: str) -> int:
-    value = values[name]
-    assert isinstance(value, int)
-    return value
-
-
-def _number(values: Values, name: str) -> float:
-    value = values[name]
-    assert isinstance(value, int | float)
-    return float(value)
-
-
 def _scale(values: Values) -> int:
     """pgbench's scale factor: as given, or by the size that the database shall have."""
-    if given := _integer(values, "scale"):
+    if given := integer(values, "scale"):
         return given
-    wanted = _number(values, "database_share") * _integer(values, "shared_buffers")
+    wanted = number(values, "database_share") * integer(values, "shared_buffers")
     return max(1, round((wanted - _BYTES_OF_EMPTY) / _BYTES_PER_SCALE))
 
 
@@ -110,15 +96,15 @@ def database_bytes(values: Values) -> int:
 
 def lead(values: Values, cpus: int) -> float:
     """Seconds before the measured part: as given, or enough for every client to touch what the database fills."""
-    if given := _number(values, "lead"):
+    if given := number(values, "lead"):
         return given
     return float(math.ceil(_SETTLING + _mapped(values) * _WARMING / max(1, cpus)))
 
 
 def _mapped(values: Values) -> int:
     """Bytes that all clients' backends together have mapped of shared_buffers, each counted by itself."""
-    filled = min(database_bytes(values), _integer(values, "shared_buffers"))
-    return _integer(values, "clients") * filled
+    filled = min(database_bytes(values), integer(values, "shared_buffers"))
+    return integer(values, "clients") * filled
 
 
 def _tail(values: Values) -> float:
@@ -165,9 +151,9 @@ class Pgbench:
         if values["protocol"] not in _PROTOCOLS:
             return f"protocol = {values['protocol']!r} is not one of {', '.join(_PROTOCOLS)}"
         for name, least in (("clients", 1), ("scale", 0), ("seed", 0), ("duration", 1), ("lead", 0)):
-            if _number(values, name) < least:
+            if number(values, name) < least:
                 return f"{name} = {values[name]} must be at least {least}"
-        if _number(values, "database_share") <= 0:
+        if number(values, "database_share") <= 0:
             return f"database_share = {values['database_share']} must be above 0"
         try:
             self._settings(values)
@@ -182,7 +168,7 @@ class Pgbench:
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The buffers with what the server keeps of them (6% seen), and every backend's own."""
         del treatment
-        return _integer(values, "shared_buffers") * 106 // 100 + _integer(values, "clients") * _BYTES_PER_CLIENT
+        return integer(values, "shared_buffers") * 106 // 100 + integer(values, "clients") * _BYTES_PER_CLIENT
 
     def pool(self, treatment: Treatment, values: Values) -> int:
         """The whole shared memory, as the server itself says."""
@@ -191,8 +177,8 @@ class Pgbench:
         return _postgres.segment(str(values["postgres"]), self._settings(values), treatment.target.size)
 
     def _settings(self, values: Values) -> dict[str, str]:
-        connections, given = _integer(values, "clients"), str(values["settings"])
-        return _postgres.settings(_integer(values, "shared_buffers"), connections, given)
+        connections, given = integer(values, "clients"), str(values["settings"])
+        return _postgres.settings(integer(values, "shared_buffers"), connections, given)
 
     def data(self, values: Values) -> Data:
         """pgbench's tables at the scale, vacuumed and frozen, with the extensions of the warm-up; cleanly stopped.
@@ -226,9 +212,9 @@ class Pgbench:
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """The server under the treatment; pgbench beside it until the pages are proven."""
         installation = _postgres.installed(str(values["postgres"]))
-        mode, duration = str(values["mode"]), _number(values, "duration")
+        mode, duration = str(values["mode"]), number(values, "duration")
         before = lead(values, len(places.sut))
-        clients = _integer(values, "clients")
+        clients = integer(values, "clients")
         chosen = {**self._settings(values), **_postgres.paging(treatment)}
         threads = min(clients, len(places.client) or 1)
         argv = _postgres.client(
@@ -275,24 +261,20 @@ class Pgbench:
         metrics: dict[str, float | None] = {
             "tps": seen.transactions / length,
             "tps_connecting": seen.transactions / (length + float(connected[1]) / 1e3),
-            "server_cpu_us": None,
+            "server_cpu_us": _outputs.cpu_us(outputs, seen.transactions),
             "wal_bytes": (ended - begun) / max(1, seen.regular),
         }
         names = [f"latency_p{round(quantile * 100)}_ms" for quantile in QUANTILES]
         metrics |= dict(zip(names, seen.latency_ms, strict=True))
-        absent = {}
-        if outputs.sut.cpu_s is None:
-            absent["server_cpu_us"] = "the server's CPU time was not counted"
-        else:
-            metrics["server_cpu_us"] = outputs.sut.cpu_s * 1e6 / seen.transactions
+        uncounted = metrics["server_cpu_us"] is None
         wrong = int(failed[1])
-        asked = _integer(values, "clients")
+        asked = integer(values, "clients")
         problem = f"{wrong} transactions failed" if wrong else None
         if seen.clients != asked:
             problem = f"{seen.clients} of {asked} clients made any transaction"
         return Reading(
             metrics=metrics,
-            absent=absent,
+            absent={"server_cpu_us": "the server's CPU time was not counted"} if uncounted else {},
             series=seen.series,
             facts={
                 "database_bytes": size,
@@ -301,7 +283,7 @@ class Pgbench:
                 "warmed_up_before_s": round(seen.warmed_s, 3),
             },
             problem=problem,
-            marks=tuple(_marks(outputs, seen, int(threads[1]), length)),
+            marks=tuple(_marks(outputs, seen, int(threads[1]))),
         )
 
 
@@ -313,11 +295,11 @@ def _bare(said: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _marks(outputs: Outputs, seen: Measured, threads: int, length: float) -> Iterable[str]:
+def _marks(outputs: Outputs, seen: Measured, threads: int) -> Iterable[str]:
     """Why the measured part is not what it should be: the steady state of a warm server."""
     if seen.warmed_s < 0:
         yield f"the last client was still warming up {-seen.warmed_s:.1f} s into the measured part: raise lead"
-    if outputs.client.cpu_s is not None and outputs.client.cpu_s > _SATURATED * threads * length:
+    if _outputs.saturated(outputs, threads):
         yield "the client was saturated: pgbench used all of its CPU time"
 
 

@@ -19,13 +19,12 @@ from hugewise.workload import Parameter
 from hugewise.workloads._keyvalue import (
     STEP,
     KeyValue,
-    Values,
-    integer,
     mean_payload,
     parameters,
     program,
     tunables,
 )
+from hugewise.workloads._parameters import Values, integer
 
 __all__ = ["WORKLOAD"]
 

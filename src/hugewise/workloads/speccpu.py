@@ -14,7 +14,6 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,12 +21,11 @@ import msgspec
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Data, Outputs, Places, Reading, Scene, Step
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workload import Launch, Missing, Parameter
 from hugewise.workloads._micro import whole_pages
+from hugewise.workloads._parameters import Values, integer
 
 __all__ = ["WORKLOAD", "Row", "results"]
-
-Values = Mapping[str, ParameterValue]
 
 _CSV = re.compile(r"CPU2017\.\d+\..*\.csv")
 _TABLE = "Full Results Table"
@@ -71,7 +69,7 @@ class SpecCpu:
         if values["input"] not in _SIZES:
             return f"input = {values['input']!r} is not one of {', '.join(_SIZES)}"
         for name in ("copies", "iterations"):
-            if _integer(values, name) < 1:
+            if integer(values, name) < 1:
                 return f"{name} = {values[name]} must be at least 1"
         if re.fullmatch(r"\d{3}\.\w+", str(values["program"])) is None:
             return f"program = {values['program']!r} is no benchmark's name; write for example 505.mcf_r"
@@ -100,7 +98,7 @@ class SpecCpu:
         """As named by the user, in whole pages."""
         if treatment.target.kind != "hugetlb":
             return 0
-        return whole_pages(_integer(values, "pool_bytes"), treatment.target.size)
+        return whole_pages(integer(values, "pool_bytes"), treatment.target.size)
 
     def data(self, values: Values) -> Data | None:
         """None of ours: SPEC checks its own inputs and results."""
@@ -191,12 +189,6 @@ def results(text: str) -> list[Row]:
         time, rate, status = (row.get(name, "") for name in ("Base Run Time", ratio, "Base Status"))
         found.append(Row(benchmark=cells[0], run_s=_float(time), ratio=_float(rate), status=status))
     return found
-
-
-def _integer(values: Values, name: str) -> int:
-    value = values[name]
-    assert isinstance(value, int)
-    return value
 
 
 def _float(text: str) -> float | None:

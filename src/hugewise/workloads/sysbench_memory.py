@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Mapping
 
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Data, Outputs, Places, Reading, Scene
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workload import Launch, Missing, Parameter
+from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
+from hugewise.workloads._parameters import Values, integer
 
 __all__ = ["WORKLOAD"]
-
-Values = Mapping[str, ParameterValue]
 
 _CHOICES = {"scope": ("global", "local"), "operation": ("write", "read"), "access": ("seq", "rnd")}
 
@@ -76,13 +74,11 @@ class SysbenchMemory:
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """sysbench."""
         del values
-        return () if shutil.which("sysbench") else (Missing("sysbench: no such program on PATH", "sysbench"),)
+        return tuple(_program.not_on_path({"sysbench": "sysbench"}))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The block, of each thread where it is local, in whole pages."""
-        block, threads = values["block"], values["threads"]
-        assert isinstance(block, int)
-        assert isinstance(threads, int)
+        block, threads = integer(values, "block"), integer(values, "threads")
         blocks = (threads or len(os.sched_getaffinity(0))) if values["scope"] == "local" else 1
         return blocks * whole_pages(block, treatment.target.size)
 
@@ -117,8 +113,7 @@ class SysbenchMemory:
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """sysbench's summary."""
-        said, total = outputs.stdout(), values["total"]
-        assert isinstance(total, int)
+        said, total = outputs.stdout(), integer(values, "total")
         moved, time, p95 = _MOVED.search(said), _TIME.search(said), _P95.search(said)
         version, threads = _VERSION.search(said), _THREADS.search(said)
         if moved is None or time is None or p95 is None or version is None or threads is None:

@@ -18,19 +18,17 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
-from hugewise.workloads import _mariadb, _postgres, _tpcc_output
-from hugewise.workloads._mariadb import integer, number
+from hugewise.workload import Launch, Missing, Parameter
+from hugewise.workloads import _mariadb, _outputs, _postgres, _program, _tpcc_output
+from hugewise.workloads._parameters import Values, integer, number
 
 __all__ = ["WORKLOAD", "go_tpc"]
-
-Values = Mapping[str, ParameterValue]
 
 _DATABASE = _USER = "tpcc"
 _SERVERS = ("postgres", "mariadb")
@@ -47,7 +45,6 @@ _BYTES_BESIDE = 128 << 20
 
 _TAIL = 4  # seconds for which the clients stay after the measured part, while pages are proven
 _MANY_ERRORS = 0.05  # sysbench-tpcc counts the 1% of new orders that are to be rolled back, and deadlocks
-_SATURATED = 0.95  # of the CPU time that the client's CPUs have
 
 
 class Tpcc:
@@ -166,6 +163,7 @@ class Tpcc:
         metrics |= {
             "tpm_total": seen.transactions * 60 / seen.seconds,
             "latency_avg_ms": seen.average_ms,
+            "server_cpu_us": _outputs.cpu_us(outputs, seen.transactions),
             **{f"latency_{name}_ms": value for name, value in seen.quantiles_ms.items()},
         }
         absent = {name: "sysbench says the 95th percentile only" for name, value in metrics.items() if value is None}
@@ -174,19 +172,15 @@ class Tpcc:
         else:
             metrics["tpmc"] = seen.new_orders * 60 / seen.seconds
             absent.pop("tpmc", None)
-        if outputs.sut.cpu_s is None or not seen.transactions:
+        if metrics["server_cpu_us"] is None:
             absent["server_cpu_us"] = "the server's CPU time was not counted"
-        else:
-            metrics["server_cpu_us"] = outputs.sut.cpu_s * 1e6 / seen.transactions
-            absent.pop("server_cpu_us", None)
         problem = None
         if not seen.transactions or seen.new_orders == 0:
             problem = f"no new order was made{f': {seen.error}' if seen.error else ''}"
         marks = []
         if seen.errors > _MANY_ERRORS * seen.transactions:
             marks.append(f"{seen.errors} transactions failed in the client's whole run: {seen.error}")
-        client, cpus = outputs.client.cpu_s, int(outputs.stdout("cpus"))
-        if client is not None and client > _SATURATED * cpus * (outputs.end - outputs.begin):
+        if _outputs.saturated(outputs, int(outputs.stdout("cpus"))):
             marks.append("the client was saturated: it used all of its CPU time")
         return Reading(
             metrics=metrics,
@@ -218,8 +212,7 @@ def _client_missing(values: Values) -> Iterable[Missing]:
             yield Missing(f"sysbench_tpcc = {folder!r} must be an absolute path")
         elif not (Path(folder) / "tpcc.lua").is_file():
             yield Missing(f"sysbench_tpcc = {folder!r} has no tpcc.lua")
-        if shutil.which("sysbench") is None:
-            yield Missing("sysbench: no such program on PATH", "sysbench")
+        yield from _program.not_on_path({"sysbench": "sysbench"})
     elif go_tpc() is None:
         yield Missing("go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)")
 

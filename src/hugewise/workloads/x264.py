@@ -12,21 +12,21 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.quantity import format_size
 from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.workload import Launch, Missing, Parameter
 from hugewise.workloads import _arguments, _clips, _program
 from hugewise.workloads._clips import Clip
 from hugewise.workloads._micro import whole_pages
+from hugewise.workloads._outputs import only
+from hugewise.workloads._parameters import Values, number
 
 __all__ = ["WORKLOAD"]
-
-Values = Mapping[str, ParameterValue]
 
 _PROFILES = ("upload", "vod")
 _CRF = "18"
@@ -92,12 +92,7 @@ class X264:
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """ffmpeg, and what starts one for each CPU."""
         del values
-        programs = (("ffmpeg", "ffmpeg"), ("xargs", "findutils"), ("taskset", "util-linux"))
-        return tuple(
-            Missing(f"{program}: no such program on PATH", package)
-            for program, package in programs
-            if shutil.which(program) is None
-        )
+        return tuple(_program.not_on_path({"ffmpeg": "ffmpeg", "xargs": "findutils", "taskset": "util-linux"}))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The encoders, and the clips with what comes out in tmpfs."""
@@ -152,9 +147,9 @@ class X264:
         program = f"{places.data}/bin/ffmpeg" if copied else (shutil.which("ffmpeg") or "ffmpeg")
         inputs = f"{places.data}/clips"
         written, instances = [], []
-        for number, cpu in enumerate(places.sut):
-            name = f"instance-{number:03d}"
-            own = _transcodes(program, clips, profile, preset, inputs=inputs, prefix=f"out-{number:03d}", logs=name)
+        for place, cpu in enumerate(places.sut):
+            name = f"instance-{place:03d}"
+            own = _transcodes(program, clips, profile, preset, inputs=inputs, prefix=f"out-{place:03d}", logs=name)
             written.append(Write(name, _arguments.lines(own)))
             instances.append((str(cpu), *_arguments.in_turn(f"{places.data}/{name}")))
         compared = _comparisons(program, clips, inputs=inputs, outputs="out-000", stats="psnr")
@@ -195,7 +190,9 @@ class X264:
             whole.update(expected[0].encode())
             if set(made) != set(expected):
                 problems.append(f"{clip.file}: the output is not that of the reference (SHA-256 {made[0][:12]})")
-            here, reference = (_psnr(_only(outputs, f"{name}-{index:03d}.psnr")) for name in ("psnr", "reference"))
+            here, reference = (
+                _psnr(only(outputs, f"{name}-{index:03d}.psnr").decode()) for name in ("psnr", "reference")
+            )
             psnr.append(here)
             if abs(here - reference) > _TOLERANCE_DB:
                 problems.append(f"{clip.file}: PSNR {here:.3f} dB, the reference's is {reference:.3f} dB")
@@ -217,9 +214,7 @@ class X264:
 
 
 def _length(values: Values) -> float:
-    length = values["length"]
-    assert isinstance(length, int | float)
-    return float(length)
+    return number(values, "length")
 
 
 def _chosen(values: Values) -> tuple[Clip, ...]:
@@ -307,13 +302,6 @@ def _comparisons(
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _only(outputs: Outputs, name: str) -> str:
-    found = list(outputs.files(re.compile(re.escape(name))))
-    if len(found) != 1:
-        raise ValueError(f"{name} is missing")
-    return found[0].decode()
 
 
 def _psnr(stats: str) -> float:
