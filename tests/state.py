@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["page_state"]
+__all__ = ["changed", "page_state"]
 
 # Counters and what follows from others; everything else must be as it was.
 _MOVING = ("stats", "full_scans", "pages_collapsed", "free_hugepages", "resv_hugepages", "surplus_hugepages", "demote")
@@ -26,3 +27,10 @@ def page_state() -> dict[str, str]:
                 except OSError:
                     continue
     return state
+
+
+def changed(before: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    """What is not as `before`: path -> (was, is), None where there was or is no such setting."""
+    now = page_state()
+    paths = [*before, *(path for path in now if path not in before)]
+    return {path: (before.get(path), now.get(path)) for path in paths if before.get(path) != now.get(path)}

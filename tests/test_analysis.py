@@ -15,7 +15,7 @@ from hugewise.pages import page_flags_readable
 from hugewise.report import markdown
 from hugewise.study import parse
 from tests.requirements import need, need_root
-from tests.state import page_state
+from tests.state import changed, page_state
 
 # Memory as a database's buffers are: shared, which `enabled=always` gives no huge page.
 _PROGRAM = "import mmap; held = mmap.mmap(-1, 64 << 20); [held.write(bytes(1 << 20)) for n in range(64)]"
@@ -52,7 +52,7 @@ def unchanged() -> Iterator[None]:
     yield
     if os.geteuid() == 0:
         recovery.restore()
-    assert page_state() == before
+    assert changed(before) == {}
 
 
 @pytest.mark.usefixtures("unchanged")

@@ -24,7 +24,7 @@ from hugewise import cli, listing, recovery, session
 from hugewise.results import Results
 from tests.fake_host import FakeHost
 from tests.requirements import need, need_program, need_root
-from tests.state import page_state
+from tests.state import changed, page_state
 
 GOLDEN = Path(__file__).parent / "golden" / "cli"
 HUGEWISE = [sys.executable, "-c", "from hugewise.cli import main; main()"]
@@ -80,7 +80,7 @@ def unchanged() -> Iterator[None]:
     yield
     if os.geteuid() == 0:
         recovery.restore()
-    assert page_state() == before
+    assert changed(before) == {}
 
 
 @pytest.fixture
@@ -638,7 +638,7 @@ def test_a_signal_ends_a_run_in_good_order(call: Call, tmp_path: Path, number: s
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert page_state() == before
+    assert changed(before) == {}
     assert sleeping("471195", "471196") == []
     assert "Traceback" not in err
     folder = only_run(tmp_path / "results")
@@ -660,11 +660,11 @@ def test_killed_in_the_middle_nothing_goes_on_and_everything_can_be_put_back(cal
         process.wait(10)
         assert until(lambda: sleeping("471195", "471196") == [], 1.0), "processes of the killed run go on"
     if os.geteuid() == 0:
-        assert page_state() != before
+        assert changed(before) != {}
         status, out, _ = call("restore")
         assert status == 0
         assert "put back what the killed run" in out
-    assert page_state() == before
+    assert changed(before) == {}
     assert call("restore") == (0, "nothing to restore\n", "")
     status, out, err = call("resume", only_run(tmp_path / "results"))
     assert status == 0, err

@@ -21,7 +21,7 @@ from hugewise.results import Results
 from hugewise.runner import STEPS
 from hugewise.study import Study, parse
 from tests.requirements import need, need_root
-from tests.state import page_state
+from tests.state import changed, page_state
 
 TEXT = """
 format = 1
@@ -53,7 +53,7 @@ def unchanged() -> Iterator[None]:
     yield
     if os.geteuid() == 0:
         recovery.restore()
-    assert page_state() == before
+    assert changed(before) == {}
 
 
 def cpus() -> list[int]:
