@@ -1,0 +1,1 @@
+"""Guests of QEMU as machines of hugewise; docs/design/guests.md."""
