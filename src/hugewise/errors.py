@@ -8,6 +8,7 @@ HugewiseError                 exit 1: hugewise or the host failed
 │   └── RunError              a run folder that cannot be continued or reported
 ├── SettingError              a page setting could not be turned, or not be put back
 ├── ProbeError                the probe is missing, is another version, or broke its protocol
+├── MachineError              a guest did not boot, hung, panicked or is gone: says its last console lines
 └── StorageError              results cannot be written (disk full, read-only)
 
 A `UserError` is printed as its message and its hint, never as a traceback.
@@ -18,6 +19,7 @@ from __future__ import annotations
 __all__ = [
     "HugewiseError",
     "LockedError",
+    "MachineError",
     "ProbeError",
     "RunError",
     "SettingError",
@@ -84,6 +86,10 @@ class SettingError(HugewiseError):
 
 class ProbeError(HugewiseError):
     """The Rust probe is missing, too old, or broke its protocol."""
+
+
+class MachineError(HugewiseError):
+    """A guest did not boot, hung, panicked, or is gone."""
 
 
 class StorageError(HugewiseError):

@@ -12,8 +12,8 @@ Architecture = Literal["x86-64", "arm64"]
 Accelerator = Literal["kvm", "tcg"]
 Network = Literal["none", "user", "tap"]
 
-# What the guest's memory is made of on the host. `base`: THP is switched off for QEMU by prctl. `thp`: QEMU itself advises
-# huge pages for it.
+# What the guest's memory is made of on the host. `base`: THP is switched off for QEMU by prctl. `thp`: QEMU itself
+# advises huge pages for it.
 Pages = Literal["base", "thp", "hugetlb-2m", "hugetlb-1g"]
 
 

@@ -1,0 +1,99 @@
+"""A machine on which programs run: this host, or a guest. Whatever plays a scene touches it only through `Machine`.
+
+`Host` is what a machine's files say; `Machine` adds processes, and files that programs leave behind. Every program is
+started by the launcher of the probe that is there (`probe run`), which drops privileges, enters cgroups, pins, proves,
+and ends everything when it is told to or its parent dies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Protocol
+
+from hugewise.host import Host
+from hugewise.probe import Event, Job
+
+__all__ = ["Machine", "Running"]
+
+
+class Running(Protocol):
+    """A launcher under way, with the program below it."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once it has ended."""
+        ...
+
+    def poll(self) -> int | None:
+        """Its exit status (negative: the signal that killed it), or None while it runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; when it returns, all that the job's files will hold is in them.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
+        ...
+
+    def terminate(self) -> None:
+        """Ask it to end everything below it, to say so, and to leave."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it; it has ended."""
+        ...
+
+
+class Machine(Protocol):
+    """Where programs run.
+
+    host      its files
+    emulated  its clock means nothing: no figure that depends on time may be had from it
+    """
+
+    host: Host
+    emulated: bool
+
+    def cpus(self) -> tuple[int, ...]:
+        """The CPUs that may be used, by number."""
+        ...
+
+    def ports(self, count: int) -> tuple[int, ...]:
+        """TCP ports that are free on its loopback now."""
+        ...
+
+    def start(self, job: Job, inherited: tuple[int, ...] = ()) -> Running:
+        """Start the launcher. The files of `job` (specification, lines, stderr, and its specification's stdout and
+        stderr) are on this side, whatever machine it is; `inherited` descriptors exist on this host alone.
+
+        Raises ProbeError when there is no probe, MachineError when the machine is gone.
+        """
+        ...
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal to a process; nothing happens when it is gone."""
+        ...
+
+    def ask(self, *arguments: str) -> Event:
+        """The first event of a short subcommand of the probe, such as `scan --pid 1`. Raises ProbeError."""
+        ...
+
+    def folder(self, path: str, uid: int | None, gid: int | None) -> None:
+        """Make a fresh, empty folder for that account, mode 0700, in place of what was there. Raises StorageError."""
+        ...
+
+    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
+        """Write a file, with the folders that it lies in. Raises StorageError."""
+        ...
+
+    def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
+        """The contents of the regular files whose name matches whole, in the order of names; links are not followed."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a folder with everything in it; nothing happens when it is gone. Raises StorageError."""
+        ...
