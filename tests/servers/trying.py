@@ -46,5 +46,5 @@ def attempts(
         **keys,
     }
     results = hugewise.run(study.read(data, "test"), results=folder / "results")
-    assert changed(before) == {}
+    assert (differing := changed(before)) == {}, differing  # pytest explains assertions in test modules only
     return list(results.attempts)
