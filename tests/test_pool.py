@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from hugewise.errors import SettingError
 from hugewise.host import LocalHost
-from hugewise.journal import Journal
+from hugewise.journal import Journal, recover
 from hugewise.knob import knobs, read
 from hugewise.lock import HostLock
 from hugewise.pages import HUGETLB, PageSizes
@@ -17,6 +19,7 @@ from hugewise.pool import Pools, available, in_use, pool_folder
 from hugewise.setting import Settings
 from tests.fake_host import FakeHost
 from tests.requirements import need, need_root
+from tests.state import changed, page_state
 from tests.test_setting import Notes
 
 SMALL, LARGE = 2 << 20, 1 << 30
@@ -94,17 +97,73 @@ def test_free_pages_of_others_count_where_no_more_can_be_had() -> None:
     assert available(host, LARGE) == 2
 
 
-def test_pages_still_in_use_become_surplus_and_leave_with_their_user() -> None:
+class Leaving(FakeHost):
+    """A program lets go of one page after another of those it uses, before every `pace`th look at a pool."""
+
+    def __init__(self, pace: int) -> None:
+        super().__init__()
+        self.left, self.looks, self.pace = 0, 0, pace
+
+    def read(self, path: str) -> str:
+        if self.left and path.endswith(("/nr_hugepages", "/surplus_hugepages")):
+            self.looks += 1
+            if self.looks % self.pace == 0:
+                self.left -= 1
+                self.use(2048, -1)
+        return super().read(path)
+
+
+def test_pages_of_a_process_that_is_about_to_be_gone_are_waited_for() -> None:
+    host = Leaving(pace=7)
+    pools = Pools(Settings(host, Notes()))
+    pools.fill({SMALL: 10})
+    host.use(2048, 4)
+    host.left = 4
+    assert pools.restore() == []
+    assert host.left == 0
+    assert host.read(PATH) == "0"
+
+
+def test_pages_that_stay_in_use_become_surplus_and_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hugewise.pool._PATIENCE_S", 0.0)
     host = FakeHost()
     pools = Pools(Settings(host, Notes()))
     pools.fill({SMALL: 10})
     host.use(2048, 4)
     assert [each.path for each in pools.verify()] == [f"{HUGETLB}/hugepages-2048kB/free_hugepages"]
-    assert pools.restore() == []
+    (held,) = pools.restore()
+    assert (held.expected, held.found) == ("0", "4")
+    assert held.left_alone().startswith("not restored, as a program still uses pages of the pool (they go with it): ")
+    assert held.left_alone().endswith("node0/hugepages/hugepages-2048kB/surplus_hugepages is 4, not 0")
     assert host.read(PATH) == "4"
     assert read(host, PATH) == "0"
     host.use(2048, -4)
     assert host.read(PATH) == "0"
+    assert pools.restore() == []
+
+
+def test_surplus_pages_that_were_there_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hugewise.pool._PATIENCE_S", 0.0)
+    host = FakeHost()
+    host.turn(PATH, "6")
+    host.use(2048, 6)
+    host.turn(PATH, "4")
+    pools = Pools(Settings(host, Notes()))
+    pools.fill({SMALL: 10})
+    assert pools.restore() == []
+    assert host.read(PATH) == "6"
+    assert read(host, PATH) == "4"
+
+
+@pytest.mark.parametrize("pace", range(1, 6))
+def test_a_pool_is_read_whole_while_surplus_pages_go(pace: int) -> None:
+    host = Leaving(pace)
+    host.turn(PATH, "30")
+    host.use(2048, 30)
+    host.turn(PATH, "5")
+    host.left = 25
+    assert {read(host, PATH) for _ in range(60)} == {"5"}
+    assert host.left == 0
 
 
 def test_a_pool_taken_away_is_drift_and_stays_taken() -> None:
@@ -237,18 +296,67 @@ def real() -> Iterator[LocalHost]:
         assert knobs(host) == before
 
 
-def test_a_real_pool_is_filled_and_given_back(real: LocalHost, tmp_path: Path) -> None:
+@pytest.fixture
+def size(real: LocalHost) -> int:
+    """A size of which this kernel has a pool, in bytes."""
     sizes = PageSizes.discover(real)
     need(bool(sizes.hugetlb), "a kernel with hugetlb pools")
+    return sizes.hugetlb[0]
+
+
+def test_a_real_pool_is_filled_and_given_back(real: LocalHost, size: int, tmp_path: Path) -> None:
     journal = Journal.begin(real, tmp_path / "journal.jsonl", "test")
     settings = Settings(real, journal)
     pools = Pools(settings)
     try:
-        granted = pools.fill({sizes.hugetlb[0]: 8})
-        assert granted == {sizes.hugetlb[0]: 8}
+        granted = pools.fill({size: 8})
+        assert granted == {size: 8}
         assert settings.drift() == []
         assert pools.verify() == []
     finally:
         left = pools.restore()
         journal.close()
     assert left == []
+
+
+# Uses 4 pages of the pool, and goes 0.3 s after it was told to.
+_USER = """
+import mmap, sys, time
+size = int(sys.argv[1])
+MAP_HUGETLB = 0x40000
+memory = mmap.mmap(-1, 4 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_HUGETLB)
+for page in range(4):
+    memory[page * size] = 1
+print("used", flush=True)
+sys.stdin.readline()
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("by", ["the run", "the next root call"])
+def test_a_real_pool_is_as_it_was_though_its_last_user_goes_late(
+    real: LocalHost, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setattr("hugewise.journal.start_time", lambda *_: None)  # the owner of the journal is dead
+    before = page_state()
+    path = tmp_path / "journal.jsonl"
+    journal = Journal.begin(real, path, "test")
+    pools = Pools(Settings(real, journal))
+    try:
+        granted = pools.fill({size: 8})
+        command = [sys.executable, "-c", _USER, str(size)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
+            assert user.stdin is not None
+            assert user.stdout is not None
+            assert user.stdout.readline() == "used\n"
+            used = in_use(real, size) - pools.others[size]
+            user.stdin.write("go\n")
+            user.stdin.flush()
+            left = pools.restore() if by == "the run" else list(recover(real, path).left)
+            differing = changed(before)
+    finally:
+        pools.restore()
+        journal.close()
+    assert (granted, used) == ({size: 8}, 4)
+    assert left == []
+    assert differing == {}

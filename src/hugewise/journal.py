@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -211,8 +210,6 @@ def _replay(host: Host, path: Path, ledger: Ledger, owner: Opened) -> Recovery:
         killed = sum(cgroup.clear(made) for made in ledger.folders)
         for folder in ledger.scratch:
             scratch.discard(folder)
-        if killed:
-            time.sleep(0.05)  # their memory goes back to the pools a moment after their death
         returned, left = pool.take_back(host, ledger, functools.partial(_note, journal, ledger))
         back, drifted = knob.put_back(host, ledger.turned, ledger.beside)
     except SettingError as error:

@@ -5,7 +5,8 @@ the sizes of the hugetlb pools, for the machine and for each NUMA node. A file t
 (`always [madvise] never`) has the value of the chosen word.
 
 The value of a pool's `nr_hugepages` is the number of its *persistent* pages: the file also counts surplus pages, which
-come and go with the programs that use them, while a write sets the persistent ones only.
+come and go with the programs that use them, while a write sets the persistent ones only. The two numbers lie in two
+files, so they are read until the first one holds still.
 
 A turn of `enabled` has a side effect: the kernel rewrites vm.min_free_kbytes (measured on Linux 6.18 with 23 GB: 19,832
 under `never`, 67,584 otherwise), and does not always come back to a value that the administrator chose.
@@ -35,6 +36,7 @@ __all__ = [
     "knobs",
     "put_back",
     "read",
+    "surplus",
     "turn",
 ]
 
@@ -43,6 +45,8 @@ NODES = "/sys/devices/system/node"
 
 _CHOSEN = re.compile(r"\[([^\]\s]+)\]")
 _POOL_SIZE = "nr_hugepages"
+_SURPLUS = "surplus_hugepages"
+_LOOKS = 100  # a page is freed in microseconds, and a look takes some ten of them
 _KNOB = re.compile(
     rf"{THP}/[\w-]+(?:/[\w-]+)?"
     rf"|{HUGETLB}/hugepages-\d+kB/nr_(?:overcommit_)?hugepages"
@@ -51,7 +55,10 @@ _KNOB = re.compile(
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """A knob that does not hold what hugewise last wrote or saw; `found` is None when it cannot be read any more."""
+    """A knob that does not hold what hugewise last wrote or saw; `found` is None when it cannot be read any more.
+
+    For pages of a pool that could not be given back, as some program still uses them: its count of surplus pages.
+    """
 
     path: str
     expected: str
@@ -59,6 +66,12 @@ class Drift(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.path} is {self.found or 'gone'}, not {self.expected}"
+
+    def left_alone(self) -> str:
+        """Why it is not as it was before the run, for the user."""
+        if self.path.endswith(f"/{_SURPLUS}"):
+            return f"not restored, as a program still uses pages of the pool (they go with it): {self}"
+        return f"not restored, somebody else turned it: {self}"
 
 
 def is_knob(path: str) -> bool:
@@ -74,18 +87,29 @@ def canonical(value: str) -> str:
 
 def read(host: Host, path: str) -> str:
     """The value of a knob: the chosen word, the number, or the persistent pages of a pool. Raises OSError."""
-    text = host.read(path)
     if path.endswith(f"/{_POOL_SIZE}"):
-        return str(_persistent(host, path, int(text)))
+        return str(_persistent(host, path))
+    text = host.read(path)
     chosen = _CHOSEN.search(text)
     return chosen[1] if chosen else text.strip()
 
 
-def _persistent(host: Host, path: str, pages: int) -> int:
+def surplus(host: Host, path: str) -> int:
+    """Pages of the pool with the size file `path` that go as soon as the programs that use them let go of them."""
     try:
-        return pages - int(host.read(f"{path.removesuffix(_POOL_SIZE)}surplus_hugepages"))
+        return int(host.read(f"{path.removesuffix(_POOL_SIZE)}{_SURPLUS}"))
     except FileNotFoundError:
-        return pages
+        return 0
+
+
+def _persistent(host: Host, path: str) -> int:
+    pages = int(host.read(path))
+    for _ in range(_LOOKS):
+        persistent = pages - surplus(host, path)
+        pages, before = int(host.read(path)), pages
+        if pages == before:
+            break
+    return persistent
 
 
 def knobs(host: Host) -> dict[str, str]:
@@ -128,10 +152,7 @@ def differing(host: Host, expected: Mapping[str, str]) -> list[Drift]:
     """The knobs that do not hold the `expected` value."""
     found = []
     for path, value in expected.items():
-        seen = _value(host, path)
-        if seen != value:
-            seen = _value(host, path)  # a pool's two files are read one after the other: look again before saying so
-        if seen != value:
+        if (seen := _value(host, path)) != value:
             found.append(Drift(path, value, seen))
     return found
 

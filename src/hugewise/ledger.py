@@ -73,10 +73,14 @@ class Yielded(msgspec.Struct, frozen=True, tag="yielded"):
 
 
 class PoolIntent(msgspec.Struct, frozen=True, tag="pool_intent"):
-    """Written before a pool is filled: persistent pages by the path of each nr_hugepages, and how many are wanted."""
+    """Written before a pool is filled: persistent pages by the path of each nr_hugepages, and how many are wanted.
+
+    `surplus`: the surplus pages of the same pools, where they have any.
+    """
 
     before: Mapping[str, int]
     wanted: int
+    surplus: Mapping[str, int] = {}
 
 
 class PoolGranted(msgspec.Struct, frozen=True, tag="pool_granted"):
@@ -130,10 +134,14 @@ class Log(Protocol):
 
 
 class Share(msgspec.Struct):
-    """Pages of one pool on one node: `added` None while filling is under way, `returned` the last PoolReturn."""
+    """Pages of one pool on one node: `added` None while filling is under way, `returned` the last PoolReturn.
+
+    `surplus`: pages that it had beside the persistent ones before it was filled.
+    """
 
     before: int
     wanted: int
+    surplus: int = 0
     added: int | None = None
     returned: PoolReturn | None = None
 
@@ -186,9 +194,9 @@ class Ledger:
 
     def _add_pool(self, record: PoolIntent | PoolGranted | PoolReturn) -> None:
         match record:
-            case PoolIntent(before, wanted):
+            case PoolIntent(before, wanted, surplus):
                 for path, pages in before.items():
-                    self.pools[path] = Share(pages, wanted)
+                    self.pools[path] = Share(pages, wanted, surplus.get(path, 0))
             case PoolGranted(added):
                 for path, pages in added.items():
                     self.pools[path].added = pages

@@ -25,7 +25,7 @@ def leftovers(host: Host) -> list[str]:
         return [f"run {found.run}: {found.note}"]
     lines = [f"put back what the killed run {found.run} left"]
     lines += [f"  {each}" for each in found.put_back]
-    lines += [f"  not restored, somebody else turned it: {drift}" for drift in found.left]
+    lines += [f"  {drift.left_alone()}" for drift in found.left]
     if found.killed:
         lines.append(f"  ended {found.killed} of its processes")
     return lines
