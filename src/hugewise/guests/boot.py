@@ -1,0 +1,350 @@
+"""Starts a guest below the probe's launcher, and sees that it ends.
+
+The launcher gives QEMU its account, cgroup, CPUs and THP setting, and ends it when this process dies. QEMU connects to
+two sockets on which this process listens: to one its monitor, to the other the guest's agent. Whatever connects is
+looked at: it must be that very QEMU.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import select
+import shutil
+import socket
+import stat
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from hugewise import probe
+from hugewise.cgroup import Leaf
+from hugewise.errors import MachineError, ProbeError
+from hugewise.guests import backing, qemu
+from hugewise.guests.definition import Guest
+from hugewise.guests.qmp import Qmp
+from hugewise.local_machine import LocalMachine
+from hugewise.machine import Machine
+from hugewise.runlog import storing
+from hugewise.serving import Serving
+
+__all__ = ["PATIENCE_S", "Booted", "Hosting", "boot", "plain_lines"]
+
+# How long a guest may take to say hello.
+PATIENCE_S: Mapping[str, float] = {"tcg": 120.0, "kvm": 30.0}
+_FOREVER = 10 * 365 * 86_400.0
+_TO_LEAVE_S = 10.0
+_LAST_LINES = 8
+_TAIL_BYTES = 1 << 16
+_HELLO_BYTES = 1 << 16
+_PAUSE_S = 0.01
+_MOST_PATH = 107  # bytes of a unix socket's path, sun_path less its end
+_PEER = struct.Struct("3i")
+
+# What terminals obey: CSI sequences, OSC sequences, other escapes; then what is left of controls.
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Hosting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and as whom a guest's QEMU runs on this host.
+
+    outputs    folder of the attempt: guest-argv.json, console.txt, qemu.stderr, smaps.txt
+    run        private folder with a short path, which `account` can enter: sockets, copies, the launcher's files
+    account    None: as the caller
+    leaf       its cgroup
+    cpus       CPUs of the host that it is pinned to; as many as vCPUs: one each
+    hugetlbfs  folder of a mounted hugetlbfs that `account` may write, for the backing `file`
+    tap        the interface of the network `tap`
+    temporary  folder for what the guest writes to its disk
+    """
+
+    outputs: Path
+    run: Path
+    account: pwd.struct_passwd | None = None
+    leaf: Leaf | None = None
+    cpus: tuple[int, ...] | None = None
+    hugetlbfs: str | None = None
+    tap: str | None = None
+    temporary: str = "/var/tmp"  # noqa: S108  (QEMU makes an unnamed file there)
+
+
+@dataclass
+class Booted:
+    """A guest whose agent has said hello.
+
+    agent  connected to the agent; the hello has not been read
+    qmp    QEMU's monitor
+    pid    QEMU's, as this process sees it
+    """
+
+    guest: Guest
+    hosting: Hosting
+    serving: Serving
+    agent: socket.socket
+    qmp: Qmp
+    copies: tuple[Path, ...] = field(default=(), repr=False)
+    _closed: bool = field(default=False, repr=False)
+
+    @property
+    def pid(self) -> int:
+        """QEMU's process."""
+        return self.serving.pid
+
+    @property
+    def launcher(self) -> int:
+        """A descriptor that is readable as soon as QEMU has ended."""
+        return self.serving.launcher
+
+    def ended(self) -> bool:
+        """Whether QEMU is gone."""
+        return self._closed or self.serving.ended()
+
+    def console_tail(self, lines: int = _LAST_LINES) -> list[str]:
+        """The last lines of the console, as text without escape codes."""
+        return _last_lines(self.hosting.outputs / "console.txt", lines)
+
+    def error(self, message: str) -> MachineError:
+        """An error about this guest, with what it said last."""
+        return _error(message, self.hosting.outputs)
+
+    def prove(self, share: float = backing.SHARE) -> backing.Proof:
+        """What the guest's memory is made of now; the mappings that were looked at are kept. Raises MachineError."""
+        try:
+            text = backing.smaps(self.pid)
+        except OSError as error:
+            raise self.error(f"QEMU's smaps cannot be read: {error.strerror}") from None
+        with storing("smaps.txt"):
+            (self.hosting.outputs / "smaps.txt").write_text(backing.large(text))
+        return backing.judge(text, self.guest, share)
+
+    def stop(self, patience: float = _TO_LEAVE_S) -> bool:
+        """End QEMU and see that it is gone; what it needed is removed. False when it had to be killed.
+
+        A guest that is to write its disk or to end by itself is told so before, through its agent.
+        """
+        if self._closed:
+            return True
+        obeyed = True
+        try:
+            self.agent.close()
+            if not self.serving.ended():
+                with suppress(MachineError):
+                    self.qmp.execute("quit", patience)
+                obeyed = bool(select.select([self.serving.launcher], [], [], patience)[0])
+        finally:
+            self.qmp.close()
+            self.serving.close()
+            self._closed = True
+            _discard(self.copies)
+        return obeyed
+
+    def __enter__(self) -> Booted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def boot(
+    guest: Guest,
+    initramfs: Path,
+    hosting: Hosting,
+    *,
+    program: str,
+    timeout: float | None = None,
+    machine: Machine | None = None,
+) -> Booted:
+    """Boot `guest` with `initramfs` and wait until its agent says hello, at most `timeout` seconds (None: PATIENCE_S).
+
+    Raises MachineError, with the last lines of the console or of QEMU, when it does not start, panics, ends or says
+    nothing; QEMU is gone then. Raises ValueError for a guest that cannot be (`qemu.argv`), ProbeError, StorageError.
+    """
+    end = time.monotonic() + (PATIENCE_S[guest.accelerator] if timeout is None else timeout)
+    with ExitStack() as undo:
+        listening = {name: _listen(hosting, name, undo) for name in ("agent", "qmp")}
+        places, copies = _places(guest, initramfs, hosting, undo)
+        argv = qemu.argv(guest, program=program, places=places)
+        with storing("guest-argv.json"):
+            (hosting.outputs / "guest-argv.json").write_bytes(msgspec.json.format(msgspec.json.encode(argv), indent=1))
+        try:
+            serving = Serving(machine or LocalMachine(), _job(guest, argv, hosting))
+        except ProbeError as error:
+            raise _error(f"QEMU did not start: {error.message}", hosting.outputs) from None
+        undo.callback(serving.close)
+        monitor = undo.enter_context(_accept(listening["qmp"], serving, hosting, end))
+        agent = undo.enter_context(_accept(listening["agent"], serving, hosting, end))
+        _await_hello(agent, serving, hosting, end)
+        # The monitor answers from here on: before, QEMU may be busy with getting its memory.
+        qmp = Qmp(monitor)
+        undo.callback(qmp.close)
+        _pin(qmp, guest, hosting)
+        for listener in listening.values():
+            listener.close()
+        _discard([hosting.run / name for name in listening])
+        undo.pop_all()
+    return Booted(guest, hosting, serving, agent, qmp, copies)
+
+
+def plain_lines(text: str) -> list[str]:
+    """The lines of what a console was sent, without escape codes, controls and empty lines."""
+    cleaned = _ESCAPE.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
+    return [line for line in (_CONTROL.sub("", line).rstrip() for line in cleaned.split("\n")) if line]
+
+
+def _places(guest: Guest, initramfs: Path, hosting: Hosting, undo: ExitStack) -> tuple[qemu.Places, tuple[Path, ...]]:
+    """What QEMU opens. Another account may not reach the folders that kernels and images lie in: small files are copied
+    to where it can; the disk is opened from its own folder, which the launcher enters before it becomes that account.
+    """
+    kernel, initramfs = Path(guest.kernel.image).absolute(), initramfs.absolute()
+    copies: list[Path] = []
+    for needed in (kernel, initramfs, *([] if guest.image.root is None else [Path(guest.image.root)])):
+        if not needed.is_file():
+            raise MachineError(f"{needed}: there is no such file to boot the guest with")
+    if hosting.account is not None:
+        copies = [hosting.run / "kernel", hosting.run / "initramfs"]
+        undo.callback(_discard, copies)
+        for source, copy in zip((kernel, initramfs), copies, strict=True):
+            with storing(str(copy)):
+                shutil.copyfile(source, copy)
+                copy.chmod(0o644)
+        kernel, initramfs = copies
+    places = qemu.Places(
+        kernel=str(kernel),
+        initramfs=str(initramfs),
+        agent=str(hosting.run / "agent"),
+        qmp=str(hosting.run / "qmp"),
+        root=None if guest.image.root is None else f"./{Path(guest.image.root).name}",
+        hugetlbfs=hosting.hugetlbfs,
+        tap=hosting.tap,
+    )
+    return places, tuple(copies)
+
+
+def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
+    account = hosting.account
+    folder = hosting.run if guest.image.root is None else Path(guest.image.root).absolute().parent
+    spec = probe.Spec(
+        argv=argv,
+        micro=False,
+        env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": hosting.temporary},
+        cwd=str(folder),
+        stdout=str(hosting.outputs / "console.txt"),
+        stderr=str(hosting.outputs / "qemu.stderr"),
+        uid=None if account is None else account.pw_uid,
+        gid=None if account is None else _group(guest, account),
+        thp_disable=qemu.thp_disable(guest.backing),
+        cgroup_procs=() if hosting.leaf is None else tuple(str(path) for path in hosting.leaf.procs_files),
+        cpus=hosting.cpus,
+        timeout_s=_FOREVER,
+        counters=(),
+        scan="none",
+        source="smaps",
+        announce=True,
+    )
+    return probe.Job(spec, *(hosting.run / f"qemu.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr")))
+
+
+def _group(guest: Guest, account: pwd.struct_passwd) -> int:
+    """The account's group; for KVM the one that may open its device, where there is one (Debian's `kvm`)."""
+    if guest.accelerator == "kvm":
+        with suppress(OSError):
+            device = Path("/dev/kvm").stat()
+            if device.st_gid != 0 and device.st_mode & stat.S_IRGRP and device.st_mode & stat.S_IWGRP:
+                return device.st_gid
+    return account.pw_gid
+
+
+def _listen(hosting: Hosting, name: str, undo: ExitStack) -> socket.socket:
+    """A socket in the run folder to which the account alone may connect."""
+    path = hosting.run / name
+    if len(os.fsencode(path)) > _MOST_PATH:
+        raise MachineError(
+            f"{path}: longer than the {_MOST_PATH} bytes that a socket may have",
+            hint="name a folder with a shorter path for the runs",
+        )
+    listener = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    with storing(str(path)):
+        path.unlink(missing_ok=True)
+        listener.bind(str(path))
+        undo.callback(_discard, [path])
+        path.chmod(0o600)
+        if hosting.account is not None:
+            os.chown(path, hosting.account.pw_uid, hosting.account.pw_gid)
+    listener.listen(1)
+    return listener
+
+
+def _accept(listener: socket.socket, serving: Serving, hosting: Hosting, end: float) -> socket.socket:
+    """QEMU's connection; one of any other process is closed."""
+    while True:
+        _await(listener, serving, hosting, end, "QEMU did not start within the time that the guest may take to boot")
+        connected, _ = listener.accept()
+        pid = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[0]
+        if pid == serving.pid:
+            return connected
+        connected.close()
+
+
+def _await_hello(agent: socket.socket, serving: Serving, hosting: Hosting, end: float) -> None:
+    """Wait for the first whole line, and leave it to be read."""
+    silent = "the guest did not say hello"
+    while True:
+        _await(agent, serving, hosting, end, silent)
+        said = agent.recv(_HELLO_BYTES, socket.MSG_PEEK)
+        if b"\n" in said:
+            return
+        if not said:
+            select.select([serving.launcher], [], [], 1.0)  # QEMU is about to end: its last words come first
+            raise _error("the guest ended before it said hello", hosting.outputs)
+        if len(said) == _HELLO_BYTES or time.monotonic() > end:
+            raise _error(silent, hosting.outputs)
+        time.sleep(_PAUSE_S)
+
+
+def _await(readable: socket.socket, serving: Serving, hosting: Hosting, end: float, late: str) -> None:
+    """Wait until there is something to read. Raises MachineError when QEMU ends first, or the time does."""
+    left = max(0.0, end - time.monotonic())
+    watched: list[socket.socket | int] = [readable, serving.launcher]
+    found, _, _ = select.select(watched, [], [], left)
+    if readable in found:
+        return
+    if found:
+        raise _error("QEMU ended before the guest said hello", hosting.outputs)
+    raise _error(late, hosting.outputs)
+
+
+def _pin(qmp: Qmp, guest: Guest, hosting: Hosting) -> None:
+    """Each vCPU on a CPU of its own, where there are as many; all of QEMU is on these CPUs already."""
+    cpus = hosting.cpus
+    if cpus is None or guest.cpus == 1 or len(cpus) < guest.cpus:
+        return
+    for vcpu in qmp.execute("query-cpus-fast"):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(vcpu["thread-id"], {cpus[vcpu["cpu-index"]]})
+
+
+def _error(message: str, outputs: Path) -> MachineError:
+    """The message with QEMU's own last words and the console's."""
+    said = [f"QEMU: {line}" for line in _last_lines(outputs / "qemu.stderr", 3)]
+    said += [f"console: {line}" for line in _last_lines(outputs / "console.txt", _LAST_LINES)]
+    return MachineError("\n  ".join([message, *(said or ["it said nothing"])]))
+
+
+def _last_lines(file: Path, count: int) -> list[str]:
+    with suppress(OSError), file.open("rb") as opened:
+        opened.seek(max(0, opened.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        return plain_lines(opened.read().decode(errors="replace"))[-count:]
+    return []
+
+
+def _discard(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,165 @@
+"""QEMU's command line for a guest. Pure.
+
+Source of the options: qemu(1); docs/system of QEMU 7.2, the oldest version that this was tried with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import msgspec
+
+from hugewise.guests.definition import Architecture, Backing, Guest, Pages
+
+__all__ = ["HUGETLB_BYTES", "PORT", "PROGRAMS", "Places", "argv", "thp_disable"]
+
+PROGRAMS: dict[Architecture, str] = {"x86-64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
+
+# The virtio-serial port through which the agent is spoken to.
+PORT = "hugewise"
+
+HUGETLB_BYTES: dict[Pages, int] = {"hugetlb-2m": 2 << 20, "hugetlb-1g": 1 << 30}
+
+_CLOCK = "clock=vm,base=2024-01-01T00:00:00"
+# The buffer of translated code, in MiB. QEMU's default is as large as a guest and would look like one in smaps.
+_TRANSLATIONS_MIB = 64
+_MIB = 1 << 20
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that QEMU is to open, by paths that its account can reach.
+
+    kernel, initramfs   as QEMU is to open them (they may be copies of the guest's)
+    root                the guest's ext4, or None
+    agent, qmp          unix sockets on which this process listens; QEMU connects to them when it starts
+    hugetlbfs           folder of a mounted hugetlbfs, for the backing `file`
+    tap                 a tap interface that is there, for the network `tap`
+    """
+
+    kernel: str
+    initramfs: str
+    agent: str
+    qmp: str
+    root: str | None = None
+    hugetlbfs: str | None = None
+    tap: str | None = None
+
+
+def thp_disable(backing: Backing) -> Literal["none", "all"]:
+    """What the launcher sets for QEMU: memory of base pages alone is had by prctl, whatever QEMU advises."""
+    return "all" if backing.pages == "base" else "none"
+
+
+def argv(guest: Guest, *, program: str, places: Places) -> tuple[str, ...]:
+    """The words that start `guest`. Its console is QEMU's standard output.
+
+    Raises ValueError for a guest that cannot be: a counting one with anything that happens at a time of its own
+    (several vCPUs, a disk, a network, KVM), a backing or a network whose place is missing.
+    """
+    _check(guest, places)
+    words = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    words += ["-name", "hugewise", "-machine", _machine(guest), "-accel", _accelerator(guest)]
+    words += ["-cpu", _cpu(guest), "-smp", str(guest.cpus), "-m", f"size={guest.memory // _MIB}M"]
+    words += ["-object", _memory(guest, places.hugetlbfs), "-seed", str(guest.seed)]
+    if guest.counting:
+        words += ["-icount", "shift=0,sleep=off", "-rtc", _CLOCK]
+    words += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
+    words += ["-chardev", f"socket,id=qmp,path={_plain(places.qmp)},server=off", "-mon", "chardev=qmp,mode=control"]
+    words += ["-chardev", f"socket,id=agent,path={_plain(places.agent)},server=off"]
+    words += ["-device", _device(guest, "virtio-serial-pci", "id=ports,max_ports=2")]
+    words += ["-device", f"virtserialport,bus=ports.0,chardev=agent,name={PORT}"]
+    if places.root is not None:
+        # The image is opened read-only; what the guest writes goes to an unnamed temporary file.
+        words += ["-drive", f"if=none,id=root,format=raw,snapshot=on,file={_plain(places.root)}"]
+        words += ["-device", _device(guest, "virtio-blk-pci", "drive=root")]
+    words += _network(guest, places.tap)
+    return (*words, "-kernel", places.kernel, "-initrd", places.initramfs, "-append", _append(guest, places))
+
+
+def _check(guest: Guest, places: Places) -> None:
+    if guest.counting and guest.accelerator != "tcg":
+        raise ValueError("instructions are counted by TCG alone")
+    if guest.counting and (guest.cpus != 1 or guest.image.root is not None or guest.network != "none"):
+        raise ValueError("a counting guest has one vCPU, no disk and no network: their timing would reach the count")
+    if (guest.image.root is None) != (places.root is None):
+        raise ValueError("the image's root and the place of the root go together")
+    page = HUGETLB_BYTES.get(guest.backing.pages, _MIB)
+    if guest.memory <= 0 or guest.memory % page:
+        raise ValueError(f"guest memory of {guest.memory} bytes is not a multiple of {page}")
+    if guest.backing.source == "file" and guest.backing.pages in HUGETLB_BYTES and places.hugetlbfs is None:
+        raise ValueError("hugetlb pages of a file need a hugetlbfs")
+    if guest.network == "tap" and places.tap is None:
+        raise ValueError("the network tap needs an interface")
+
+
+def _machine(guest: Guest) -> str:
+    if guest.arch == "arm64":
+        return "virt,memory-backend=ram"
+    # The older machine has fewer devices with timers of their own.
+    return "pc,memory-backend=ram" if guest.counting else "q35,memory-backend=ram"
+
+
+def _accelerator(guest: Guest) -> str:
+    if guest.accelerator == "kvm":
+        return "kvm"
+    return f"tcg,thread={'single' if guest.cpus == 1 else 'multi'},tb-size={_TRANSLATIONS_MIB}"
+
+
+def _cpu(guest: Guest) -> str:
+    # The architected algorithm of pointer authentication takes most of the time of an emulated boot.
+    is_slow = guest.arch == "arm64" and guest.accelerator == "tcg" and guest.cpu == "max"
+    return "max,pauth-impdef=on" if is_slow else guest.cpu
+
+
+def _memory(guest: Guest, hugetlbfs: str | None) -> str:
+    backing = guest.backing
+    rest = f"id=ram,size={guest.memory // _MIB}M,prealloc={_on(backing.preallocate)}"
+    if backing.nodes:
+        rest += "".join(f",host-nodes={node}" for node in backing.nodes) + ",policy=bind"
+    page = HUGETLB_BYTES.get(backing.pages)
+    if page is None:
+        return f"memory-backend-ram,{rest}"
+    if backing.source == "memfd":
+        return f"memory-backend-memfd,{rest},hugetlb=on,hugetlbsize={page // _MIB}M,share=on"
+    assert hugetlbfs is not None
+    return f"memory-backend-file,{rest},mem-path={_plain(hugetlbfs)},share=on"
+
+
+def _device(guest: Guest, name: str, options: str) -> str:
+    # Without ioeventfd a request is served by the vCPU's own thread, at an instruction that is always the same.
+    return f"{name},{options},ioeventfd=off" if guest.counting else f"{name},{options}"
+
+
+def _network(guest: Guest, tap: str | None) -> list[str]:
+    if guest.network == "none":
+        return []
+    card = "virtio-net-pci,netdev=net,romfile="
+    if guest.network == "user":
+        return ["-netdev", "user,id=net", "-device", card]
+    assert tap is not None
+    # Guests on one bridge need addresses of their own; the same interface always gives the same.
+    mac = ":".join(f"{byte:02x}" for byte in b"\x52\x54\x00" + hashlib.sha256(tap.encode()).digest()[:3])
+    return ["-netdev", f"tap,id=net,ifname={_plain(tap)},script=no,downscript=no", "-device", f"{card},mac={mac}"]
+
+
+def _append(guest: Guest, places: Places) -> str:
+    words = [f"console={'ttyAMA0' if guest.arch == 'arm64' else 'ttyS0'}", "quiet", "panic=-1"]
+    if guest.arch == "x86-64":
+        words.append("reboot=t")
+        if guest.accelerator == "tcg":
+            words.append("tsc=reliable")  # on a busy host an emulated clock looks broken to the kernel's watchdog
+    if guest.counting:
+        words += ["nokaslr", "norandmaps"]
+    if places.root is not None:
+        words.append("hugewise.root=/dev/vda")
+    return " ".join([*words, *guest.append])
+
+
+def _plain(text: str) -> str:
+    """Text as the value of an option: a comma would end it."""
+    return text.replace(",", ",,")
+
+
+def _on(flag: bool) -> str:
+    return "on" if flag else "off"
