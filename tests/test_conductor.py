@@ -134,16 +134,13 @@ class Stage:
             if arm.name != "base"
         ]
         bench = Bench(
-            host=None,  # type: ignore[arg-type]
+            site=None,  # type: ignore[arg-type]
             study=self.study,
             settings=self.settings,  # type: ignore[arg-type]
             folder=self.folder,
             session=1,
             boot_id=boot,
-            source="smaps",
-            base_size=4096,
             pools={2 << 20: 4},
-            cgroups=None,
         )
         conductor = Conductor(bench, cells, methods, SEED, self.events.append, 0.0, clock=lambda: self.now)
         ended = conductor.conduct()

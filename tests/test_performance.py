@@ -13,7 +13,7 @@ import pytest
 
 from hugewise import performance, probe
 from hugewise.errors import ProbeError
-from hugewise.host import LocalHost
+from hugewise.local_machine import Launched, LocalMachine
 from hugewise.metric import Metric
 from hugewise.outcome import Outcome, staged
 from hugewise.pages import PageTarget
@@ -22,6 +22,8 @@ from hugewise.plan import Arm, Cell, DeliveryThreshold
 from hugewise.policy import Treatment
 from hugewise.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
 from hugewise.scratch import Scratch
+from hugewise.setting import Settings
+from hugewise.site import Site
 from hugewise.workload import Launch, Missing, Parameter, ParameterValue
 from tests.requirements import need
 from tests.study_example import FakePolicy
@@ -131,15 +133,16 @@ def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None 
         user=None,
         cpus=None,
     )
+    machine = LocalMachine()
+    site = Site(machine, Settings(machine.host, None), None, lambda _: scratch, "smaps", os.sysconf("SC_PAGE_SIZE"))
     made = Performance(
-        host=LocalHost(),
+        site=site,
         cell=cell,
         arm=arm,
         outputs=tmp_path,
         scratch=scratch,
         kept=None,
         account=None,
-        source="smaps",
         sut=None,
         client=None,
     )
@@ -150,10 +153,10 @@ def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None 
         alongside = made.timing()
         with subprocess.Popen(made.scene.timed.argv, cwd=made.stage.places.run) as client:
             if window is None:
-                alongside([client])
+                alongside([Launched(client)])
             else:
                 wait = made.stage.attend(window, made.mark, client.kill)
-                wait([client])
+                wait([Launched(client)])
         made.timed()
         made.conclude()
         made.dismiss()

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from hugewise.host import LocalHost
+from hugewise.local_machine import Launched, LocalMachine
 from hugewise.pages import PageTarget
 from hugewise.policy import Treatment
 from hugewise.roles import roles
 from hugewise.scene import Places, RoleUse, Server, Step, Window, Write
-from hugewise.stage import Played, Stage, StageError, free_ports
+from hugewise.stage import Played, Stage, StageError
 from tests.requirements import need
 
 PYTHON = "/usr/bin/python3"
@@ -62,7 +63,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     places = Places(data=str(tmp_path / "data"), run=str(tmp_path / "run"), ports=(), sut=cpus, client=cpus)
     treatment = Treatment(policy="x", mechanism="process", target=PageTarget("any", 0), environment={"TREATED": "yes"})
-    made = Stage(tmp_path / "outputs", places, account, None, None, treatment, "smaps")
+    made = Stage(LocalMachine(), tmp_path / "outputs", places, account, None, None, treatment, "smaps")
     yield made
     made.end()
 
@@ -148,7 +149,7 @@ def attended(stage: Stage, argv: list[str], window: Window | None, looks: list[f
             window, lambda: marks.append(time.monotonic() - begun), lambda: looks.append(time.monotonic() - begun)
         )
         try:
-            alongside([process])
+            alongside([Launched(process)])
         finally:
             process.kill()
     return marks
@@ -188,21 +189,19 @@ def test_a_killed_server_is_named_with_its_signal(stage: Stage) -> None:
 def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     """Their launcher gets a signal when hugewise is killed, and kills them."""
     need_python()
-    events, spec = tmp_path / "events", tmp_path / "spec.json"
     started = subprocess.Popen([PYTHON, "-c", "import time; time.sleep(60)"])
     started.kill()
     started.wait()
     script = f"""
-import os, pathlib, signal, msgspec
-from hugewise import probe
+import os, pathlib, signal
+from hugewise import probe, serving
+from hugewise.local_machine import LocalMachine
 spec = probe.Spec(argv=("/usr/bin/sleep", "60"), micro=False, env={{}}, cwd=None, stdout="/dev/null",
     stderr="/dev/null", uid=None, gid=None, thp_disable="none", cgroup_procs=(), cpus=None, timeout_s=99.0,
     counters=(), scan="none", source="smaps", announce=True)
-path = pathlib.Path({str(spec)!r})
-path.write_bytes(msgspec.json.encode(spec))
-with open({str(events)!r}, "wb") as out, open({str(tmp_path / "err")!r}, "wb") as err:
-    serving = probe.Serving(probe.Job(path, out, err))
-print(serving.pid, flush=True)
+files = [pathlib.Path({str(tmp_path)!r}) / name for name in ("spec", "events", "err")]
+server = serving.Serving(LocalMachine(), probe.Job(spec, *files))
+print(server.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -228,7 +227,7 @@ def test_outputs_are_read_and_links_are_not_followed(stage: Stage) -> None:
 
 
 def test_free_ports_differ() -> None:
-    assert len(set(free_ports(3))) == 3
+    assert len(set(LocalMachine().ports(3))) == 3
 
 
 @pytest.mark.parametrize(

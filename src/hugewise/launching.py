@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import msgspec
-
-from hugewise import probe
+from hugewise import probe, serving
 from hugewise.account import account
 from hugewise.errors import ProbeError
 from hugewise.runlog import storing
@@ -30,7 +28,6 @@ COUNTERS = (
     "dTLB-load-misses",
     "dtlb-walk-steps",
 )
-_MINIMAL = ("PATH", "LANG", "TZ")
 
 
 def probes(
@@ -40,48 +37,48 @@ def probes(
     suffix = ".twin" if twin else ""
     play = None if twin else works[0].play
     with ExitStack() as stack:
+        # Only probes of this host can meet; those of a guest begin when they are started.
         gated = play is not None and play.scene.gate
-        meeting = stack.enter_context(probe.Meeting()) if len(works) > 1 or gated else None
+        local = all(work.guest is None for work in works)
+        meeting = stack.enter_context(serving.Meeting()) if local and (len(works) > 1 or gated) else None
         jobs = []
         for work in works:
-            spec_path = work.draft / spec_name
-            spec = _spec(
-                group, work, work.draft / f"stdout{suffix}", work.draft / f"stderr{suffix}", meeting, twin=twin
-            )
-            with storing(str(work.draft)):
-                spec_path.touch(mode=0o600)  # the environment of a command can hold secrets
-                spec_path.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=1))
-                events = stack.enter_context((work.draft / events_name).open("xb"))
-                stderr = stack.enter_context((work.draft / f"probe-stderr{suffix}").open("xb"))
-            jobs.append(probe.Job(spec_path, events, stderr))
+            streams = (work.draft / f"stdout{suffix}", work.draft / f"stderr{suffix}")
+            spec = _spec(group, work, *streams, meeting, twin=twin)
+            stderr = work.draft / f"probe-stderr{suffix}"
+            job = probe.Job(spec, told=work.draft / spec_name, events=work.draft / events_name, stderr=stderr)
+            jobs.append((group.site(work).machine, job))
         with storing(str(works[0].draft)):
             if play is None:
-                statuses = probe.run(jobs, meeting)
+                statuses = serving.run(jobs, meeting)
             else:
-                statuses = probe.run(jobs, meeting, before=play.mark, alongside=play.timing())
+                if gated and meeting is None:
+                    play.mark()
+                statuses = serving.run(jobs, meeting, before=play.mark, alongside=play.timing())
     found = []
-    for work, status in zip(works, statuses, strict=True):
-        said = list(probe.decode((work.draft / events_name).read_bytes().splitlines(keepends=True)))
+    for (_, job), status in zip(jobs, statuses, strict=True):
+        said = serving.events(job)
         if status != 0 and not any(isinstance(event, probe.Error) for event in said):
-            text = (work.draft / f"probe-stderr{suffix}").read_text(errors="replace").strip()
-            where = work.draft / spec_name
-            raise ProbeError(f"the probe failed (exit {status}): {text or 'it said nothing'}", hint=f"see {where}")
+            text = job.stderr.read_text(errors="replace").strip()
+            raise ProbeError(f"the probe failed (exit {status}): {text or 'it said nothing'}", hint=f"see {job.told}")
         found.append(said)
     return found
 
 
 def _spec(
-    group: Group, work: Work, stdout: Path, stderr: Path, meeting: probe.Meeting | None, *, twin: bool
+    group: Group, work: Work, stdout: Path, stderr: Path, meeting: serving.Meeting | None, *, twin: bool
 ) -> probe.Spec:
     treatment, cell, start, bench = work.arm.treatment, group.cell, work.command, group.bench
     play, pad = work.play, {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
+    site = group.site(work)
     if play is not None:
         who = play.account
         environment = play.stage.environment({**start.environment, **pad})
     else:
-        who = account(cell.user, unprivileged=start.micro, privileged=bench.host.privileged(), root=start.root)
-        inherited = {k: v for k, v in os.environ.items() if not start.micro or k in _MINIMAL}
-        environment = inherited | dict(start.environment) | pad
+        who = account(cell.user, unprivileged=start.micro, privileged=site.host.privileged(), root=start.root)
+        own = start.micro or work.guest is not None  # nothing of the caller's
+        inherited = site.machine.environment if own else os.environ
+        environment = dict(inherited) | dict(start.environment) | pad
         if who is not None:
             environment |= {"HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name}
     counters = () if twin or work.is_client else COUNTERS  # a client's are not those of the system under test
@@ -91,15 +88,15 @@ def _spec(
         cpus = play.stage.places.client if work.is_client else play.stage.places.sut
     slots = bench.study.design.slots
     # A micro-workload counts its timed region itself; the launcher counts the whole command.
-    own = (
+    words = (
         *(("--counters", ",".join(counters)) if counters else ()),
         *(("--gate",) if meeting is not None else ()),
     )
     return probe.Spec(
-        argv=(*start.argv, *own) if start.micro else start.argv,
+        argv=(*start.argv, *words) if start.micro else start.argv,
         micro=start.micro,
         env=environment,
-        cwd=None if start.micro else start.cwd or (bench.cwd if play is None else play.stage.places.run),
+        cwd=None if start.micro else start.cwd or _folder(group, work),
         stdout=str(stdout),
         stderr=str(stderr),
         uid=None if who is None else who.pw_uid,
@@ -110,6 +107,13 @@ def _spec(
         timeout_s=cell.timeout,
         counters=counters,
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
-        source="kpageflags" if bench.source == "kpageflags" else "smaps",
+        source="kpageflags" if site.source == "kpageflags" else "smaps",
         barrier=None if meeting is None else meeting.barrier,
     )
+
+
+def _folder(group: Group, work: Work) -> str:
+    """Where a command runs that does not say it."""
+    if work.play is not None:
+        return work.play.stage.places.run
+    return group.bench.cwd if work.guest is None else "/"

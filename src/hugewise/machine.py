@@ -8,13 +8,15 @@ and ends everything when it is told to or its parent dies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Protocol
 
+from hugewise.cgroup import CpuTime
 from hugewise.host import Host
 from hugewise.probe import Event, Job
 
-__all__ = ["Machine", "Running"]
+__all__ = ["Contained", "Folders", "Machine", "Running"]
 
 
 class Running(Protocol):
@@ -48,15 +50,73 @@ class Running(Protocol):
         ...
 
 
+class Contained(Protocol):
+    """The processes of an attempt, or of one role in it, held together by a cgroup."""
+
+    @property
+    def procs_files(self) -> tuple[Path, ...]:
+        """What a process writes its pid to in order to enter."""
+        ...
+
+    def kill(self) -> int:
+        """Kill every process inside and wait until they are gone; returns how many were seen."""
+        ...
+
+    def peak_bytes(self) -> int | None:
+        """The most memory that was charged at once, page cache included and hugetlb pages not."""
+        ...
+
+    def faults(self) -> int | None:
+        """Page faults of all processes since the group was made."""
+        ...
+
+    def cpu(self) -> CpuTime | None:
+        """CPU time of all processes since the group was made; None where it means nothing or is not counted."""
+        ...
+
+    def processes(self) -> list[int]:
+        """The processes inside, by their numbers on that machine."""
+        ...
+
+    def limit_memory(self, size: int) -> None:
+        """Let the processes inside, and the page cache they fill, have at most `size` bytes."""
+        ...
+
+    def remove(self) -> None:
+        """Remove the group, which is empty."""
+        ...
+
+
+class Folders(Protocol):
+    """Private folders in which an attempt is played, in one place of a machine."""
+
+    @property
+    def path(self) -> Path:
+        """Below which they lie."""
+        ...
+
+    def folder(self, name: str) -> Path:
+        """A fresh, empty folder of that name for the account. Raises StorageError."""
+        ...
+
+    def clear(self) -> None:
+        """Remove what is inside. Raises StorageError."""
+        ...
+
+
 class Machine(Protocol):
     """Where programs run.
 
-    host      its files
-    emulated  its clock means nothing: no figure that depends on time may be had from it
+    host         its files
+    environment  what every program there finds in its environment at least
+    emulated     its clock means nothing: no figure that depends on time may be had from it
+    counters     whether the counters of running servers can be had (`hugewise.counting`)
     """
 
     host: Host
+    environment: Mapping[str, str]
     emulated: bool
+    counters: bool
 
     def cpus(self) -> tuple[int, ...]:
         """The CPUs that may be used, by number."""

@@ -6,9 +6,7 @@ measured part (then the attempt is tried again) or in it (then it failed).
 
 from __future__ import annotations
 
-import os
 import pwd
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,17 +15,17 @@ from pathlib import Path
 from typing import Literal
 
 from hugewise import dataset, noise, probe
-from hugewise.cgroup import Leaf
 from hugewise.counting import COUNTERS, Counting
 from hugewise.errors import ProbeError
-from hugewise.host import Host
+from hugewise.machine import Contained, Folders, Running
 from hugewise.outcome import Problem
 from hugewise.plan import Arm, Cell
 from hugewise.roles import roles
 from hugewise.runlog import storing
-from hugewise.scene import Places, Reading, RoleUse, Scene, Staged, Write
+from hugewise.scene import Data, Places, Reading, RoleUse, Scene, Staged, Write
 from hugewise.scratch import Scratch, file_system
-from hugewise.stage import Played, Stage, StageError, free_ports
+from hugewise.site import Site
+from hugewise.stage import Played, Stage, StageError
 
 __all__ = ["Performance"]
 
@@ -48,18 +46,21 @@ class _Moment:
 
 @dataclass
 class Performance:
-    """A staged workload's attempt; the runner's steps call its methods in their order."""
+    """A staged workload's attempt; the runner's steps call its methods in their order.
 
-    host: Host
+    Its data are `kept` below the results; on a machine that has no copy of them they are made there first, from `made`.
+    """
+
+    site: Site
     cell: Cell
     arm: Arm
     outputs: Path
-    scratch: Scratch
-    kept: dataset.Kept | None
+    scratch: Folders
     account: pwd.struct_passwd | None
-    source: str
-    sut: Leaf | None
-    client: Leaf | None
+    sut: Contained | None
+    client: Contained | None
+    kept: dataset.Kept | None = None
+    made: Data | None = None
     problem: Problem | None = None
     reading: Reading = field(default_factory=Reading)
     coverage: list[probe.Coverage] = field(default_factory=list)
@@ -96,20 +97,36 @@ class Performance:
 
     def supply(self) -> None:
         """Lay out the data, decide on the scene, and run what comes before the servers."""
-        data = dataset.lay_out(self.kept, self.scratch) if self.kept is not None else self.scratch.folder("data")
-        sut, client = roles(
-            self.workload.clients, self.cell.cpus, self.cell.client_cpus, sorted(os.sched_getaffinity(0))
-        )
+        machine = self.site.machine
+        if self.kept is not None and isinstance(self.scratch, Scratch):
+            data = dataset.lay_out(self.kept, self.scratch)
+        else:
+            data = self.scratch.folder("data")
+        sut, client = roles(self.workload.clients, self.cell.cpus, self.cell.client_cpus, machine.cpus())
         places = Places(
             data=str(data),
             run=str(self.scratch.folder("run")),
-            ports=free_ports(self.workload.ports),
+            ports=machine.ports(self.workload.ports),
             sut=sut,
             client=client,
         )
+        if self.made is not None:
+            self._try(lambda: self._make(places), "rejected")
         self._scene = self.workload.scene(self.arm.treatment, self.cell.given(self.arm), places)
-        self._stage = Stage(self.outputs, places, self.account, self.sut, self.client, self.arm.treatment, self.source)
+        self._stage = Stage(
+            machine, self.outputs, places, self.account, self.sut, self.client, self.arm.treatment, self.site.source
+        )
         self._try(self._before, "rejected")
+
+    def _make(self, places: Places) -> None:
+        assert self.made is not None
+        stage = Stage(self.site.machine, self.outputs, places, self.account, None, None, None, self.site.source)
+        for path in self.made.inputs:
+            self.site.machine.put(path, Path(path).read_bytes(), None, None)
+        try:
+            stage.play(self.made.recipe(places))
+        finally:
+            stage.end()
 
     def _before(self) -> None:
         for act in self.scene.before:
@@ -135,9 +152,12 @@ class Performance:
 
         self._try(serving, "rejected")
         if self.served and self.problem is None:
-            self._count(self._open_counters)
+            if self.site.machine.counters:
+                self._count(self._open_counters)
+            else:
+                self.counted = "the counters of a guest's servers are not read"
 
-    def timing(self) -> Callable[[Sequence[subprocess.Popen[bytes]]], None]:
+    def timing(self) -> Callable[[Sequence[Running]], None]:
         """What to do while the timed command runs."""
         if self.scene.window is None and not self.scene.gate:
             self.mark()
@@ -147,7 +167,7 @@ class Performance:
         """The measured part begins or ends."""
         if self._moments and self._counting is not None:
             self._count(self._counting.end)
-        self._moments.append(_Moment(time.time(), noise.snapshot(self.host), _use(self.sut), _use(self.client)))
+        self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), _use(self.sut), _use(self.client)))
         if len(self._moments) == 1 and self._counting is not None:
             self._count(self._counting.begin)
 
@@ -213,7 +233,7 @@ class Performance:
         self.marks += self.reading.marks
         faults, resident = self.use("sut").faults, self.footprint
         if self.served and faults is not None and resident:
-            share = faults / (resident / os.sysconf("SC_PAGE_SIZE"))
+            share = faults / (resident / self.site.base_size)
             if share >= _WARM and faults > _FEW:
                 self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
 
@@ -265,7 +285,8 @@ class Performance:
         found: dict[str, str | int | float] = dict(self.reading.facts)
         if self.kept is not None:
             found |= {"data_sha256": self.kept.digest, "data_bytes": self.kept.bytes}
-        found["storage"] = f"{self.scratch.path.parent} ({file_system(self.scratch.path)})"
+        if isinstance(self.scratch, Scratch):
+            found["storage"] = f"{self.scratch.path.parent} ({file_system(self.scratch.path)})"
         return found
 
     def _played(self) -> Played:
@@ -282,13 +303,15 @@ class Performance:
             act()
         except StageError as error:
             self.problem = Problem(state, error.message)
+            if self._stage is None:
+                return
             try:
-                self.stage.check_again()
+                self._stage.check_again()
             except StageError as cause:  # a client fails because its server is gone
                 self.problem = Problem(state, cause.message)
 
 
-def _use(leaf: Leaf | None) -> RoleUse:
+def _use(leaf: Contained | None) -> RoleUse:
     cpu = None if leaf is None else leaf.cpu()
     return RoleUse(
         cpu_s=None if cpu is None else cpu.total_s,

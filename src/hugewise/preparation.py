@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 import tempfile
 from collections.abc import Callable
@@ -10,9 +9,10 @@ from pathlib import Path
 
 from hugewise import cgroup, dataset
 from hugewise.errors import HugewiseError
+from hugewise.machine import Machine
 from hugewise.scene import Data, Places, Staged
 from hugewise.scratch import Scratch, need_room
-from hugewise.stage import Stage, StageError, free_ports
+from hugewise.stage import Stage, StageError
 
 __all__ = ["prepared"]
 
@@ -20,6 +20,7 @@ __all__ = ["prepared"]
 def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
     workload: Staged,
     data: Data,
+    machine: Machine,
     results: Path,
     scratch: Scratch,
     account: pwd.struct_passwd | None,
@@ -35,17 +36,17 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
     if kept is not None:
         return kept
     say(f"making {data.name} once; it is kept in {results / 'data'}")
-    everywhere = tuple(sorted(os.sched_getaffinity(0)))
+    everywhere = machine.cpus()
     places = Places(
         data=str(scratch.folder("data")),
         run=str(scratch.folder("run")),
-        ports=free_ports(workload.ports),
+        ports=machine.ports(workload.ports),
         sut=everywhere,
         client=everywhere,
     )
     leaf = None if cgroups is None else cgroups.create("data")
     with tempfile.TemporaryDirectory(prefix="hugewise-") as outputs:
-        stage = Stage(Path(outputs), places, account, leaf, leaf, None, "smaps")
+        stage = Stage(machine, Path(outputs), places, account, leaf, leaf, None, "smaps")
         try:
             stage.play(data.recipe(places))
             return dataset.keep(results, data, Path(places.data))

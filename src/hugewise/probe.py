@@ -1,20 +1,17 @@
-"""Find the Rust probe, drive it, and read its JSON Lines. No other module knows their form.
+"""Find the Rust probe, tell it what to do, and read its JSON Lines. No other module knows their form.
 
 The protocol is docs/design/probe-protocol.md; `probe describe --examples` is decoded in tests/test_probe.py.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import msgspec
 
@@ -35,10 +32,8 @@ __all__ = [
     "Job",
     "Launches",
     "Load",
-    "Meeting",
     "Phase",
     "Result",
-    "Serving",
     "Spec",
     "Start",
     "Tlb",
@@ -47,7 +42,6 @@ __all__ = [
     "ask",
     "decode",
     "find",
-    "run",
 ]
 
 VERSION = 1
@@ -252,11 +246,15 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One probe to run: its specification's place, and where its lines and its stderr go."""
+    """One probe to run: what it is told, and the files for that (`told`), for its lines and for its stderr.
 
-    spec: Path
-    events: IO[bytes]
-    stderr: IO[bytes]
+    All files are on this host: also `spec.stdout` and `spec.stderr`, wherever the program runs.
+    """
+
+    spec: Spec
+    told: Path
+    events: Path
+    stderr: Path
 
 
 def find() -> str:
@@ -296,149 +294,3 @@ def ask(*arguments: str) -> Event:
     if first is None:
         raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
     return first
-
-
-class Serving:
-    """A server below a launcher of its own, which ends it when this process dies. `pid` is the server's own."""
-
-    def __init__(self, job: Job) -> None:
-        """Start it, and wait until its process is there. Raises ProbeError when there is none."""
-        self._process = _start(job, ())
-        self._events = Path(job.events.name)
-        self.launcher = os.pidfd_open(self._process.pid)
-        started = None
-        while started is None and self._process.poll() is None:
-            started = next((event for event in self.events() if isinstance(event, Start)), None)
-            if started is None:
-                select.select([self.launcher], [], [], 0.002)
-        started = started or next((event for event in self.events() if isinstance(event, Start)), None)
-        if started is None:
-            said = next((event.message for event in self.events() if isinstance(event, Error)), "it said nothing")
-            raise ProbeError(f"it did not start: {said}")
-        self.pid = started.pid
-
-    def events(self) -> list[Event]:
-        """What the launcher has said so far."""
-        return list(decode(self._events.read_bytes().splitlines(keepends=True)))
-
-    def ended(self) -> bool:
-        """Whether the server is gone, and its launcher."""
-        return self._process.poll() is not None
-
-    def stop(self, number: signal.Signals, patience: float) -> bool:
-        """Send the server `number` and wait until it is gone; False when it had to be killed after `patience` s."""
-        if not self.ended():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-        try:
-            self._process.wait(patience)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return False
-        return True
-
-    def kill(self) -> None:
-        """End the server and all that it started."""
-        _end([self._process])
-
-    def close(self) -> None:
-        """End what is left, and let go of it."""
-        self.kill()
-        os.close(self.launcher)
-
-
-class Meeting:
-    """Where probes that are to begin together wait for each other: two pipes. A context; see the protocol."""
-
-    def __init__(self) -> None:
-        self._arrived, self._ready = os.pipe()
-        self._held, self._go = os.pipe()
-
-    @property
-    def barrier(self) -> Barrier:
-        """What each probe is told."""
-        return Barrier(self._ready, self._held)
-
-    @property
-    def inherited(self) -> tuple[int, int]:
-        """The descriptors that the probes need."""
-        return self._ready, self._held
-
-    def release(self, processes: Sequence[subprocess.Popen[bytes]], before: Callable[[], None] = lambda: None) -> None:
-        """Let all go when all are ready, after `before` was called. When one has ended without getting there, the
-        others need not wait either.
-        """
-        ends = {os.pidfd_open(process.pid): process for process in processes}
-        try:
-            waiting = len(processes)
-            while waiting > 0:
-                readable, _, _ = select.select([self._arrived, *ends], [], [])
-                if self._arrived in readable:
-                    waiting -= len(os.read(self._arrived, waiting))
-                else:
-                    break
-            before()
-        finally:
-            for end in ends:
-                os.close(end)
-            os.close(self._go)
-            self._go = -1
-
-    def __enter__(self) -> Meeting:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in (self._arrived, self._ready, self._held, self._go):
-            if descriptor >= 0:
-                os.close(descriptor)
-
-
-def run(
-    jobs: Sequence[Job],
-    meeting: Meeting | None = None,
-    *,
-    before: Callable[[], None] = lambda: None,
-    alongside: Callable[[Sequence[subprocess.Popen[bytes]]], None] = lambda _: None,
-) -> list[int]:
-    """Run attempts by their specifications, all at once; their lines go to `events`. Returns the exit statuses.
-
-    `before` is called when all are ready and wait to be let go (with a `meeting`), `alongside` while they run.
-    An interrupt, and whatever `alongside` raises, is passed on, so that the probes kill their trees and say so, before
-    it is raised again.
-    """
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for job in jobs:
-            # Not a comprehension: one that cannot be started must find the others in the list.
-            processes.append(_start(job, () if meeting is None else meeting.inherited))  # noqa: PERF401
-        if meeting is not None:
-            meeting.release(processes, before)
-        alongside(processes)
-        return [process.wait() for process in processes]
-    except BaseException:
-        _end(processes)
-        raise
-
-
-def _start(job: Job, inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [find(), "run", "--spec", str(job.spec)],
-        stdin=subprocess.DEVNULL,
-        stdout=job.events,
-        stderr=job.stderr,
-        start_new_session=True,
-        pass_fds=inherited,
-    )
-
-
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ask the launchers to kill their trees and to leave."""
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-    for process in processes:
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

@@ -17,14 +17,15 @@ __all__ = ["stored"]
 def stored(group: Group, work: Work) -> Attempt:
     """The attempt as it is kept, from everything that its steps have found."""
     bench, cell, arm, trial = group.bench, group.cell, work.arm, work.trial
-    assert group.before is not None and group.after is not None
+    assert group.before is not None and group.after is not None and work.before is not None
+    site, after = group.site(work), work.after or work.before
     play, command = work.play, work.command
     # A client of servers has its own event with its figures, which the workload reads.
     own_result = command.micro and not work.is_client
     result = outcome.outcome(work.events, micro=own_result, timeout_s=cell.timeout, success=command.success)
     host = noise.difference(group.before, group.after)
-    measured_host = host if play is None or play.around is None else noise.difference(*play.around)
-    result = outcome.with_kernel_work(result, measured_host, bench.base_size)
+    around = (work.before, after) if play is None or play.around is None else play.around
+    result = outcome.with_kernel_work(result, noise.difference(*around), site.base_size)
     if play is not None:
         result = outcome.staged(
             result,
@@ -42,12 +43,12 @@ def stored(group: Group, work: Work) -> Attempt:
         play.coverage if play is not None and work.is_client else work.events,
         work.twin,
         # The counters are the machine's: they cannot tell attempts apart that ran at once.
-        noise.coverage_from_counters(group.before, group.after, own_faults, bench.base_size)
-        if len(group.works) == 1
+        noise.coverage_from_counters(work.before, after, own_faults, site.base_size)
+        if len(group.works) == 1 or work.guest is not None
         else None,
         target=arm.treatment.target,
         proof=command.proof,
-        source=bench.source,
+        source=site.source,
         share=cell.threshold(arm).share,
         base_above=cell.threshold(arm).base_above,
         thp_disabled_by_us=arm.treatment.thp_disable != "none",
@@ -79,7 +80,7 @@ def stored(group: Group, work: Work) -> Attempt:
         pressure=host.pressure,
         boot_id=bench.boot_id,
         delivery=proof,
-        knobs=group.knobs,
+        knobs=work.knobs,
         metrics=result.metrics,
         absent=result.absent,
         disturbances=(

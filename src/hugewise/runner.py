@@ -1,4 +1,4 @@
-"""One attempt on one host, or several at once: check, apply, supply, serve, launch, prove, re-check, store.
+"""One attempt, or several at once: board, apply, check, supply, serve, launch, prove, re-check, leave, store.
 
 The steps are a list, walked by `attempt`; whoever passes `on_step` is told of each before it happens (the kill test is
 made from this list, so that a new step is killed too). Nothing here decides what runs next: the conductor does.
@@ -10,18 +10,20 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from hugewise import covariates, noise, outcome, probe
 from hugewise.account import account
 from hugewise.arrangement import Resident
+from hugewise.errors import MachineError
 from hugewise.launching import probes
 from hugewise.performance import Performance
 from hugewise.plan import Arm, Cell
 from hugewise.recording import stored
 from hugewise.runlog import storing
-from hugewise.scene import Staged
+from hugewise.scene import Data, Staged
 from hugewise.stage import StageError
 from hugewise.trial import Attempt, Trial
 from hugewise.underway import Bench, Disturbed, Group, Work
@@ -43,8 +45,9 @@ def together(
 ) -> list[Attempt]:
     """Run the attempts of all `arms` at once and store them: each a process, or with `turns` all in one.
 
-    Their treatments have the same knobs. Either all of them count or none does: when one is to be tried again, so are
-    the others. Raises Disturbed like `attempt`.
+    On one machine their treatments have the same knobs. Either all of them count or none does: when one is to be tried
+    again, so are the others. Raises Disturbed like `attempt`, and MachineError when a guest was gone before anything
+    was launched in it.
     """
     works = []
     for arm, trial in sorted(arms, key=lambda each: each[1].order):
@@ -58,18 +61,37 @@ def together(
     try:
         for step in STEPS:
             bench.on_step(step.__name__)
-            step(group)
+            try:
+                step(group)
+            except MachineError as error:
+                if not group.started:
+                    raise
+                _broken(group, error)
     finally:
         for work in works:
-            if work.play is not None:
-                work.play.close()
-            for leaf in (work.leaf, work.client):
-                if leaf is not None:
-                    leaf.kill()
-                    leaf.remove()
+            _clear(work)
     if group.drift:
         raise Disturbed(group.drift)
     return group.stored
+
+
+def _broken(group: Group, error: MachineError) -> None:
+    """A guest that is gone takes its attempts with it, and those beside them: what is known of them is stored."""
+    for work in group.works:
+        work.broken = work.broken or error.message
+
+
+def _clear(work: Work) -> None:
+    """Whatever happened: nothing of the attempt lives on."""
+    if work.guest is not None:  # its processes and folders go with it
+        work.guest.close()
+        return
+    if work.play is not None:
+        work.play.close()
+    for leaf in (work.leaf, work.client):
+        if leaf is not None:
+            leaf.kill()
+            leaf.remove()
 
 
 def observe(group: Group) -> None:
@@ -78,35 +100,51 @@ def observe(group: Group) -> None:
     group.covariates = covariates.measure(group.bench.host)
 
 
+def board(group: Group) -> None:
+    """Boot a guest for each attempt, where the study has guests."""
+    guests = group.bench.guests
+    for work in group.works if guests is not None else ():
+        assert guests is not None
+        work.guest = guests.board(group.cell, work.arm, work.trial, work.number, work.draft)
+
+
 def apply(group: Group) -> None:
     """Turn the knobs of the treatment; whatever somebody else turned since is a disturbance, seen here first."""
-    drift = group.bench.settings.apply(group.works[0].arm.treatment.knobs)
+    drift = [each for site, work in group.sites for each in site.knobs.apply(work.arm.treatment.knobs)]
     if drift:
         raise Disturbed(drift)
 
 
 def settle(group: Group) -> None:
     """Carry-over control between trials: the same for all arms, chosen in the study."""
-    between, host = group.bench.study.between, group.bench.host
-    if host.privileged():
-        if between.drop_caches:
-            os.sync()
-            host.write("/proc/sys/vm/drop_caches", "3")
-        if between.compact:
-            host.write("/proc/sys/vm/compact_memory", "1")
+    between = group.bench.study.between
+    for host in [site.host for site, _ in group.sites]:
+        if host.privileged():
+            if between.drop_caches:
+                if group.bench.guests is None:
+                    os.sync()
+                host.write("/proc/sys/vm/drop_caches", "3")
+            if between.compact:
+                host.write("/proc/sys/vm/compact_memory", "1")
     time.sleep(between.settle)
 
 
 def check(group: Group) -> None:
-    """Give each process its cgroup and look at the host before it."""
-    if group.bench.cgroups is not None:
-        workload = group.cell.workload
-        for work in group.launched:
-            name = work.draft.name.removeprefix(".")
-            work.leaf = group.bench.cgroups.create(name)
-            if isinstance(workload, Staged) and workload.clients:
-                work.client = group.bench.cgroups.create(f"{name}-client")
+    """Give each process its cgroup and look at the machines before it."""
+    for work in group.launched:
+        contain = group.site(work).contain
+        if contain is None:
+            continue
+        workload, name = group.cell.workload, work.draft.name.removeprefix(".")
+        work.leaf = contain(name)
+        if isinstance(workload, Staged) and workload.clients:
+            work.client = contain(f"{name}-client")
     group.before = noise.snapshot(group.bench.host)
+    for site, first in group.sites:
+        before = group.before if first.guest is None else noise.snapshot(site.host)
+        for work in group.works:
+            if group.site(work) is site:
+                work.before = before
 
 
 def supply(group: Group) -> None:
@@ -118,23 +156,29 @@ def supply(group: Group) -> None:
         if isinstance(cell.workload, Direct):
             work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
             continue
-        privileged = bench.host.privileged()
+        site = group.site(work)
+        privileged = site.host.privileged()
         work.play = Performance(
-            host=bench.host,
+            site=site,
             cell=cell,
             arm=work.arm,
             outputs=work.draft,
-            scratch=bench.scratch[cell.storage],
-            kept=bench.data.get(cell.id),
+            scratch=site.scratch(cell.storage),
             account=account(cell.user, unprivileged=True, privileged=privileged, root=False),
-            source=bench.source,
             sut=work.leaf,
             client=work.client,
+            kept=bench.data.get(cell.id),
+            made=_made(cell, work),
         )
         work.play.supply()
         work.launch = work.play.scene.timed
         if work.play.scene.account == "caller":
             work.play.account = account(cell.user, unprivileged=False, privileged=privileged, root=work.launch.root)
+
+
+def _made(cell: Cell, work: Work) -> Data | None:
+    """Data that are made in the guest, which has no copy of them."""
+    return cell.workload.data(cell.given(work.arm)) if work.guest and isinstance(cell.workload, Staged) else None
 
 
 def serve(group: Group) -> None:
@@ -148,13 +192,16 @@ def launch(group: Group) -> None:
     """The probe starts the workload, holds its memory, scans it, and kills what is left."""
     group.started = time.time()
     works = [work for work in group.launched if work.play is None or work.play.problem is None]
-    try:
-        found = probes(group, works, "spec.json", "events.jsonl", twin=False) if works else []
-    except StageError as error:
-        found = []
-        for work in works:
-            assert work.play is not None
-            work.play.fail(error)
+    if group.bench.guests is None or len(works) < 2:
+        found = _launch(group, works)
+    else:
+        with ThreadPoolExecutor(len(works)) as pool:
+            try:
+                found = [events for each in pool.map(lambda work: _launch(group, [work]), works) for events in each]
+            except BaseException:
+                for work in works:
+                    _clear(work)  # what waits for its guest waits no longer
+                raise
     group.ended = time.time()
     if group.shared:
         for index, work in enumerate(group.works):
@@ -162,20 +209,44 @@ def launch(group: Group) -> None:
     else:
         for work, events in zip(works, found, strict=False):
             work.events = events
-            if work.play is not None:
+            if work.play is not None and work.play.problem is None:
                 exited = outcome.last(events, probe.Exit)
                 work.play.timed(failed=exited is None or exited.code not in work.command.success)
 
 
+def _launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+    """Run the timed commands of `works` at once; the events of each, empty where its stage failed meanwhile."""
+    try:
+        return probes(group, works, "spec.json", "events.jsonl", twin=False) if works else []
+    except StageError as error:
+        for work in works:
+            assert work.play is not None
+            work.play.fail(error)
+        return [[] for _ in works]
+
+
 def recheck(group: Group) -> None:
-    """Look at the host and at the knobs after it."""
-    group.after = noise.snapshot(group.bench.host)
-    group.drift = group.bench.settings.drift()
-    group.knobs = group.bench.settings.values()
+    """Look at the machines and at the knobs after it."""
+    group.drift = group.bench.settings.drift()  # in a guest there is nobody else
+    _look_again(group)
+    for site, _ in group.sites:
+        values = site.knobs.values()
+        for work in group.works:
+            if group.site(work) is site:
+                work.knobs = values
     for work in group.works:
         if work.leaf is not None and not group.shared:
             work.cgroup_faults = work.leaf.faults()
             work.cgroup_peak = work.leaf.peak_bytes()
+
+
+def _look_again(group: Group) -> None:
+    group.after = noise.snapshot(group.bench.host)
+    for work in group.works:
+        if work.guest is None:
+            work.after = group.after
+        elif work.broken is None:
+            work.after = noise.snapshot(work.guest.site.host)
 
 
 def prove(group: Group) -> None:
@@ -198,8 +269,15 @@ def dismiss(group: Group) -> None:
     for work in group.works:
         if work.play is not None:
             work.play.dismiss()
-            if work.is_client:  # before, the servers' own pages would be taken for those of others
-                group.after = noise.snapshot(group.bench.host)
+            if work.is_client and work.guest is None:  # before, the servers' own pages would be taken for others'
+                work.after = group.after = noise.snapshot(group.bench.host)
+
+
+def leave(group: Group) -> None:
+    """Power the guests off, with the proof of what backed them."""
+    for work in group.works:
+        if work.guest is not None:
+            work.backed = work.guest.leave()
 
 
 def store(group: Group) -> None:
@@ -224,6 +302,7 @@ def store(group: Group) -> None:
 
 STEPS: tuple[Callable[[Group], None], ...] = (
     observe,
+    board,
     apply,
     settle,
     check,
@@ -233,5 +312,6 @@ STEPS: tuple[Callable[[Group], None], ...] = (
     recheck,
     prove,
     dismiss,
+    leave,
     store,
 )

@@ -39,6 +39,7 @@ from hugewise.errors import HugewiseError, RunError, UserError
 from hugewise.host import Host, LocalHost
 from hugewise.knob import Drift
 from hugewise.ledger import Scratched
+from hugewise.local_machine import LocalMachine
 from hugewise.lock import HostLock, boot_id
 from hugewise.pages import PageSizes, page_flags_readable
 from hugewise.plan import Plan
@@ -49,6 +50,7 @@ from hugewise.runlog import RunFolder
 from hugewise.scene import Staged
 from hugewise.scratch import Scratch, discard
 from hugewise.setting import Settings
+from hugewise.site import Site
 from hugewise.stats.family import methods_for
 from hugewise.study import Study
 from hugewise.underway import Bench
@@ -223,9 +225,9 @@ class _Session:
         self.at_close("restore", lambda: self.name_drift(self.settings.restore()))
 
     def name_drift(self, drifts: Iterable[Drift]) -> None:
-        """What somebody else turned meanwhile is left to them, and named."""
+        """What somebody else turned meanwhile, or still uses, is left to them, and named."""
         for drift in drifts:
-            self.say(f"not restored, somebody else turned it: {drift}")
+            self.say(drift.left_alone())
 
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
@@ -280,6 +282,7 @@ class _Session:
                 self.data[cell.id] = prepared(
                     cell.workload,
                     data,
+                    LocalMachine(self.host),
                     self.folder.path.parents[1],
                     self.scratch[cell.storage],
                     account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False),
@@ -348,20 +351,24 @@ class _Session:
 
     def conduct(self) -> bool:
         """Block after block; whether the run has ended."""
+        site = Site(
+            machine=LocalMachine(self.host),
+            knobs=self.settings,
+            contain=None if self.cgroups is None else self.cgroups.create,
+            scratch=self.scratch.__getitem__,
+            source="kpageflags" if page_flags_readable() else "smaps",
+            base_size=os.sysconf("SC_PAGE_SIZE"),
+        )
         bench = Bench(
-            host=self.host,
+            site=site,
             study=self.study,
             settings=self.settings,
             folder=self.folder,
             session=self.number,
             boot_id=self.boot_id,
-            source="kpageflags" if page_flags_readable() else "smaps",
-            base_size=os.sysconf("SC_PAGE_SIZE"),
             pools=self.pools,
-            cgroups=self.cgroups,
             on_step=self.on_step,
             data=self.data,
-            scratch=self.scratch,
             cwd=(self.opened.cwd if self.opened is not None else "") or str(Path.cwd()),
         )
         methods = methods_for(self.study, self.plan.cells)

@@ -7,32 +7,27 @@ waited for by the clock.
 
 from __future__ import annotations
 
-import os
 import pwd
 import re
 import select
 import signal
-import socket
-import stat
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
-from hugewise import mapping, probe
-from hugewise.cgroup import Leaf
+from hugewise import mapping, outcome, probe, serving
 from hugewise.errors import HugewiseError, ProbeError
+from hugewise.host import Host
+from hugewise.machine import Contained, Machine, Running
 from hugewise.policy import Treatment
 from hugewise.runlog import storing
 from hugewise.scene import Act, Places, RoleUse, Server, Step, Window, Write
+from hugewise.serving import Serving
 
-__all__ = ["Played", "Stage", "StageError", "free_ports"]
+__all__ = ["Played", "Stage", "StageError"]
 
-_MINIMAL = ("PATH", "LANG", "TZ")
 _LAST_LINES = 3
 _GRACE = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
@@ -42,35 +37,26 @@ class StageError(HugewiseError):
     """A step or a server failed; the message has its last lines."""
 
 
-def free_ports(count: int) -> tuple[int, ...]:
-    """TCP ports that are free on the loopback now."""
-    with ExitStack() as held:
-        found = []
-        for _ in range(count):
-            taken = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            taken.bind(("127.0.0.1", 0))
-            found.append(int(taken.getsockname()[1]))
-        return tuple(found)
-
-
 @dataclass
 class Stage:
     """Where one scene is played.
 
-    outputs     folder (of the attempt) for what the programs say
+    machine     whose programs, files and memory they are
+    outputs     folder (of the attempt, on this host) for what the programs say
     account     whom they run as; None: as the caller
     sut, client the cgroups of the roles; None where there are none
     treatment   what reaches the servers; None while data are made
     """
 
+    machine: Machine
     outputs: Path
     places: Places
     account: pwd.struct_passwd | None
-    sut: Leaf | None
-    client: Leaf | None
+    sut: Contained | None
+    client: Contained | None
     treatment: Treatment | None
     source: str
-    running: list[tuple[Server, probe.Serving]] = field(default_factory=list)
+    running: list[tuple[Server, Serving]] = field(default_factory=list)
 
     # -- acts
 
@@ -95,32 +81,30 @@ class Stage:
 
     def start(self, server: Server) -> None:
         """Start a server, and wait until it answers. Raises StageError."""
-        job_spec = self._spec(
-            server.name, server.argv, server.environment, role="sut", cwd=server.cwd, timeout=_FOREVER
+        treatment = self.treatment if server.treated else None
+        spec = self._spec(
+            server.name,
+            server.argv,
+            {**(treatment.environment if treatment is not None else {}), **server.environment},
+            role="sut",
+            cwd=server.cwd,
+            timeout=_FOREVER,
+            thp_disable="none" if treatment is None else treatment.thp_disable,
+            cpus=server.cpus,
+            announce=True,
         )
-        treatment = self.treatment
-        if treatment is not None and server.treated:
-            job_spec = msgspec.structs.replace(
-                job_spec,
-                env={**job_spec.env, **treatment.environment, **server.environment},
-                thp_disable=treatment.thp_disable,
-            )
-        if server.cpus is not None:
-            job_spec = msgspec.structs.replace(job_spec, cpus=server.cpus)
-        job_spec = msgspec.structs.replace(job_spec, announce=True)
-        with ExitStack() as files:
-            try:
-                serving = probe.Serving(self._job(server.name, job_spec, files))
-            except ProbeError as error:
-                raise StageError(f"{server.name}: {error.message}") from None
-        self.running.append((server, serving))
-        self._await(server, serving)
+        try:
+            begun = Serving(self.machine, self._job(server.name, spec))
+        except ProbeError as error:
+            raise StageError(f"{server.name}: {error.message}") from None
+        self.running.append((server, begun))
+        self._await(server, begun)
 
-    def _await(self, server: Server, serving: probe.Serving) -> None:
+    def _await(self, server: Server, begun: Serving) -> None:
         end = time.monotonic() + server.ready_within
         pause = _FIRST_PAUSE
         while True:
-            if serving.ended():
+            if begun.ended():
                 self.running.pop()[1].close()
                 raise StageError(f"{server.name} ended before it answered{self._last(server.name)}")
             said = self._run(server.ready)
@@ -138,10 +122,10 @@ class Stage:
         """Stop the servers, the last first, and see that they are gone. Raises StageError if one had to be killed."""
         stubborn = []
         while self.running:
-            server, serving = self.running.pop()
-            if not serving.stop(signal.Signals[f"SIG{server.stop}"], server.patience):
+            server, begun = self.running.pop()
+            if not begun.stop(signal.Signals[f"SIG{server.stop}"], server.patience):
                 stubborn.append(f"{server.name} did not stop within {server.patience:g} s{self._last(server.name)}")
-            serving.close()
+            begun.close()
         left = self.sut.processes() if self.sut is not None else []
         if self.sut is not None and left:
             self.sut.kill()
@@ -155,12 +139,11 @@ class Stage:
 
     def write(self, act: Write) -> None:
         """Write a text file into the data. Raises StorageError."""
-        path = Path(self.places.data) / act.path
-        with storing(str(path)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(act.text, encoding="utf-8")
-            if self.account is not None:
-                os.chown(path, self.account.pw_uid, self.account.pw_gid)
+        self.machine.put(f"{self.places.data}/{act.path}", act.text.encode(), *self._owner)
+
+    @property
+    def _owner(self) -> tuple[int | None, int | None]:
+        return (None, None) if self.account is None else (self.account.pw_uid, self.account.pw_gid)
 
     # -- the timed command
 
@@ -170,7 +153,7 @@ class Stage:
         mark: Callable[[], None],
         look: Callable[[], None],
         beside: Sequence[Step] = (),
-    ) -> Callable[[Sequence[subprocess.Popen[bytes]]], None]:
+    ) -> Callable[[Sequence[Running]], None]:
         """What to do while the timed command runs: wait for its end, or for the window's ends.
 
         `mark` is called at the window's begin and end, `look` after it; the steps `beside` are done when the measured
@@ -179,7 +162,7 @@ class Stage:
         """
         begun = time.monotonic()
 
-        def alongside(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        def alongside(processes: Sequence[Running]) -> None:
             if window is None:
                 for step in beside:
                     self.do(step)
@@ -201,40 +184,35 @@ class Stage:
 
     def check_again(self) -> None:
         """A client whose server was killed may be gone before the server's launcher is. Raises StageError."""
-        launchers = [serving.launcher for _, serving in self.running]
+        launchers = [each.launcher for _, each in self.running]
         if launchers:
             select.select(launchers, [], [], _GRACE)
         self.check()
 
-    def _ends(self, processes: Sequence[subprocess.Popen[bytes]], until: float | None) -> bool:
+    def _ends(self, processes: Sequence[Running], until: float | None) -> bool:
         """Wait until all `processes` have ended (True) or until the moment (False). StageError if a server ended."""
-        servers = {serving.launcher: server for server, serving in self.running}
-        ends = {os.pidfd_open(process.pid) for process in processes if process.poll() is None}
-        try:
-            while ends:
-                left = None if until is None else max(0.0, until - time.monotonic())
-                readable, _, _ = select.select([*ends, *servers], [], [], left)
-                for descriptor in readable:
-                    if descriptor in servers:
-                        raise StageError(self._ended(servers[descriptor]))
-                    ends.discard(descriptor)
-                    os.close(descriptor)
-                if not readable:
-                    return False
-            return True
-        finally:
-            for descriptor in ends:
-                os.close(descriptor)
+        servers = {begun.launcher: server for server, begun in self.running}
+        ends = {process.fileno() for process in processes if process.poll() is None}
+        while ends:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            readable, _, _ = select.select([*ends, *servers], [], [], left)
+            for descriptor in readable:
+                if descriptor in servers:
+                    raise StageError(self._ended(servers[descriptor]))
+                ends.discard(descriptor)
+            if not readable:
+                return False
+        return True
 
     def check(self) -> None:
         """Raises StageError when a server is gone."""
-        for server, serving in self.running:
-            if serving.ended():
+        for server, begun in self.running:
+            if begun.ended():
                 raise StageError(self._ended(server))
 
     def _ended(self, server: Server) -> str:
-        serving = next(serving for known, serving in self.running if known is server)
-        ended = next((event for event in reversed(serving.events()) if isinstance(event, probe.Exit)), None)
+        begun = next(begun for known, begun in self.running if known is server)
+        ended = outcome.last(begun.events(), probe.Exit)
         how = "" if ended is None else f" (signal {ended.signal})" if ended.signal else f" (exit status {ended.code})"
         return f"{server.name} ended during the attempt{how}{self._last(server.name)}"
 
@@ -244,23 +222,23 @@ class Stage:
         """What backs the servers' named memory now. Raises ProbeError, or StageError when a server is gone."""
         self.check()
         found = []
-        for server, serving in self.running:
+        for server, begun in self.running:
             if not server.treated:
                 continue
-            pid = serving.pid if server.named != "shared" else _most_shared(serving.pid, self.sut)
+            pid = begun.pid if server.named != "shared" else _most_shared(self.machine.host, begun.pid, self.sut)
             with suppress(FileNotFoundError, ProcessLookupError):
-                ranges = mapping.named(Path(f"/proc/{pid}/maps").read_text(), server.named)
+                ranges = mapping.named(self.machine.host.read(f"/proc/{pid}/maps"), server.named)
                 if ranges == []:
                     continue
                 words = [word for start, end in ranges or () for word in ("--range", f"{start:x}-{end:x}")]
-                event = probe.ask("scan", "--pid", str(pid), *words, "--source", self.source)
+                event = self.machine.ask("scan", "--pid", str(pid), *words, "--source", self.source)
                 if isinstance(event, probe.Coverage):
                     found.append(event)
         return found
 
     def processes(self) -> list[int]:
         """The system under test: what is in its cgroup, or the servers themselves, which all else descends from."""
-        return self.sut.processes() if self.sut is not None else [serving.pid for _, serving in self.running]
+        return self.sut.processes() if self.sut is not None else [begun.pid for _, begun in self.running]
 
     def footprint(self) -> int | None:
         """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
@@ -269,7 +247,7 @@ class Stage:
         total, shared = 0, 0
         for pid in self.sut.processes():
             with suppress(OSError):
-                sizes = _sizes(Path(f"/proc/{pid}/smaps_rollup").read_text())
+                sizes = _sizes(self.machine.host.read(f"/proc/{pid}/smaps_rollup"))
                 total += sizes.get("Pss", 0) + sizes.get("Private_Hugetlb", 0)
                 shared = max(shared, sizes.get("Shared_Hugetlb", 0))
         return (total + shared) or None
@@ -277,15 +255,11 @@ class Stage:
     # -- how a program is run
 
     def _run(self, step: Step) -> str | StageError:
-        with ExitStack() as files:
-            spec = self._spec(
-                step.name, step.argv, step.environment, role=step.role, cwd=step.cwd, timeout=step.timeout
-            )
-            job = self._job(step.name, spec, files)
-            with storing(str(self.outputs)):
-                probe.run([job])
-        events = probe.decode(Path(job.events.name).read_bytes().splitlines(keepends=True))
-        ended = next((event for event in reversed(list(events)) if isinstance(event, probe.Exit)), None)
+        spec = self._spec(step.name, step.argv, step.environment, role=step.role, cwd=step.cwd, timeout=step.timeout)
+        job = self._job(step.name, spec)
+        with storing(str(self.outputs)):
+            serving.run([(self.machine, job)])
+        ended = outcome.last(serving.events(job), probe.Exit)
         said = self.text(step.name, "stdout")
         if ended is None or ended.timed_out or ended.code != 0:
             how = "did not start"
@@ -300,16 +274,26 @@ class Stage:
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:
         """What programs of a scene find in their environment: little of the caller's, nothing of root's."""
-        found = {name: os.environ[name] for name in _MINIMAL if name in os.environ}
-        found |= {"HOME": self.places.run, "TMPDIR": self.places.run}
+        found = dict(self.machine.environment) | {"HOME": self.places.run, "TMPDIR": self.places.run}
         if self.account is not None:
             found |= {"USER": self.account.pw_name, "LOGNAME": self.account.pw_name}
         return found | dict(added)
 
     def _spec(
-        self, name: str, argv: Sequence[str], added: Mapping[str, str], *, role: str, cwd: str | None, timeout: float
+        self,
+        name: str,
+        argv: Sequence[str],
+        added: Mapping[str, str],
+        *,
+        role: str,
+        cwd: str | None,
+        timeout: float,
+        thp_disable: str = "none",
+        cpus: tuple[int, ...] | None = None,
+        announce: bool = False,
     ) -> probe.Spec:
         leaf = self.sut if role == "sut" else self.client
+        uid, gid = self._owner
         return probe.Spec(
             argv=tuple(argv),
             micro=False,
@@ -317,24 +301,21 @@ class Stage:
             cwd=cwd or self.places.run,
             stdout=str(self.outputs / f"{name}.stdout"),
             stderr=str(self.outputs / f"{name}.stderr"),
-            uid=None if self.account is None else self.account.pw_uid,
-            gid=None if self.account is None else self.account.pw_gid,
-            thp_disable="none",
+            uid=uid,
+            gid=gid,
+            thp_disable=thp_disable,
             cgroup_procs=() if leaf is None else tuple(str(path) for path in leaf.procs_files),
-            cpus=self.places.sut if role == "sut" else self.places.client,
+            cpus=cpus or (self.places.sut if role == "sut" else self.places.client),
             timeout_s=timeout,
             counters=(),
             scan="none",
             source="kpageflags" if self.source == "kpageflags" else "smaps",
+            announce=announce,
         )
 
-    def _job(self, name: str, spec: probe.Spec, files: ExitStack) -> probe.Job:
-        path = self.outputs / f"{name}.spec.json"
-        with storing(str(self.outputs)):
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=1))
-            events = files.enter_context((self.outputs / f"{name}.jsonl").open("wb"))
-            stderr = files.enter_context((self.outputs / f"{name}.probe-stderr").open("wb"))
-        return probe.Job(path, events, stderr)
+    def _job(self, name: str, spec: probe.Spec) -> probe.Job:
+        files = (self.outputs / f"{name}.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr"))
+        return probe.Job(spec, *files)
 
     def text(self, name: str, stream: str) -> str:
         """What a program said; empty when it said nothing."""
@@ -376,15 +357,8 @@ class Played:
         return self.stage.text(step, "stderr") or _read(self.stage.outputs / "stderr", step)
 
     def files(self, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Regular files of the run folder by name. The folder belongs to the account: links are not followed."""
-        folder = Path(self.stage.places.run)
-        for path in sorted(folder.iterdir()):
-            if pattern.fullmatch(path.name) is None:
-                continue
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as file:
-                if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    yield file.read()
+        """Regular files of the run folder by name."""
+        return self.stage.machine.files(self.stage.places.run, pattern)
 
 
 def _read(path: Path, step: str) -> str:
@@ -398,12 +372,12 @@ def _sizes(text: str) -> dict[str, int]:
     return {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
 
 
-def _most_shared(root: int, leaf: Leaf | None) -> int:
+def _most_shared(host: Host, root: int, leaf: Contained | None) -> int:
     """The process of the system under test that has most shared memory mapped: the one in which it can be looked at."""
     best, most = root, -1
     for pid in leaf.processes() if leaf is not None else [root]:
         with suppress(OSError):
-            sizes = _sizes(Path(f"/proc/{pid}/status").read_text())
+            sizes = _sizes(host.read(f"/proc/{pid}/status"))
             mapped = sizes.get("RssShmem", 0) + sizes.get("HugetlbPages", 0)
             if mapped > most:
                 best, most = pid, mapped

@@ -6,19 +6,23 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from hugewise import cgroup, dataset, noise, probe
+import msgspec
+
+from hugewise import dataset, noise, probe
 from hugewise.host import Host
+from hugewise.machine import Contained
 from hugewise.performance import Performance
 from hugewise.plan import Arm, Cell
 from hugewise.runlog import RunFolder
-from hugewise.scratch import Scratch
 from hugewise.setting import Drift, Settings
+from hugewise.site import Site
 from hugewise.study import Study
 from hugewise.trial import Attempt, Trial
 from hugewise.workload import Launch
 
-__all__ = ["Bench", "Disturbed", "Group", "Work"]
+__all__ = ["Backed", "Bench", "Boarded", "Disturbed", "Group", "Guests", "Work"]
 
 
 class Disturbed(Exception):  # noqa: N818  (an outcome of a block, not an error)
@@ -31,36 +35,76 @@ class Disturbed(Exception):  # noqa: N818  (an outcome of a block, not an error)
 
 @dataclass(frozen=True)
 class Bench:
-    """What all attempts of a run share."""
+    """What all attempts of a run share. `site` is this host; `guests` boots others, of a study that has some."""
 
-    host: Host
+    site: Site
     study: Study
     settings: Settings
     folder: RunFolder
     session: int
     boot_id: str
-    source: str  # kpageflags or smaps
-    base_size: int
     pools: Mapping[int, int]  # pages that this session reserved, by page size in bytes
-    cgroups: cgroup.Hierarchy | None
     on_step: Callable[[str], None] = lambda _: None
     cwd: str = field(default_factory=os.getcwd)  # where commands run: the same in all sessions of a run
     data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
-    scratch: Mapping[str, Scratch] = field(default_factory=dict)  # where attempts are played, by cell
+    guests: Guests | None = None
+
+    @property
+    def host(self) -> Host:
+        """This host."""
+        return self.site.host
+
+
+class Boarded(Protocol):
+    """A guest that was booted for an attempt."""
+
+    site: Site
+
+    def leave(self) -> Backed:
+        """Power it off and see that it is gone; what was found of its memory meanwhile."""
+        ...
+
+    def close(self) -> None:
+        """End it at once, whatever happened."""
+        ...
+
+
+class Backed(msgspec.Struct, frozen=True):
+    """What backed a guest's memory: facts for the record, and why it is not what the arm promises (None: it is)."""
+
+    facts: Mapping[str, str | int | float]
+    problem: str | None
+
+
+class Guests(Protocol):
+    """Boots guests."""
+
+    def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> Boarded:
+        """A guest for one attempt, with its agent there. Raises MachineError with the last console lines."""
+        ...
 
 
 @dataclass
 class Work:
-    """One arm's attempt under way: what the steps hand on to each other."""
+    """One arm's attempt under way: what the steps hand on to each other.
+
+    `before` and `after` are of the machine that it runs on; `broken` is why that machine was gone before the end.
+    """
 
     arm: Arm
     trial: Trial
     number: int
     draft: Path
+    guest: Boarded | None = None
+    backed: Backed | None = None
+    broken: str | None = None
+    before: noise.Snapshot | None = None
+    after: noise.Snapshot | None = None
+    knobs: Mapping[str, str] = field(default_factory=dict)
     launch: Launch | None = None  # known when the attempt is supplied
     play: Performance | None = None  # of a staged workload
-    leaf: cgroup.Leaf | None = None  # of the system under test
-    client: cgroup.Leaf | None = None
+    leaf: Contained | None = None  # of the system under test
+    client: Contained | None = None
     events: list[probe.Event] = field(default_factory=list)
     twin: list[probe.Event] | None = None
     cgroup_faults: int | None = None
@@ -92,9 +136,20 @@ class Group:
     covariates: Mapping[str, float] = field(default_factory=dict)
     before: noise.Snapshot | None = None
     after: noise.Snapshot | None = None
-    knobs: Mapping[str, str] = field(default_factory=dict)
     drift: list[Drift] = field(default_factory=list)
     stored: list[Attempt] = field(default_factory=list)
+
+    def site(self, work: Work) -> Site:
+        """Where `work` runs."""
+        return self.bench.site if work.guest is None else work.guest.site
+
+    @property
+    def sites(self) -> list[tuple[Site, Work]]:
+        """Each machine once, with the first of those that run on it."""
+        found: dict[int, tuple[Site, Work]] = {}
+        for work in self.works:
+            found.setdefault(id(self.site(work)), (self.site(work), work))
+        return list(found.values())
 
     @property
     def launched(self) -> list[Work]:

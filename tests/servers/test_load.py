@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from hugewise import probe
+from hugewise import probe, serving
 from hugewise.load_generator import Load, Timed
+from hugewise.local_machine import LocalMachine
 from tests.servers.running import Running, memcached, redis
 
 KEYS = 20_000
@@ -362,10 +362,9 @@ def test_the_launcher_opens_its_gate_and_lets_it_go(server: Running, tmp_path: P
         uid=None, gid=None, thp_disable="none", cgroup_procs=(), cpus=None, timeout_s=60.0, counters=(), scan="none",
         source="smaps",
     )  # fmt: skip
-    (tmp_path / "spec.json").write_bytes(msgspec.json.encode(spec))
-    with (tmp_path / "events").open("wb") as events, (tmp_path / "stderr").open("wb") as stderr:
-        assert probe.run([probe.Job(tmp_path / "spec.json", events, stderr)]) == [0]
-    said = list(probe.decode((tmp_path / "events").read_bytes().splitlines(keepends=True)))
+    job = probe.Job(spec, *(tmp_path / name for name in ("spec.json", "events", "stderr")))
+    assert serving.run([(LocalMachine(), job)]) == [0]
+    said = serving.events(job)
     found = next(event for event in said if isinstance(event, Load))
     assert found.timed is not None
     assert found.timed.operations == 1000

@@ -55,6 +55,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     """A user space. `root` is an ext4 (None: all there is, is the agent in the initramfs).
 
     programs  the paths of all files in it that can be executed
+    files     other files in it that workloads look for: the archives below /usr/src
     packages  name -> version and SHA-256 of what it is made of
     """
 
@@ -62,6 +63,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     root: str | None = None
     digest: str = ""
     programs: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     packages: tuple[tuple[str, str], ...] = ()
 
 
