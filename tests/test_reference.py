@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import copy
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from hugewise import workload
+from hugewise.guests.definition import Backing
 from hugewise.metric import COMMON
 from hugewise.reference import studies_reference
 from hugewise.study import Study, read
+from hugewise.study_guest import BackingUse
 from hugewise.study_keys import keys_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "study.md"
@@ -35,7 +39,7 @@ def test_the_examples_of_the_page_can_be_read() -> None:
     page = studies_reference()
     smallest = page.split("```toml\n")[1].split("```")[0]
     assert read(tomllib.loads(smallest), "smallest").name == "first"
-    data: dict[str, object] = {}
+    data: dict[str, Any] = {}
     for name, (note, _) in keys_of(Study).items():
         if note.kind.nested is None or name == "policies":
             data |= tomllib.loads(note.example)
@@ -44,6 +48,24 @@ def test_the_examples_of_the_page_can_be_read() -> None:
             for key, _field in keys_of(note.kind.nested).values():
                 inner |= tomllib.loads(key.example)
             data[name] = [inner] if note.example.startswith("[[") else inner
+    guests = copy.deepcopy(data)
+    del data["guest"], data["kernel"], data["workload"][0]["concurrency"], data["workload"][0]["counted"]
     study = read(data, "examples")
     assert study.workload[0].delivery.base_above == 0.01
     assert study.policies[2].set == {"defrag": "defer"}
+    # In guests: not on a duet's terms, with the CPUs that they have, and a kernel is had in one way.
+    del guests["design"]["kind"], guests["workload"][0]["client_cpus"]
+    guests["kernel"] = [
+        {key: value for key, value in guests["kernel"][0].items() if key not in others}
+        for others in (("build", "path", "modules"), ("package", "path", "modules"), ("package", "build", "suite"))
+    ]
+    for kernel, name in zip(guests["kernel"], ("a", "b", "c"), strict=True):
+        kernel["name"] = name
+    backing = {
+        name: value for key, _ in keys_of(BackingUse).values() for name, value in tomllib.loads(key.example).items()
+    }
+    guests["policies"][2] |= {"kernel": "b", "backing": backing}
+    study = read(guests, "examples")
+    assert study.guest is not None
+    assert (study.guest.arch, study.guest.memory, study.kernel[2].path) == ("arm64", 2 << 30, "/boot/vmlinuz")
+    assert study.policies[2].backing == Backing(pages="hugetlb-2m", source="file", preallocate=False, nodes=(0,))

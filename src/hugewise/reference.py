@@ -18,6 +18,8 @@ from hugewise.study import (
     Budget,
     CalibrationRule,
     DeliveryRule,
+    GuestUse,
+    KernelUse,
     Layout,
     PolicyUse,
     Retries,
@@ -26,6 +28,7 @@ from hugewise.study import (
     Validity,
     WorkloadUse,
 )
+from hugewise.study_guest import BackingUse
 from hugewise.study_keys import Key, keys_of
 from hugewise.workload import Parameter, ParameterValue
 
@@ -78,6 +81,9 @@ _TABLES: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("`[validity]`", Validity),
     ("`[sessions]`", Sessions),
     ("`[attempt]`", Retries),
+    ("`[guest]`", GuestUse),
+    ("`[[kernel]]`", KernelUse),
+    ("`backing` of a policy", BackingUse),
 )
 
 

@@ -20,10 +20,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from hugewise import study_guest, study_guest_rules
 from hugewise import study_keys as keys
 from hugewise.covariates import COVARIATES
 from hugewise.errors import StudyError, UserError
 from hugewise.published import keys as published_keys
+from hugewise.study_guest import GuestUse, KernelUse
 from hugewise.study_keys import Key, Place
 from hugewise.study_tables import (
     POLICY,
@@ -44,6 +46,8 @@ __all__ = [
     "Budget",
     "CalibrationRule",
     "DeliveryRule",
+    "GuestUse",
+    "KernelUse",
     "Layout",
     "ParameterInput",
     "PolicyUse",
@@ -166,7 +170,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Mapping[str, StudyScale],
         Key(
             scales(keys.table(StudyScale)),
-            "What a scale changes beside its workloads: `budget`, in place of the whole table `[budget]`.",
+            "What a scale changes beside its workloads: `budget` and `guest`, in place of the whole tables `[budget]`"
+            " and `[guest]`.",
             'scales = { published = { budget = { blocks = 30, time = "48h" } } }',
             default="none",
         ),
@@ -190,6 +195,24 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     )
     sessions: Annotated[Sessions, Key(keys.table(Sessions), "Statistical sessions.", "[sessions]")] = Sessions()
     attempt: Annotated[Retries, Key(keys.table(Retries), "The single attempt.", "[attempt]")] = Retries()
+    guest: Annotated[
+        GuestUse | None,
+        Key(
+            keys.table(GuestUse),
+            "Every arm runs in a guest of QEMU, which is this.",
+            "[guest]",
+            default="none: on the host",
+        ),
+    ] = None
+    kernel: Annotated[
+        tuple[KernelUse, ...],
+        Key(
+            keys.listing(keys.table(KernelUse)),
+            "The kernels that guests boot; the first is that of arms that name none.",
+            "[[kernel]]",
+            default="none",
+        ),
+    ] = ()
     scale: str = SMALL
     file: str = ""
 
@@ -207,9 +230,9 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def stored_digest(text: bytes) -> str:
     """The digest of a study that was stored as JSON, whatever keys later versions have added to studies since.
 
-    Raises msgspec.DecodeError.
+    Keys of guests that say nothing do not count. Raises msgspec.DecodeError.
     """
-    said = msgspec.json.decode(text, type=dict[str, Any]) | {"file": ""}
+    said = study_guest.without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": ""})
     return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
 
@@ -256,6 +279,7 @@ def read(data: Mapping[str, Any], file: str) -> Study:
     _check_policies(study, place)
     _check_workloads(study, place)
     _check_design(study, place)
+    study_guest_rules.check(study, place)
     published_keys.check(study, place)
     return study
 
@@ -361,6 +385,7 @@ def at_scale(study: Study, scale: str) -> Study:
         study,
         scale=scale,
         budget=changed.budget or study.budget,
+        guest=changed.guest or study.guest,
         workload=tuple(use.at(scale) for use in study.workload),
     )
 

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from hugewise import study_keys as keys
+from hugewise.guests.definition import Backing
+from hugewise.study_guest import BACKING, GuestUse
 from hugewise.study_keys import Key, Place
 from hugewise.study_workload import PARAMETERS, ParameterInput
 from hugewise.trial import Judged
@@ -111,6 +113,24 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             'judged = "setting"',
         ),
     ] = "backing"
+    kernel: Annotated[
+        str | None,
+        Key(
+            keys.name(),
+            "Studies of guests: the kernel that the arm's guests boot, by its name in `[[kernel]]`.",
+            'kernel = "4k"',
+            default="the first",
+        ),
+    ] = None
+    backing: Annotated[
+        Backing | None,
+        Key(
+            BACKING,
+            "Studies of guests: what the memory of the arm's guests is made of on the host.",
+            'backing = "hugetlb-1g"',
+            default='"thp"',
+        ),
+    ] = None
 
     @property
     def registered(self) -> str:
@@ -119,7 +139,11 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def changed(self) -> bool:
-        """Whether it does something else than the registered policy. How it is judged changes nothing of that."""
+        """Whether it does something else than the registered policy.
+
+        How it is judged changes nothing of that, nor do the kernel and the backing of its guests: those are factors of
+        their own.
+        """
         return bool(self.set or self.environment or self.parameters or self.thp_disable)
 
 
@@ -158,6 +182,10 @@ class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     budget: Annotated[
         Budget | None,
         Key(keys.table(Budget), "In place of the whole table `[budget]`.", "budget = { blocks = 30 }"),
+    ] = None
+    guest: Annotated[
+        GuestUse | None,
+        Key(keys.table(GuestUse), "In place of the whole table `[guest]`.", 'guest = { memory = "12g", cpus = 14 }'),
     ] = None
 
 

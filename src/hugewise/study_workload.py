@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from hugewise import study_keys as keys
+from hugewise.study_guest import CONCURRENCY, NFS, Concurrency
 from hugewise.study_keys import Key, Kind, Place
 
 __all__ = [
@@ -29,7 +30,7 @@ ParameterInput = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
 
 _PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SCALE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_PLACE = re.compile(r"/[^\0]*")
+_PLACE = re.compile(rf"/[^\0]*|{NFS}")
 _ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}\$?")
 
 
@@ -86,7 +87,8 @@ _CLIENT_CPUS = Key(
 )
 _STORAGE = Key(
     keys.text(pattern=_PLACE, words="an absolute path", cure="name a folder on tmpfs or a disk"),
-    "The folder, on tmpfs or a disk, in which an attempt has its copy of the workload's data.",
+    "The folder, on tmpfs or a disk, in which an attempt has its copy of the workload's data; of guests: a folder in"
+    ' the guest, or `"nfs"`: on the host, by NFS.',
     'storage = "/var/tmp"',
 )
 _MEMORY = Key(
@@ -234,6 +236,25 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory: Annotated[
         int | None,
         _MEMORY,
+    ] = None
+    concurrency: Annotated[
+        tuple[Concurrency, ...],
+        Key(
+            CONCURRENCY,
+            "Studies of guests: the guests of a block one after the other, or all at once, each pinned to a CPU of the"
+            " design's `slots` that the coin gives it. A list makes a factor of it: a cell for each.",
+            'concurrency = ["together", "alone"]',
+            default='"alone"',
+        ),
+    ] = ("alone",)
+    counted: Annotated[
+        str | None,
+        Key(
+            keys.name(),
+            "Studies of guests: the end point where they are emulated, one that emulation counts exactly.",
+            'counted = "page_faults"',
+            default="`metric` where emulation counts it exactly, else `page_faults`",
+        ),
     ] = None
     delivery: Annotated[
         DeliveryRule,

@@ -183,6 +183,8 @@ def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Values | None:
             environment={**use.environment, "HUGEWISE_LABEL": label},
             parameters={**use.parameters, **(more if label == _LABELS[1] else {})},
             thp_disable=use.thp_disable,
+            kernel=use.kernel,
+            backing=use.backing,
         )
         for label in _LABELS
     )

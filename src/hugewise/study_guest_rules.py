@@ -1,0 +1,173 @@
+"""In what the keys of guests in a study file must agree with each other, whatever the machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hugewise import study_keys as keys
+from hugewise.quantity import format_size
+from hugewise.study_guest import NFS, PAGE_OF, GuestUse, backing_of
+from hugewise.study_keys import Place
+
+if TYPE_CHECKING:
+    from hugewise.study import Study
+    from hugewise.study_workload import WorkloadUse
+
+__all__ = ["check"]
+
+
+def check(study: Study, place: Place) -> None:
+    """That the keys of guests agree with each other, at every scale. Raises StudyError."""
+    if study.guest is None:
+        _check_host(study, place)
+        return
+    _check_kernels(study, study.guest, place)
+    guests = [(study.guest, place.at("guest"))]
+    for scale, changed in study.scales.items():
+        if changed.guest is not None:
+            guests.append((changed.guest, place.at("scales").at(scale).at("guest")))
+    for guest, here in guests:
+        _check_guest(guest, here)
+        _check_arms(study, guest, place, here)
+    if study.design.kind != "sequential":
+        cure = 'write kind = "sequential", and in the workload concurrency = "together" for guests that run at once'
+        here = place.at("design").at("kind")
+        raise here.wrong("is of processes of one machine, not of guests", study.design.kind, hint=cure)
+    for index, use in enumerate(study.workload, 1):
+        _check_workload(study, use, place.at("workload").item(index))
+
+
+def _check_host(study: Study, place: Place) -> None:
+    """Nothing is said of guests where there are none."""
+    cure = "add a table [guest], or remove this key"
+    if study.kernel:
+        raise place.at("kernel").wrong("is what guests boot, and the study has none", hint=cure)
+    for index, use in enumerate(study.policies, 1):
+        here = place.at("policies").item(index)
+        if use.kernel is not None:
+            raise here.at("kernel").wrong("is what guests boot, and the study has none", use.kernel, hint=cure)
+        if use.backing is not None:
+            raise here.at("backing").wrong(
+                "is of the memory of guests, and the study has none", use.backing.pages, hint=cure
+            )
+    for scale, changed in study.scales.items():
+        if changed.guest is not None:
+            cure = "add a table [guest] to the study, or remove this one"
+            raise place.at("scales").at(scale).at("guest").wrong("changes guests, and the study has none", hint=cure)
+    for index, used in enumerate(study.workload, 1):
+        here = place.at("workload").item(index)
+        if used.concurrency != ("alone",):
+            hint = 'remove it; processes at once are a design: [design] kind = "duet"'
+            raise here.at("concurrency").wrong(
+                "is of guests, and the study has none", list(used.concurrency), hint=hint
+            )
+        if used.counted is not None:
+            raise here.at("counted").wrong(
+                "is judged of emulated guests, and the study has none", used.counted, hint=cure
+            )
+        for where, storage in _storages(used, here):
+            if storage == NFS:
+                raise where.wrong("is of guests, and the study has none", storage, hint="name a folder")
+
+
+def _check_kernels(study: Study, guest: GuestUse, place: Place) -> None:
+    if not study.kernel:
+        package = "linux-image-arm64" if guest.arch == "arm64" else "linux-image-amd64"
+        raise place.at("kernel").wrong(
+            "guests need one", hint=f'add a table [[kernel]] with name = "debian" and package = "{package}"'
+        )
+    names = [kernel.name for kernel in study.kernel]
+    for index, kernel in enumerate(study.kernel, 1):
+        here = place.at("kernel").item(index)
+        if kernel.name in names[: index - 1]:
+            raise here.at("name").wrong("two kernels are called so", kernel.name, hint="rename one of them")
+        ways = {"package": kernel.package, "build": kernel.build, "path": kernel.path}
+        named = [way for way, value in ways.items() if value is not None]
+        if len(named) != 1:
+            cure = "keep one of them" if named else 'add package = "...", build = "..." or path = "..."'
+            said = f"is named in {len(named)} ways: {', '.join(named)}" if named else "is named in no way"
+            raise here.wrong(f"the kernel {kernel.name} {said}", hint=cure)
+        if kernel.modules is not None and kernel.path is None:
+            raise here.at("modules").wrong(
+                f"a kernel by {named[0]} brings its own", kernel.modules, hint="remove it, or name the kernel by path"
+            )
+        if kernel.suite is not None and kernel.path is not None:
+            raise here.at("suite").wrong("is of a package, and the kernel is a file", kernel.suite, hint="remove it")
+        other = {"x86-64": "arm64", "arm64": "amd64"}.get(guest.arch or "")
+        if other is not None and kernel.package is not None and other in kernel.package.split("-"):
+            cure = "name a package of that architecture, or change arch of [guest]"
+            raise here.at("package").wrong(f"is not of an {guest.arch} kernel", kernel.package, hint=cure)
+    for index, use in enumerate(study.policies, 1):
+        if use.kernel is not None and use.kernel not in names:
+            here = place.at("policies").item(index).at("kernel")
+            hint = keys.near(use.kernel, names, what="its kernels")
+            raise here.wrong("is not one of the study's kernels", use.kernel, hint=hint)
+
+
+def _check_guest(guest: GuestUse, here: Place) -> None:
+    """One guest's own keys."""
+    if guest.counting:
+        if guest.cpus != 1:
+            raise here.at("cpus").wrong("a counting guest has one virtual CPU", guest.cpus, hint="write cpus = 1")
+        if guest.accelerator == "kvm":
+            cure = 'write accelerator = "tcg", or counting = false'
+            raise here.at("accelerator").wrong("KVM cannot count instructions exactly", guest.accelerator, hint=cure)
+        if guest.network != "none":
+            cure = 'write network = "none", or counting = false'
+            raise here.at("network").wrong("nothing reaches a counting guest from outside", guest.network, hint=cure)
+    if guest.nfs and guest.network == "none":
+        raise here.at("nfs").wrong("needs a network", guest.nfs, hint='write network = "user"')
+
+
+def _check_arms(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
+    """The guest's memory must be whole pages of every arm's pool."""
+    for index, use in enumerate(study.policies, 1):
+        page = PAGE_OF.get(backing_of(use).pages, 1)
+        if guest.memory % page:
+            less, more = guest.memory // page * page, -(-guest.memory // page) * page
+            sizes = " or ".join(f'"{format_size(size)}"' for size in (less, more) if size)
+            arm = place.at("policies").item(index).key
+            raise here.at("memory").wrong(
+                f"is not a multiple of {format_size(page)}, the pages that back {use.name} ({arm})",
+                format_size(guest.memory),
+                hint=f"write memory = {sizes}",
+            )
+
+
+def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:
+    """A workload's keys against the guests at every scale."""
+    assert study.guest is not None
+    for scale in ("", *dict.fromkeys([*study.scales, *used.scales])):
+        changed = study.scales.get(scale)
+        guest = changed.guest if changed is not None and changed.guest is not None else study.guest
+        own = used.at(scale)
+        where = here.at("scales").at(scale).at("workload") if scale in used.scales else here
+        for key, cpus in (("cpus", own.cpus), ("client_cpus", own.client_cpus)):
+            for cpu in cpus or ():
+                if cpu >= guest.cpus:
+                    raise where.at(key).wrong(
+                        f"the guest has CPUs 0 to {guest.cpus - 1}" if guest.cpus > 1 else "the guest has CPU 0 alone",
+                        list(cpus or ()),
+                        hint="name CPUs of the guest, or change cpus of [guest]",
+                    )
+        if own.storage == NFS and not guest.nfs:
+            raise where.at("storage").wrong(
+                "the host serves none to the guests", own.storage, hint="write nfs = true in [guest]"
+            )
+        arms = len(study.policies if own.policies is None else own.policies)
+        if "together" in own.concurrency and len(study.design.slots) < arms:
+            slots = ", ".join(str(n) for n in range(arms))
+            raise where.at("concurrency").wrong(
+                f"{arms} guests at once need {arms} slots, and the design has {len(study.design.slots)}",
+                list(own.concurrency),
+                hint=f"write slots = [{slots}] in [design], or policies = [...] here",
+            )
+
+
+def _storages(used: WorkloadUse, here: Place) -> Iterator[tuple[Place, str]]:
+    """Every storage that the workload names: its place, and what it says."""
+    yield here.at("storage"), used.storage
+    for scale, entry in used.scales.items():
+        if entry.workload.storage is not None:
+            yield here.at("scales").at(scale).at("workload").at("storage"), entry.workload.storage
