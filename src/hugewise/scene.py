@@ -26,6 +26,7 @@ __all__ = [
     "Act",
     "Data",
     "Outputs",
+    "Peer",
     "Places",
     "Reading",
     "RoleUse",
@@ -45,6 +46,19 @@ Role = Literal["sut", "client"]
 Named = Literal["all", "shared", "large"]
 
 
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """The host beside the machine on which an attempt is played: its other end of the network. Of this host: itself.
+
+    bind     the address that a server on the host listens on
+    address  the same host as the machine sees it (they differ under QEMU's user networking)
+    ports    TCP ports that are free on the host, as many as the workload asks for
+    """
+
+    bind: str = "127.0.0.1"
+    address: str = "127.0.0.1"
+    ports: tuple[int, ...] = ()
+
+
 class Places(msgspec.Struct, frozen=True, kw_only=True):
     """Where an attempt is played; all folders are private to it and gone after it. Short paths: sockets may lie there.
 
@@ -53,6 +67,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     ports        free TCP ports on the loopback, as many as the scene's workload asks for
     sut, client  the CPUs of each role; disjoint where the workload has clients (but on a machine with a single CPU),
                  else all CPUs are the system's under test
+    peer         the host beside the machine, for a server that is to run there
     """
 
     data: str
@@ -60,6 +75,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[int, ...]
     sut: tuple[int, ...]
     client: tuple[int, ...]
+    peer: Peer = Peer()
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +103,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     cpus      CPUs of its own among those of the role; None: all of them
     treated   whether the treatment's variables and prctl reach it (a helper server is none of the system under test)
     environment  variables of its own; they win over the treatment's
+    where     on the machine where the attempt is played, or on the host beside a guest, where it is a helper that is
+              neither treated nor looked at; `ready` is asked from the machine in any case. A scene all of whose servers
+              are on the host's side is one without servers: what is timed is the system under test
     """
 
     name: str
@@ -99,6 +118,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     cpus: tuple[int, ...] | None = None
     named: Named = "all"
     treated: bool = True
+    where: Literal["machine", "host"] = "machine"
     cwd: str | None = None
 
 
@@ -118,12 +138,14 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     key      everything that the bytes depend on (seed, scale, versions of the tools): two keys, two sets of data
     recipe   the acts that make them in `places.data`, in order; servers started there are stopped at the end
     bytes    about how large they are, so that a lack of room is told before
+    inputs   files of this host that the recipe reads (an archive of sources); a guest is given them at the same path
     """
 
     name: str
     key: Mapping[str, str | int | float | bool]
     recipe: Callable[[Places], Iterable[Act]]
     bytes: int = 0
+    inputs: tuple[str, ...] = ()
 
 
 class Window(msgspec.Struct, frozen=True):

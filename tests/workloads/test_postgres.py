@@ -13,11 +13,6 @@ from tests.requirements import need
 MIB, GIB = 1 << 20, 1 << 30
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    _postgres.find.cache_clear()
-
-
 def _fake(folder: Path, version: str, *programs: str) -> Path:
     for name in ("postgres", *programs):
         path = folder / name

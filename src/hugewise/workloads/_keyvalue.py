@@ -12,12 +12,12 @@ The mix is that of the study of mTHP on Arm servers (Linux Plumbers Conference 2
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from hugewise import programs as at_hand
 from hugewise.load_generator import Load, Timed
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
@@ -149,7 +149,7 @@ class KeyValue:
     def instances(self, values: Values) -> int:
         """How many servers there are: as given, or one for each CPU that the system under test has by default."""
         given = integer(values, "instances")
-        return given or len(roles(True, None, None, sorted(os.sched_getaffinity(0)))[0])
+        return given or len(roles(True, None, None, list(range(at_hand.cpus())))[0])
 
     def data(self, values: Values) -> None:
         """None: what is stored is drawn anew from the seed by the client, and its hash is in the facts."""

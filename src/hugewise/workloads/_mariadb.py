@@ -11,7 +11,6 @@ my_largepage.c of 10.11 (the largest page size that is no larger than what is as
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from functools import lru_cache
 
 import msgspec
 
-from hugewise import probe
+from hugewise import probe, programs
 from hugewise.errors import UserError
 from hugewise.policy import Treatment
 from hugewise.scene import Act, Places, Server, Step, Write
@@ -66,26 +65,31 @@ class Installation(msgspec.Struct, frozen=True):
     version: str
 
 
-@lru_cache
 def find(folder: str = "") -> Installation | Missing:
     """The installation whose server is in `folder`; else the one on PATH or in the usual folders."""
     paths = {}
     for name in ("mariadbd", "mariadb-install-db", "mariadb"):
         beside = f"{folder}/{name}" if folder else ""
-        found = beside if beside and os.access(beside, os.X_OK) else _program.find(name)
+        found = beside if beside and programs.executable(beside) else _program.find(name)
         if found is None or (folder and name == "mariadbd" and found != beside):
             where = f" in {folder}" if folder and name == "mariadbd" else ""
             return Missing(f"{name}: no such program{where}", None if where else PACKAGE)
         paths[name] = found
+    version = programs.installed("mariadb-server-core") or _version(paths["mariadbd"])
+    if isinstance(version, Missing):
+        return version
+    return Installation(paths["mariadbd"], paths["mariadb-install-db"], paths["mariadb"], version)
+
+
+@lru_cache
+def _version(program: str) -> str | Missing:
     try:
-        argv = (paths["mariadbd"], "--no-defaults", "--version")
+        argv = (program, "--no-defaults", "--version")
         said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        return Missing(f"{paths['mariadbd']} does not say its version: {error}")
+        return Missing(f"{program} does not say its version: {error}")
     match = _VERSION.search(said)
-    if match is None:
-        return Missing(f"{paths['mariadbd']} is no MariaDB: {said.strip()[:200]!r}", PACKAGE)
-    return Installation(paths["mariadbd"], paths["mariadb-install-db"], paths["mariadb"], match[1])
+    return Missing(f"{program} is no MariaDB: {said.strip()[:200]!r}", PACKAGE) if match is None else match[1]
 
 
 def missing(folder: str = "") -> tuple[Missing, ...]:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import programs
 from hugewise.errors import UserError
 from hugewise.policy import Treatment
 from hugewise.quantity import format_size
@@ -105,24 +106,33 @@ class Installation(msgspec.Struct, frozen=True):
         return f"{self.folder}/{name}"
 
 
-@lru_cache
 def find(folder: str = "") -> Installation | None:
     """The installation in `folder`; else the newest of that on PATH and those of Debian. None: there is none.
 
     Debian's /usr/bin holds wrappers for clients but no server, so that the folder with `postgres` is looked for.
     """
-    on_path = shutil.which("postgres")
-    folders = [Path(folder)] if folder else [*sorted(_USUAL.glob("*/bin"))]
+    on_path = programs.which("postgres")
+    usual = programs.matching(f"{_USUAL}/*/bin/postgres")
+    folders = [Path(folder)] if folder else [Path(each).parent for each in usual]
     if not folder and on_path is not None:
-        folders.append(Path(on_path).resolve().parent)
+        folders.append(Path(on_path).resolve().parent if programs.place() is None else Path(on_path).parent)
     found = [one for each in folders if (one := _installed(each)) is not None]
     return max(found, key=lambda one: one.major, default=None)
 
 
 def _installed(folder: Path) -> Installation | None:
     program = folder / "postgres"
-    if not os.access(program, os.X_OK):
+    if not programs.executable(str(program)):
         return None
+    if programs.place() is not None:  # of another machine: it cannot be asked, but Debian's folder has its version
+        major = folder.parent.name
+        version = programs.installed(f"postgresql-{major}") or major
+        return Installation(str(folder), int(major), version) if major.isdigit() else None
+    return _asked(folder, program)
+
+
+@lru_cache
+def _asked(folder: Path, program: Path) -> Installation | None:
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
@@ -131,7 +141,7 @@ def _installed(folder: Path) -> Installation | None:
     return Installation(str(folder), int(match[1]), match[1] + match[2]) if match else None
 
 
-def missing(folder: str = "", programs: tuple[str, ...] = (), extensions: tuple[str, ...] = ()) -> tuple[Missing, ...]:
+def missing(folder: str = "", wanted: tuple[str, ...] = (), extensions: tuple[str, ...] = ()) -> tuple[Missing, ...]:
     """What is lacking of PostgreSQL: a server new enough, the named programs beside it, and extensions."""
     one = find(folder)
     if one is None:
@@ -139,8 +149,8 @@ def missing(folder: str = "", programs: tuple[str, ...] = (), extensions: tuple[
         return (Missing(f"postgres: no such program {where}", None if folder else PACKAGE),)
     if one.major < _MINIMUM:
         return (Missing(f"PostgreSQL {one.version} is too old: {_MINIMUM} or later is needed", PACKAGE),)
-    wanted = ("initdb", "psql", "pg_isready", *programs)
-    absent = [name for name in wanted if not os.access(one.program(name), os.X_OK)]
+    every = ("initdb", "psql", "pg_isready", *wanted)
+    absent = [name for name in every if not programs.executable(one.program(name))]
     if absent:
         return tuple(Missing(f"{name}: no such program in {one.folder}", PACKAGE) for name in absent)
     lacking = [name for name in extensions if not _has_extension(one, name)]
@@ -150,6 +160,8 @@ def missing(folder: str = "", programs: tuple[str, ...] = (), extensions: tuple[
 @lru_cache
 def _has_extension(installation: Installation, name: str) -> bool:
     """Whether the extension's files are there; where pg_config is not, the server will tell."""
+    if programs.place() is not None:
+        return True
     try:
         argv = (installation.program("pg_config"), "--sharedir")
         share = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
@@ -206,6 +218,11 @@ def segment(folder: str, chosen: Mapping[str, str], page: int) -> int:
 
     The server is asked (shared_memory_size_in_huge_pages), in a small cluster made for the question.
     """
+    if programs.place() is not None:
+        raise UserError(
+            "PostgreSQL's pool in a guest is not known before it runs: its server is asked on the host alone",
+            hint="take transparent huge pages for PostgreSQL in a guest",
+        )
     return _pages(folder, tuple(sorted(chosen.items())), page) * page
 
 

@@ -1,4 +1,4 @@
-"""A build: `make -jN` of the kernel, of GDB, or of any project with a makefile, from a source archive.
+"""A build: `make -jN` of the kernel, of GDB, of Lua, or of any project with a makefile, from a source archive.
 
 Unpacking and configuring lie outside the timed part, and so does the tree: every attempt has a fresh copy of it, in
 tmpfs or where the study's `storage` is. What is built must be what a reference build gave that was made once: the same
@@ -13,15 +13,13 @@ every `cat` takes a huge page too.
 
 from __future__ import annotations
 
-import os
-import platform
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
+from hugewise import programs
 from hugewise.metric import COMMON, Metric
 from hugewise.policy import Treatment
 from hugewise.quantity import format_size
@@ -63,6 +61,9 @@ _KEPT = {
     "ppc64le": ("powerpc",),
 }  # the kernel's names where they differ, and what they use
 
+# By project, where Debian puts the archive of its sources, and an image those that its guest was made with.
+_USUAL = {"linux": "/usr/src/linux-source-*.tar.*", "lua": "/usr/src/lua5.4*.orig.tar.*"}
+
 _ALL_FILES = ("find", ".", "-type", "f")
 _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.files"
 
@@ -71,14 +72,14 @@ class _Project(msgspec.Struct, frozen=True):
     """How a source tree is configured and made.
 
     configure  the commands, from configuration and jobs; what they make can be moved to another folder
-    options    make's variables, from the tree's folder
+    options    make's variables, from the tree's folder and the configuration
     programs   that it needs, with their packages
     """
 
     target: str
     artefact: str
     configure: Callable[[str, int], list[tuple[str, ...]]]
-    options: Callable[[str], tuple[str, ...]]
+    options: Callable[[str, str], tuple[str, ...]]
     programs: Mapping[str, str]
 
 
@@ -93,23 +94,32 @@ def _configure_gdb(config: str, jobs: int) -> list[tuple[str, ...]]:
     return [("./configure", "--quiet", *options.split())]
 
 
-def _debug_options(tree: str) -> tuple[str, ...]:
+def _debug_options(tree: str, config: str) -> tuple[str, ...]:
+    del config
     flags = f"-g -O2 -ffile-prefix-map={tree}=."
     return (f"CFLAGS={flags}", f"CXXFLAGS={flags}", "MAKEINFO=true")
 
 
+def _own_flags(tree: str, config: str) -> tuple[str, ...]:
+    """Added to Lua's -O2."""
+    del tree
+    return (f"MYCFLAGS={config}",) if config else ()
+
+
 _COMMON_PROGRAMS = {"make": "make", "gcc": "gcc", "tar": "tar", "xz": "xz-utils"}
 _PROJECTS = {
-    "linux": _Project("mm/", "mm", _configure_linux, lambda _: (), {"flex": "flex", "bison": "bison", "bc": "bc"}),
+    "linux": _Project("mm/", "mm", _configure_linux, lambda *_: (), {"flex": "flex", "bison": "bison", "bc": "bc"}),
     "gdb": _Project(
         "all-gdb", "gdb/gdb", _configure_gdb, _debug_options, {"g++": "g++", "flex": "flex", "bison": "bison"}
     ),
-    "make": _Project("all", ".", lambda *_: [], lambda _: (), {}),
+    "lua": _Project("linux", "src", lambda *_: [], _own_flags, {}),  # 33 files, without readline
+    "make": _Project("all", ".", lambda *_: [], lambda *_: (), {}),
 }
 # What kernel configurations above the smallest one need, and GDB: a header, and its package.
 _HEADERS = {
     "linux": {"libelf.h": "libelf-dev", "openssl/opensslv.h": "libssl-dev"},
     "gdb": {"gmp.h": "libgmp-dev"},
+    "lua": {"stdio.h": "libc6-dev"},
     "make": {},
 }
 _SOURCES = {
@@ -117,6 +127,10 @@ _SOURCES = {
     "gdb": (
         "GDB's sources: name the archive, source = '/path/to/gdb_VERSION.orig.tar.xz' (with deb-src in apt's sources:"
         " apt-get source --download-only gdb)"
+    ),
+    "lua": (
+        "Lua's sources: name the archive, source = '/path/to/lua5.4_VERSION.orig.tar.gz' (with deb-src in apt's"
+        " sources: apt-get source --download-only lua5.4)"
     ),
     "make": "the sources: name the archive, source = '/path/to/archive.tar.xz'",
 }
@@ -127,12 +141,11 @@ def _project(values: Values) -> _Project:
 
 
 def _source(values: Values) -> str | None:
-    """The archive: as named, or the newest of Debian's kernel sources; None where there is none."""
+    """The archive: as named, or the newest where Debian puts the project's sources; None where there is none."""
     if values["source"]:
         return str(values["source"])
-    if values["project"] != "linux":
-        return None
-    return max(map(str, Path("/usr/src").glob("linux-source-*.tar.*")), key=_version, default=None)
+    pattern = _USUAL.get(str(values["project"]))
+    return None if pattern is None else max(programs.matching(pattern), key=_version, default=None)
 
 
 def _version(path: str) -> list[int]:
@@ -157,7 +170,7 @@ def _left_out(values: Values) -> tuple[str, ...]:
     """Patterns of what is not unpacked: nothing, but for a kernel target that is made of few folders."""
     if values["project"] != "linux" or _target(values).split("/")[0] not in _BY_THEMSELVES:
         return ()
-    machine = platform.machine()
+    machine = programs.machine()
     kept = _KEPT.get(machine, (machine.rstrip("0123456789le"), machine))
     others = [f"*/arch/{name}/*.*" for name in _ARCHITECTURES if name not in kept]
     return (*_NOT_NEEDED, *others)
@@ -167,14 +180,21 @@ class Build:
     """The command is the system under test, with every CPU. Its processes come and go: pages are proven by a twin."""
 
     name = "build"
-    description = "make -jN of Linux, GDB or any project, from a source archive; the result is held against a reference"
+    description = (
+        "make -jN of Linux, GDB, Lua or any project, from a source archive; the result is held against a reference"
+    )
     ports = 0
     clients = False
     parameters = (
-        Parameter("project", "text", "linux", "linux, gdb, or make (any archive with a makefile)"),
-        Parameter("source", "text", "", "the source archive (default for linux: the newest in /usr/src)"),
-        Parameter("config", "text", "", "linux: make's target, tinyconfig by default; gdb: options of configure"),
-        Parameter("target", "text", "", "what is made (default: mm/ of linux, all-gdb, all)"),
+        Parameter("project", "text", "linux", "linux, gdb, lua, or make (any archive with a makefile)"),
+        Parameter("source", "text", "", "the source archive (default for linux and lua: the newest in /usr/src)"),
+        Parameter(
+            "config",
+            "text",
+            "",
+            "linux: make's target, tinyconfig by default; gdb: options of configure; lua: compiler flags",
+        ),
+        Parameter("target", "text", "", "what is made (default: mm/ of linux, all-gdb, linux of lua, all)"),
         Parameter("artefact", "text", "", "file or folder that is compared (default: by the target)"),
         Parameter("jobs", "integer", 0, "make's jobs; 0: one for each CPU"),
     )
@@ -209,7 +229,7 @@ class Build:
         source = _source(values)
         if source is None:
             found.append(Missing(_SOURCES[project], "linux-source" if project == "linux" else None))
-        elif not Path(source).is_file():
+        elif not programs.within(source) and not Path(source).is_file():
             found.append(Missing(f"source = {source!r}: no such file"))
         return tuple(found)
 
@@ -239,28 +259,35 @@ class Build:
             for number, argv in enumerate(project.configure(str(values["config"]), jobs), 1):
                 yield _step(tree, f"configure-{number}", argv)
             yield _step(places.data, "copy", ("cp", "-a", "tree", "reference"))
-            yield _step(other, "reference", _make(project, target, other, jobs))
+            yield _step(other, "reference", _make(project, target, other, str(values["config"]), jobs))
             yield _step(other, "files", (*_ALL_FILES, "-fprintf", f"{places.data}/{_FILES}", "%P\\n"))
             yield _step(other, "keep", _packed(f"{places.data}/{_REFERENCE}", artefact))
             yield _step(places.data, "remove", ("rm", "-r", "reference"))
 
         key: dict[str, str | int | float | bool] = {
-            "source": _program.stamp(source),
-            "compiler": _program.stamp(shutil.which("gcc") or ""),
+            "source": programs.stamp(source),
+            "compiler": programs.stamp(programs.which("gcc") or ""),
             "project": str(values["project"]),
             "config": str(values["config"]),
             "target": target,
             "artefact": artefact,
             "made": 1,
         }
-        size = 0.2 if left_out else 2.0  # the kernel's sources, and its objects beside them
-        return Data(name=f"build-{values['project']}", key=key, recipe=recipe, bytes=int(size * (1 << 30)))
+        small = left_out or values["project"] == "lua"
+        size = 0.2 if small else 2.0  # GiB: the kernel's sources, and its objects beside them
+        return Data(
+            name=f"build-{values['project']}",
+            key=key,
+            recipe=recipe,
+            bytes=int(size * (1 << 30)),
+            inputs=() if programs.within(source) else (source,),
+        )
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """make alone is timed; then the tree is listed, and its artefact packed beside that of the reference."""
         project, tree, jobs = _project(values), f"{places.data}/tree", _jobs(values, places)
         timed = Launch(
-            argv=_make(project, _target(values), tree, jobs),
+            argv=_make(project, _target(values), tree, str(values["config"]), jobs),
             micro=False,
             proof="twin",
             environment={**treatment.environment, **_FIXED},
@@ -294,7 +321,12 @@ def _missing_programs(values: Values) -> Iterator[Missing]:
     yield from _program.not_on_path({**_COMMON_PROGRAMS, **_project(values).programs})
     if values["project"] == "linux" and (values["config"] or "tinyconfig") == "tinyconfig":
         return
+    in_image = programs.place() is not None
     for header, package in _HEADERS[str(values["project"])].items():
+        if in_image and programs.installed(package) is None:
+            yield Missing(f"{header}: no such header in the image", package)
+        if in_image:
+            continue
         folders = [Path("/usr/include"), *Path("/usr/include").glob("*-linux-gnu*"), Path("/usr/local/include")]
         if not any((folder / header).exists() for folder in folders):
             yield Missing(f"{header}: no such header", package)
@@ -302,7 +334,7 @@ def _missing_programs(values: Values) -> Iterator[Missing]:
 
 def _most_jobs(values: Values) -> int:
     """make's jobs, as far as known before an attempt is placed."""
-    return integer(values, "jobs") or len(os.sched_getaffinity(0))
+    return integer(values, "jobs") or programs.cpus()
 
 
 def _jobs(values: Values, places: Places) -> int:
@@ -313,8 +345,8 @@ def _step(folder: str, name: str, argv: tuple[str, ...]) -> Step:
     return Step(name=name, argv=argv, cwd=folder, environment=_FIXED, timeout=_DAY, role="sut")
 
 
-def _make(project: _Project, target: str, tree: str, jobs: int) -> tuple[str, ...]:
-    return ("make", f"-j{jobs}", target, *project.options(tree))
+def _make(project: _Project, target: str, tree: str, config: str, jobs: int) -> tuple[str, ...]:
+    return ("make", f"-j{jobs}", target, *project.options(tree, config))
 
 
 def _packed(path: str, artefact: str) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 
+from hugewise import programs
 from hugewise.metric import COMMON, Metric
 from hugewise.policy import Treatment
 from hugewise.workload import Launch, Missing, Parameter, ParameterValue, Proof
@@ -43,7 +43,7 @@ class Command:
         argv = values.get("argv")
         if not isinstance(argv, tuple) or not argv:
             return (Missing("argv is empty: name the command as a list"),)
-        return () if shutil.which(argv[0]) else (Missing(f"{argv[0]}: no such program on PATH"),)
+        return () if programs.which(argv[0]) else (Missing(f"{argv[0]}: no such program on PATH"),)
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
         """The command itself, with the treatment's variables in its environment."""

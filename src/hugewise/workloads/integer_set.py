@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from hugewise import programs
 from hugewise.metric import COMMON
 from hugewise.policy import Treatment
 from hugewise.quantity import format_size
@@ -219,7 +220,7 @@ class IntegerSet:
             yield Step(name="tidy", argv=("rm", "-f", "said"), cwd=places.data)
 
         key: dict[str, str | int | float | bool] = {
-            "program": _program.stamp(path),
+            "program": programs.stamp(path),
             "size": size,
             "seed": _SEED,
             "made": 1,

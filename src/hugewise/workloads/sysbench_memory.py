@@ -9,9 +9,9 @@ Source: sysbench 1.0.20, src/tests/memory/sb_memory.c.
 
 from __future__ import annotations
 
-import os
 import re
 
+from hugewise import programs
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Data, Outputs, Places, Reading, Scene
@@ -79,7 +79,7 @@ class SysbenchMemory:
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The block, of each thread where it is local, in whole pages."""
         block, threads = integer(values, "block"), integer(values, "threads")
-        blocks = (threads or len(os.sched_getaffinity(0))) if values["scope"] == "local" else 1
+        blocks = (threads or programs.cpus()) if values["scope"] == "local" else 1
         return blocks * whole_pages(block, treatment.target.size)
 
     def pool(self, treatment: Treatment, values: Values) -> int:

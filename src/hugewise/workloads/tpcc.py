@@ -15,12 +15,11 @@ default, so that rates are no TPC results); the sources of go-tpc 1.0.12 and of 
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from hugewise import programs
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window
@@ -203,7 +202,7 @@ def _seconds(values: Values) -> tuple[int, int]:
 def go_tpc() -> str | None:
     """The path of go-tpc: beside this Python, where `make go-tpc` builds it, or on PATH."""
     beside = str(Path(sys.executable).parent / "go-tpc")
-    return beside if os.access(beside, os.X_OK) else shutil.which("go-tpc")
+    return beside if programs.executable(beside) else programs.which("go-tpc")
 
 
 def _client_missing(values: Values) -> Iterable[Missing]:

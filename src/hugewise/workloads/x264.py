@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from hugewise import programs
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.quantity import format_size
@@ -108,12 +107,12 @@ class X264:
     def data(self, values: Values) -> Data:
         """The clips, the program, and the reference: what one instance makes of the clips, with its PSNR."""
         clips, profile = _chosen(values), str(values["profile"])
-        ffmpeg = shutil.which("ffmpeg") or "ffmpeg"
+        ffmpeg = programs.which("ffmpeg") or "ffmpeg"
         preset = str(values["preset"])
 
         def recipe(places: Places) -> Iterable[Act]:
             yield Step(name="folders", argv=("mkdir", "bin", "clips"), cwd=places.data)
-            yield Step(name="program", argv=("cp", "--", os.path.realpath(ffmpeg), "bin/ffmpeg"), cwd=places.data)
+            yield Step(name="program", argv=("cp", "--", ffmpeg, "bin/ffmpeg"), cwd=places.data)
             for index, clip in enumerate(clips):
                 yield from _making(ffmpeg, places, clip, index, profile)
             commands = _transcodes(
@@ -134,8 +133,8 @@ class X264:
             "profile": profile,
             "preset": preset,
             "clips": hashlib.sha256(repr(exact).encode()).hexdigest(),
-            "ffmpeg": _program.stamp(ffmpeg),
-            "libx264": ", ".join(_program.stamp(str(path)) for path in sorted(Path("/usr/lib").glob("*/libx264.so.*"))),
+            "ffmpeg": programs.stamp(ffmpeg),
+            "libx264": ", ".join(map(programs.stamp, programs.matching("/usr/lib/*/libx264.so.*"))),
             "made": 1,
         }
         return Data(name=f"x264-{profile}", key=key, recipe=recipe, bytes=_data_bytes(clips))
@@ -144,7 +143,7 @@ class X264:
         """An instance for each CPU, all started at once; each transcodes all clips in turn."""
         clips, profile, preset = _chosen(values), str(values["profile"]), str(values["preset"])
         copied = values["copy_binary"] is True
-        program = f"{places.data}/bin/ffmpeg" if copied else (shutil.which("ffmpeg") or "ffmpeg")
+        program = f"{places.data}/bin/ffmpeg" if copied else (programs.which("ffmpeg") or "ffmpeg")
         inputs = f"{places.data}/clips"
         written, instances = [], []
         for place, cpu in enumerate(places.sut):
@@ -225,7 +224,7 @@ def _chosen(values: Values) -> tuple[Clip, ...]:
 
 def _instances() -> int:
     """Instances at most: one for each CPU that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return programs.cpus()
 
 
 def _encoders(values: Values) -> int:
@@ -245,7 +244,7 @@ def _data_bytes(clips: Sequence[Clip]) -> int:
 
 
 def _stamp(clip: Clip) -> str:
-    return "" if clip.path is None else _program.stamp(clip.path)
+    return "" if clip.path is None else programs.stamp(clip.path)
 
 
 def _making(ffmpeg: str, places: Places, clip: Clip, index: int, profile: str) -> Iterable[Act]:

@@ -1,0 +1,151 @@
+"""Programs are looked for on this host, or in what an image holds; workload files ask, and do not know which."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from pathlib import Path
+
+import pytest
+
+from hugewise import programs
+from hugewise.pages import PageTarget
+from hugewise.policy import Treatment
+from hugewise.scene import Places
+from hugewise.workload import ParameterValue, Workload, discover
+from hugewise.workloads import _mariadb, _postgres
+
+IMAGE = ("/usr/bin/gcc", "/usr/bin/make", "/bin/tar", "/usr/bin/xz", "/usr/games/stockfish", "/opt/own/tool")
+ARCHIVE = "/usr/src/lua5.4_5.4.6.orig.tar.gz"
+PLACES = Places(data="/data", run="/run", ports=(), sut=(0,), client=(0,))
+
+
+def values(workload: Workload, **given: ParameterValue) -> dict[str, ParameterValue]:
+    defaults = {one.name: one.default for one in workload.parameters}
+    return {name: value for name, value in (defaults | given).items() if value is not None}
+
+
+def _tool(folder: Path, name: str, mode: int = 0o755) -> str:
+    path = folder / name
+    path.write_text("#!/bin/sh\n")
+    path.chmod(mode)
+    return str(path)
+
+
+def test_on_the_host_path_and_the_named_folders_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    monkeypatch.setenv("PATH", str(first))
+    found, other, plain = _tool(first, "one"), _tool(second, "two"), _tool(first, "plain", 0o644)
+    assert programs.which("one") == found
+    assert programs.which("two") is None
+    assert programs.which("two", str(second)) == other
+    assert programs.which(other) == other
+    assert [programs.executable(path) for path in (found, plain)] == [True, False]
+    assert programs.matching(f"{tmp_path}/*/one") == [found]
+    assert programs.cpus() == len(os.sched_getaffinity(0))
+    assert programs.machine() == platform.machine()
+
+
+def test_in_an_image_nothing_of_the_host_is_found() -> None:
+    with programs.looking_in(IMAGE, cpus=3, machine="aarch64"):
+        assert programs.which("gcc") == "/usr/bin/gcc"
+        assert programs.which("tar") == "/bin/tar"
+        assert programs.which("python3") is None
+        assert programs.which("stockfish") is None
+        assert programs.which("stockfish", "/usr/games") == "/usr/games/stockfish"
+        assert programs.which("/opt/own/tool") == "/opt/own/tool"
+        assert programs.which("/bin/sh") is None
+        assert programs.executable("/bin/tar") and not programs.executable("/bin/sh")
+        assert programs.matching("/usr/bin/*") == ["/usr/bin/gcc", "/usr/bin/make", "/usr/bin/xz"]
+        assert (programs.cpus(), programs.machine()) == (3, "aarch64")
+    assert programs.which("/bin/sh") == "/bin/sh"
+
+
+def test_another_thread_looks_on_the_host() -> None:
+    seen: list[programs.Contents | None] = []
+    with programs.looking_in(IMAGE):
+        thread = threading.Thread(target=lambda: seen.append(programs.place()))
+        thread.start()
+        thread.join()
+    assert seen == [None]
+
+
+def test_the_stamp_of_a_program_of_an_image_changes_with_its_packages() -> None:
+    stamps = []
+    for version in ("12.2", "12.3"):
+        with programs.looking_in(IMAGE, packages={"gcc": version}):
+            stamps.append(programs.stamp("/usr/bin/gcc"))
+    assert stamps[0] != stamps[1]
+    assert all(stamp.startswith("/usr/bin/gcc of ") for stamp in stamps)
+
+
+def test_the_stamp_of_a_file_of_the_host_changes_when_it_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    assert programs.stamp(str(file)) == str(file)
+    file.write_text("one")
+    before = programs.stamp(str(file))
+    file.write_text("another")
+    assert programs.stamp(str(file)) != before
+    with programs.looking_in(IMAGE):
+        assert programs.stamp(str(file)).startswith(f"{file} 7 ")
+
+
+def test_workloads_name_what_an_image_lacks() -> None:
+    known = discover()
+    with programs.looking_in(IMAGE):
+        for name, package in (("iperf3", "iperf3"), ("redis", "redis-server"), ("sysbench-memory", "sysbench")):
+            lacking = known[name].missing(values(known[name]))
+            assert package in {each.package for each in lacking}, name
+        command = known["command"]
+        assert command.missing(values(command, argv=("sh",)))[0].reason == "sh: no such program on PATH"
+        assert not command.missing(values(command, argv=("gcc",)))
+
+
+def test_a_build_takes_the_archive_of_the_image_and_puts_one_that_is_named(tmp_path: Path) -> None:
+    build = discover()["build"]
+    here = tmp_path / "lua.tar.gz"
+    here.touch()
+    with programs.looking_in(IMAGE, files=(ARCHIVE,), packages={"libc6-dev": "2.36"}):
+        given = values(build, project="lua")
+        assert build.missing(given) == ()
+        data = build.data(given)  # type: ignore[attr-defined]
+        assert data.inputs == ()
+        assert data.key["source"].startswith(f"{ARCHIVE} of ")
+        unpack = next(act for act in data.recipe(PLACES) if getattr(act, "name", "") == "unpack")
+        assert ARCHIVE in unpack.argv
+        named = build.data(values(build, project="lua", source=str(here)))  # type: ignore[attr-defined]
+        assert named.inputs == (str(here),)
+    with programs.looking_in(IMAGE, files=(ARCHIVE,)):
+        (lacking,) = build.missing(values(build, project="lua"))
+        assert (lacking.reason, lacking.package) == ("stdio.h: no such header in the image", "libc6-dev")
+    with programs.looking_in(IMAGE, packages={"libc6-dev": "2.36"}):
+        assert "name the archive" in build.missing(values(build, project="lua"))[0].reason
+
+
+def test_the_jobs_of_a_build_and_the_instances_of_a_server_go_by_the_guest() -> None:
+    base = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
+    known = discover()
+    build, redis = known["build"], known["redis"]
+    with programs.looking_in(IMAGE, cpus=1):
+        one = build.memory(base, values(build)), redis.memory(base, values(redis))
+    with programs.looking_in(IMAGE, cpus=4):
+        four = build.memory(base, values(build)), redis.memory(base, values(redis))
+    assert four[0] == 4 * one[0]
+    assert four[1] > one[1]
+
+
+def test_database_servers_of_an_image_have_the_versions_of_their_packages() -> None:
+    folder = "/usr/lib/postgresql/17/bin"
+    postgres = [f"{folder}/{name}" for name in ("postgres", "initdb", "psql", "pg_isready")]
+    maria = ["/usr/sbin/mariadbd", "/usr/bin/mariadb-install-db", "/usr/bin/mariadb"]
+    told = {"postgresql-17": "17.5-1", "mariadb-server-core": "1:11.8.2-1"}
+    with programs.looking_in([*postgres, *maria], packages=told):
+        assert _postgres.missing() == ()
+        assert _postgres.installed() == _postgres.Installation(folder, 17, "17.5-1")
+        assert _mariadb.installed().version == "1:11.8.2-1"
+    with programs.looking_in(IMAGE):
+        assert _postgres.missing()[0].package == "postgresql"
+        assert _mariadb.missing()[0].package == "mariadb-server"
