@@ -24,7 +24,7 @@ policies = [
     { name = "4k-64k", from = "mthp-64k", kernel = "4k" },
     { name = "16k-64k", from = "mthp-64k", kernel = "16k" },
     { name = "shp1g", from = "base", backing = "hugetlb-1g" },
-    { name = "in", from = "base", backing = { pages = "hugetlb-2m", source = "file", preallocate = false, nodes = [0] } },
+    { name = "f", from = "thp", backing = {pages = "hugetlb-2m", source = "file", preallocate = false, nodes = [0]} },
 ]
 
 [guest]
@@ -142,7 +142,7 @@ def test_kernel_and_backing_do_not_change_the_policy() -> None:
     """They are factors of their own: arms of one registered policy may differ in nothing else."""
     study = parse(FULL, "guests.toml")
     assert not any(use.changed for use in study.policies)
-    assert [use.registered for use in study.policies] == ["base", "mthp-64k", "mthp-64k", "base", "base"]
+    assert [use.registered for use in study.policies] == ["base", "mthp-64k", "mthp-64k", "base", "thp"]
     plain = read(guests(policies=[{"name": "base", "backing": "base"}, {"name": "x", "from": "base"}]), "s.toml")
     assert backing_of(plain.policies[0]).pages == "base"
 

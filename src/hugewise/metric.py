@@ -12,20 +12,27 @@ Direction = Literal["lower", "higher", "neutral"]
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One number per attempt. `better` says which direction is good; `neutral` is never judged."""
+    """One number per attempt. `better` says which direction is good; `neutral` is never judged.
+
+    `emulated`: a guest that is emulated yields it exactly, being a count or a size that no clock enters. Every other is
+    null there.
+    """
 
     name: str
     unit: str
     better: Direction
     description: str
+    emulated: bool = False
 
 
 # Every attempt has these, whatever the workload; a value that the machine cannot give is null, never 0.
 COMMON = (
     Metric("wall_s", "s", "lower", "elapsed time of the timed region (whole command: launch to exit)"),
     Metric("cpu_s", "s", "lower", "user and system CPU time of the attempt's processes"),
-    Metric("peak_bytes", "bytes", "lower", "peak resident memory of the largest process"),
-    Metric("page_faults", "faults", "lower", "page faults of the timed region (whole command: of the tree)"),
+    Metric("peak_bytes", "bytes", "lower", "peak resident memory of the largest process", emulated=True),
+    Metric(
+        "page_faults", "faults", "lower", "page faults of the timed region (whole command: of the tree)", emulated=True
+    ),
     Metric(
         "context_switches", "switches", "lower", "context switches of the timed region (whole command: of the tree)"
     ),
@@ -48,9 +55,15 @@ COMMON = (
         "`dtlb_load_misses` per 1,000 instructions: arms can be compared, vendors cannot",
     ),
     Metric("walk_steps_pki", "steps/1000", "lower", "`dtlb_walk_steps` per 1,000 instructions"),
-    Metric("footprint_bytes", "bytes", "lower", "resident memory at the proof: RSS (servers: PSS) and hugetlb pages"),
+    Metric(
+        "footprint_bytes",
+        "bytes",
+        "lower",
+        "resident memory at the proof: RSS (servers: PSS) and hugetlb pages",
+        emulated=True,
+    ),
     Metric("khugepaged_cpu_s", "s", "lower", "CPU time of khugepaged meanwhile (the whole machine's)"),
     Metric("kcompactd_cpu_s", "s", "lower", "CPU time of kcompactd meanwhile (the whole machine's)"),
     Metric("kswapd_cpu_s", "s", "lower", "CPU time of kswapd meanwhile (the whole machine's)"),
-    Metric("swap_bytes", "bytes", "lower", "memory swapped in and out meanwhile (the whole machine's)"),
+    Metric("swap_bytes", "bytes", "lower", "memory swapped in and out meanwhile (the whole machine's)", emulated=True),
 )

@@ -108,7 +108,8 @@ def _keys() -> Iterator[str]:
 
 def _workloads() -> Iterator[str]:
     yield "## Workloads\n"
-    yield "The first metric is judged unless the study names another; those of every attempt can be named as well.\n"
+    yield "The first metric is judged unless the study names another; those of every attempt can be named as well."
+    yield "An emulated guest yields only the metrics that are marked so; docs/concepts/guests.md says why.\n"
     for name, found in workload.discover().items():
         yield f"### `{name}`\n"
         yield f"{found.description[0].upper()}{found.description[1:]}."
@@ -132,8 +133,8 @@ def _common() -> Iterator[str]:
 
 
 def _metrics(metrics: Iterable[Metric]) -> Iterator[str]:
-    rows = ((f"`{m.name}`", m.unit, m.better, m.description) for m in metrics)
-    yield from _table(("metric", "unit", "better", "meaning"), rows)
+    rows = ((f"`{m.name}`", m.unit, m.better, "yes" if m.emulated else "", m.description) for m in metrics)
+    yield from _table(("metric", "unit", "better", "emulated", "meaning"), rows)
 
 
 def _parameter(parameter: Parameter) -> tuple[str, ...]:
