@@ -15,13 +15,14 @@ from hugewise.guests.definition import Guest, Pages
 from hugewise.guests.qemu import HUGETLB_BYTES
 from hugewise.quantity import format_size
 
-__all__ = ["SHARE", "Area", "Proof", "areas", "guest_memory", "judge", "large", "smaps"]
+__all__ = ["SHARE", "Area", "Proof", "areas", "guest_memory", "judge", "large", "nodes", "numa_maps", "smaps"]
 
 # Default share of the guest's memory that must be made of the promised pages.
 SHARE = 0.95
 
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
 _FIELD = re.compile(r"(\w+): +(\d+) kB")
+_ON_NODE = re.compile(r"N(\d+)=(\d+)")
 _LARGE = 1 << 20
 _WORDS: Mapping[Pages, str] = {
     "base": "base pages",
@@ -82,6 +83,14 @@ def smaps(pid: int) -> str:
     return Path(f"/proc/{pid}/smaps").read_text()
 
 
+def numa_maps(pid: int) -> str | None:
+    """The numa_maps of a process; None where the kernel has none. Raises OSError."""
+    try:
+        return Path(f"/proc/{pid}/numa_maps").read_text()
+    except FileNotFoundError:
+        return None
+
+
 def areas(text: str) -> Iterator[Area]:
     """The mappings in the text of /proc/PID/smaps."""
     head: re.Match[str] | None = None
@@ -115,31 +124,46 @@ def large(text: str) -> str:
 def guest_memory(text: str, size: int) -> list[Area]:
     """The mappings that are the guest's memory of `size` bytes; empty when none can be.
 
-    Writable and never executable: QEMU's buffer of translated code can be as large. Neighbours of one name are taken
-    together, since the kernel splits a mapping where its flags or its NUMA policy change; of several candidates the
-    smallest that holds the memory is it.
+    Writable and never executable: QEMU's buffer of translated code can be as large. Of several the smallest is it.
+    Only where none is large enough, neighbours of one name are taken together, since the kernel splits a mapping where
+    its flags or its NUMA policy change.
     """
+    writable = [area for area in areas(text) if area.permissions[:3] == "rw-" and not area.name.startswith("[")]
+    enough = [area for area in writable if area.size >= size]
+    if enough:
+        return [min(enough, key=lambda area: area.size)]
     runs: list[list[Area]] = []
-    for area in areas(text):
-        if area.permissions[:3] != "rw-" or area.name.startswith("["):
-            continue
+    for area in writable:
         if runs and runs[-1][-1].end == area.start and runs[-1][-1].name == area.name:
             runs[-1].append(area)
         else:
             runs.append([area])
-    enough = [run for run in runs if _size(run) >= size]
-    return min(enough, key=_size, default=[])
+    return min((run for run in runs if _size(run) >= size), key=_size, default=[])
 
 
 def _size(run: list[Area]) -> int:
     return sum(area.size for area in run)
 
 
-def judge(text: str, guest: Guest, share: float = SHARE) -> Proof:
+def nodes(numa: str, found: list[Area]) -> dict[int, int]:
+    """Bytes of the mappings `found` by NUMA node, from the text of /proc/PID/numa_maps."""
+    starts, placed = {area.start for area in found}, dict[int, int]()
+    for line in numa.splitlines():
+        words = line.split()
+        unit = next((int(word[18:]) * 1024 for word in words if word.startswith("kernelpagesize_kB=")), 0)
+        if not words or int(words[0], 16) not in starts:
+            continue
+        for word in words:
+            if counted := _ON_NODE.fullmatch(word):
+                placed[int(counted[1])] = placed.get(int(counted[1]), 0) + int(counted[2]) * unit
+    return placed
+
+
+def judge(text: str, guest: Guest, share: float = SHARE, numa: str | None = None) -> Proof:
     """Whether the text of QEMU's smaps shows that the guest has the backing that it was promised.
 
     `share`: what of the memory must be of the promised kind. hugetlb pages must be all of it, and beside base pages
-    there may be no other.
+    there may be no other. Memory that is bound to NUMA nodes must lie there, as `numa` (its numa_maps) says.
     """
     backing = guest.backing
     found = guest_memory(text, guest.memory)
@@ -149,7 +173,7 @@ def judge(text: str, guest: Guest, share: float = SHARE) -> Proof:
     key = backing.pages if page is None else f"hugetlb:{page}"
     least = share if page is None else 1.0
     whole = guest.memory if backing.preallocate else resident
-    # A mapping may be a little larger than the memory in it, by what the kernel joined to it.
+    # The kernel may have joined a neighbour to the mapping.
     reached = min(1.0, kinds.get(key, 0) / whole) if whole else 0.0
     others = ", ".join(f"{format_size(size)} {kind}" for kind, size in sorted(kinds.items()) if kind != key)
     accepted = bool(found) and reached >= least and not (others and backing.pages == "base")
@@ -163,6 +187,9 @@ def judge(text: str, guest: Guest, share: float = SHARE) -> Proof:
             f"{format_size(size)} {kind}" for kind, size in sorted(kinds.items()) if kind != key and size
         )
         words += f", {least:.0%} are needed" + (f"; the rest is {others}" if others else "")
+    if accepted and backing.nodes is not None:
+        elsewhere = _elsewhere(found, backing.nodes, numa)
+        accepted, words = elsewhere is None, elsewhere or words
     return Proof(
         promised=backing.pages,
         memory=guest.memory,
@@ -172,6 +199,17 @@ def judge(text: str, guest: Guest, share: float = SHARE) -> Proof:
         accepted=accepted,
         why=words,
     )
+
+
+def _elsewhere(found: list[Area], bound: tuple[int, ...], numa: str | None) -> str | None:
+    """Why the memory is not proven to lie on the nodes that it is bound to, or None."""
+    placed = nodes(numa or "", found)
+    if not placed:
+        return f"nothing says on which NUMA nodes the guest's memory lies (bound to {', '.join(map(str, bound))})"
+    others = {node: size for node, size in placed.items() if node not in bound}
+    if not others:
+        return None
+    return "; ".join(f"{format_size(size)} lie on NUMA node {node}" for node, size in sorted(others.items()))
 
 
 def _kinds(found: list[Area]) -> dict[str, int]:

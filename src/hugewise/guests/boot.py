@@ -41,6 +41,8 @@ PATIENCE_S: Mapping[str, float] = {"tcg": 120.0, "kvm": 30.0}
 _FOREVER = 10 * 365 * 86_400.0
 _TO_LEAVE_S = 10.0
 _LAST_LINES = 8
+_MOST_LINES = 1000
+_CAUSE = re.compile(r"Kernel panic|Out of memory|Oops|BUG:")
 _TAIL_BYTES = 1 << 16
 _HELLO_BYTES = 1 << 16
 _PAUSE_S = 0.01
@@ -118,11 +120,12 @@ class Booted:
         """What the guest's memory is made of now; the mappings that were looked at are kept. Raises MachineError."""
         try:
             text = backing.smaps(self.pid)
+            numa = backing.numa_maps(self.pid) if self.guest.backing.nodes is not None else None
         except OSError as error:
             raise self.error(f"QEMU's smaps cannot be read: {error.strerror}") from None
         with storing("smaps.txt"):
             (self.hosting.outputs / "smaps.txt").write_text(backing.large(text))
-        return backing.judge(text, self.guest, share)
+        return backing.judge(text, self.guest, share, numa)
 
     def stop(self, patience: float = _TO_LEAVE_S) -> bool:
         """End QEMU and see that it is gone; what it needed is removed. False when it had to be killed.
@@ -301,8 +304,7 @@ def _await_hello(agent: socket.socket, serving: Serving, hosting: Hosting, end: 
         if b"\n" in said:
             return
         if not said:
-            select.select([serving.launcher], [], [], 1.0)  # QEMU is about to end: its last words come first
-            raise _error("the guest ended before it said hello", hosting.outputs)
+            raise _over(serving, hosting)
         if len(said) == _HELLO_BYTES or time.monotonic() > end:
             raise _error(silent, hosting.outputs)
         time.sleep(_PAUSE_S)
@@ -315,9 +317,17 @@ def _await(readable: socket.socket, serving: Serving, hosting: Hosting, end: flo
     found, _, _ = select.select(watched, [], [], left)
     if readable in found:
         return
-    if found:
-        raise _error("QEMU ended before the guest said hello", hosting.outputs)
-    raise _error(late, hosting.outputs)
+    raise _over(serving, hosting) if found else _error(late, hosting.outputs)
+
+
+def _over(serving: Serving, hosting: Hosting) -> MachineError:
+    """QEMU has ended, or is about to: its last words come first."""
+    select.select([serving.launcher], [], [], _TO_LEAVE_S)
+    end = next((event for event in serving.events() if isinstance(event, probe.Exit)), None)
+    if end is not None and end.code == 0:
+        return _error("the guest ended before it said hello", hosting.outputs)
+    how = "" if end is None else f" (exit status {end.code})" if end.code is not None else f" (signal {end.signal})"
+    return _error(f"QEMU failed before the guest said hello{how}", hosting.outputs)
 
 
 def _pin(qmp: Qmp, guest: Guest, hosting: Hosting) -> None:
@@ -333,7 +343,10 @@ def _pin(qmp: Qmp, guest: Guest, hosting: Hosting) -> None:
 def _error(message: str, outputs: Path) -> MachineError:
     """The message with QEMU's own last words and the console's."""
     said = [f"QEMU: {line}" for line in _last_lines(outputs / "qemu.stderr", 3)]
-    said += [f"console: {line}" for line in _last_lines(outputs / "console.txt", _LAST_LINES)]
+    console = _last_lines(outputs / "console.txt", _MOST_LINES)
+    # A panic is followed by more lines than are told.
+    causes = [line for line in console[:-_LAST_LINES] if _CAUSE.search(line)]
+    said += [f"console: {line}" for line in (*causes[-2:], *console[-_LAST_LINES:])]
     return MachineError("\n  ".join([message, *(said or ["it said nothing"])]))
 
 

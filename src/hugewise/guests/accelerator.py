@@ -1,0 +1,107 @@
+"""Whether KVM really boots a guest here. That its device opens, and that vCPUs can be made, proves nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import HugewiseError
+from hugewise.guests import program
+from hugewise.guests.boot import Booted, Hosting, boot
+from hugewise.guests.definition import Accelerator, Architecture, Backing, Guest, Image, Kernel
+
+__all__ = ["TRIAL_S", "Choice", "choose", "refusal"]
+
+# How long the guest that is tried may take to say hello.
+TRIAL_S = 10.0
+_MEMORY = 512 << 20
+_HARDWARE: dict[str, Architecture] = {"x86_64": "x86-64", "aarch64": "arm64"}
+_VIRTUALISATION = re.compile(r"^flags\s*:.*\b(vmx|svm)\b", re.MULTILINE)
+_known: dict[tuple[str, str, Architecture, int | None], Choice] = {}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The accelerator for guests of one architecture, and why it is that."""
+
+    accelerator: Accelerator
+    why: str
+
+
+def refusal(arch: Architecture, root: Path = Path("/"), machine: str | None = None) -> str | None:
+    """Why KVM cannot run guests of `arch` here, as far as the host's files say; None: it must be tried.
+
+    `root` is where the host's files lie, `machine` what uname calls its hardware.
+    """
+    hardware = os.uname().machine if machine is None else machine
+    if _HARDWARE.get(hardware) != arch:
+        return f"this host is {hardware} and the guest {arch}: KVM runs guests of the host's own architecture"
+    if arch == "x86-64":
+        try:
+            flags = (root / "proc/cpuinfo").read_text()
+        except OSError as error:
+            return f"/proc/cpuinfo cannot be read: {error.strerror}"
+        if not _VIRTUALISATION.search(flags):
+            return "this processor shows neither vmx nor svm: it is a virtual machine's own, or the firmware hides them"
+    try:
+        os.close(os.open(root / "dev/kvm", os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return f"/dev/kvm cannot be opened: {error.strerror}"
+    return None
+
+
+def choose(
+    kernel: Kernel,
+    initramfs: Path,
+    hosting: Hosting | None = None,
+    *,
+    attempt: Callable[..., Booted] = boot,
+) -> Choice:
+    """KVM if a guest with this kernel and the agent alone boots with it within TRIAL_S, else TCG with the reason.
+
+    The answer is kept for this process, host boot, QEMU, architecture and account. `hosting` says as whom and in which
+    folders the guest is tried; None: as the caller, in a folder of its own. Whoever compares guests asks once, before
+    the first of them.
+    """
+    qemu = program.find(kernel.arch)
+    uid = None if hosting is None or hosting.account is None else hosting.account.pw_uid
+    key = (_boot_id(), program.version(qemu), kernel.arch, uid)
+    if key not in _known:
+        why = refusal(kernel.arch)
+        if why is None:
+            why = _tried(kernel, initramfs, hosting, qemu, attempt)
+        _known[key] = Choice("kvm", "a guest booted with it") if why is None else Choice("tcg", f"no KVM: {why}")
+    return _known[key]
+
+
+def _tried(
+    kernel: Kernel, initramfs: Path, hosting: Hosting | None, qemu: str, attempt: Callable[..., Booted]
+) -> str | None:
+    """Boot a guest with KVM; why it did not, or None."""
+    guest = Guest(
+        arch=kernel.arch,
+        kernel=kernel,
+        image=Image(arch=kernel.arch),
+        backing=Backing(preallocate=False),
+        accelerator="kvm",
+        memory=_MEMORY,
+    )
+    with ExitStack() as folders:
+        if hosting is None:
+            own = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="hugewise-kvm-")))
+            hosting = Hosting(outputs=own, run=own)
+        try:
+            attempt(guest, initramfs, hosting, program=qemu, timeout=TRIAL_S).stop()
+        except HugewiseError as error:
+            said = "; ".join(line.strip() for line in error.message.splitlines())
+            return f"a guest does not boot with it within {TRIAL_S:g} s: {said}"
+    return None
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
