@@ -1,0 +1,371 @@
+"""The agent of a guest, asked over its channel: requests from any thread, answers and events read by one of its own.
+
+Whatever a guest does, the caller sees either an answer or a MachineError. Once one request was not answered in time, or
+one line was malformed, the machine counts as gone: nothing that it says later is believed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
+
+from hugewise import probe
+from hugewise.errors import MachineError, ProbeError
+from hugewise.guests import messages
+from hugewise.guests.messages import Answer, Ended, Fault, Hello, Line, Malformed, Request
+
+__all__ = ["CHUNK", "PATIENCE_S", "Agent", "Listener", "event"]
+
+PATIENCE_S = 120.0  # for what takes a guest a moment; an emulated one may share its CPU with many others
+_LONG_S = 900.0  # for what takes as long as its size: page tables, trees of files, a network
+CHUNK = 256 << 10  # bytes of a file in one message
+_RECEIVED = 1 << 16
+_CLOSING_S = 5.0
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+_T = TypeVar("_T")
+
+
+class Listener(Protocol):
+    """Hears of one process. It is called by the thread that reads the channel: it must not ask the agent, nor raise."""
+
+    def line(self, text: str) -> None:
+        """The launcher said this line."""
+        ...
+
+    def ended(self, status: int, stderr: str) -> None:
+        """The launcher has ended: its exit status (128 + signal), the end of its stderr."""
+        ...
+
+    def lost(self) -> None:
+        """The machine is gone, and the process with it."""
+        ...
+
+
+class Agent:
+    """One guest's agent. Every method raises MachineError when the guest is gone.
+
+    error  makes that error of a message; whoever booted the guest adds what its console said last
+    """
+
+    def __init__(
+        self, connected: socket.socket, name: str, error: Callable[[str], MachineError] = MachineError
+    ) -> None:
+        """Take over the socket; nothing is read before `hello`."""
+        self.name = name
+        self._socket, self._error = connected, error
+        self._state, self._sending = threading.Lock(), threading.Lock()
+        self._numbers, self._processes = itertools.count(1), itertools.count(1)
+        self._waiting: dict[int, Future[Answer]] = {}
+        self._listeners: dict[int, Listener] = {}
+        self._hello: Future[Hello] = Future()
+        self._gone: str | None = None
+        self._closed = threading.Event()
+        self._reader = threading.Thread(target=self._read_all, name=f"agent of {name}", daemon=True)
+        self._socket.settimeout(None)
+        seconds = struct.pack("ll", int(PATIENCE_S), 0)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+
+    # -- beginning and end
+
+    def hello(self, timeout: float = PATIENCE_S) -> Hello:
+        """What the agent said first, once it has. Raises MachineError after `timeout` seconds."""
+        with self._state:
+            if self._reader.ident is None and self._gone is None:
+                self._reader.start()
+        said = self._await(self._hello, timeout, "did not say hello")
+        if said.v != messages.VERSION:
+            self._end(f"its agent speaks version {said.v} of the messages, not {messages.VERSION}")
+            raise self.gone()
+        return said
+
+    def expect(self, answers: Mapping[int, Future[Answer]], listeners: Mapping[int, Listener]) -> None:
+        """Before `hello`: what the guest was told before it booted will be answered, and by these numbers."""
+        with self._state:
+            assert self._reader.ident is None, "the orders of a guest are collected instead of its hello"
+            self._waiting |= answers
+            self._listeners |= listeners
+            self._numbers = itertools.count(max(answers, default=0) + 1)
+            self._processes = itertools.count(max(listeners, default=0) + 1)
+
+    def ended(self) -> bool:
+        """Whether the guest is gone."""
+        return self._gone is not None
+
+    def gone(self) -> MachineError:
+        """The error that says why the guest is gone."""
+        return self._error(f"guest {self.name}: {self._gone or 'it was given up'}")
+
+    def poweroff(self, timeout: float = PATIENCE_S) -> bool:
+        """Tell the guest to end, and wait until the channel does; False when it has not after `timeout` seconds."""
+        with suppress(MachineError):
+            self._send(messages.Poweroff())
+        return self._closed.wait(timeout)
+
+    def close(self) -> None:
+        """Give the guest up, and let go of the channel. Nothing happens the second time."""
+        self._end("it was given up")
+        if self._reader.ident is not None and self._reader is not threading.current_thread():
+            self._reader.join(_CLOSING_S)
+        self._socket.close()
+
+    # -- files
+
+    def read(self, path: str) -> str:
+        """The text of a file, at most 512 KiB. Raises OSError."""
+        return self.ask_for(messages.Read(path), messages.Text).text
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file that is there, in one call. Raises OSError."""
+        self.ask_for(messages.Write(path, text), messages.Nothing)
+
+    def names(self, path: str) -> list[str]:
+        """The sorted names in a folder; empty when there is none."""
+        return sorted(self.ask_for(messages.Names(path), messages.NamesFound).names)
+
+    def status(self, path: str) -> messages.StatusFound:
+        """What lies there; links are not followed. Raises OSError."""
+        return self.ask_for(messages.Status(path), messages.StatusFound)
+
+    def make(self, path: str, mode: int, uid: int | None = None, gid: int | None = None) -> None:
+        """Make a folder, with those that it lies in. Raises OSError."""
+        self.ask_for(messages.Make(path, mode, uid, gid), messages.Nothing)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with everything in it. Raises OSError."""
+        self.ask_for(messages.Remove(path), messages.Nothing, _LONG_S)
+
+    def put(
+        self, path: str, content: bytes, mode: int, *, uid: int | None = None, gid: int | None = None, offset: int = 0
+    ) -> None:
+        """Bytes into a file, in as many messages as it takes; offset 0 makes it anew. Raises OSError."""
+        view = memoryview(content)
+        for start in range(0, max(1, len(content)), CHUNK):
+            data = bytes(view[start : start + CHUNK])
+            self.ask_for(messages.Put(path, mode, uid, gid, offset + start, data), messages.Nothing, _LONG_S)
+
+    def get(self, path: str) -> Iterator[bytes]:
+        """The content of a file, piece by piece, up to the size that it has at first. Raises OSError."""
+        offset, size = 0, None
+        while size is None or offset < size:
+            length = CHUNK if size is None else min(CHUNK, size - offset)
+            piece = self.ask_for(messages.Get(path, offset, length), messages.Piece, _LONG_S)
+            if len(piece.data) > length:
+                self._end("it gave more of a file than it was asked for")
+                raise self.gone()
+            size = piece.size if size is None else size
+            if not piece.data:
+                return
+            yield piece.data
+            offset += len(piece.data)
+
+    # -- the system
+
+    def mount(self, source: str, target: str, kind: str, options: str = "") -> None:
+        """Mount a file system; the target is made. Raises OSError."""
+        self.ask_for(messages.Mount(source, target, kind, options), messages.Nothing, _LONG_S)
+
+    def network(self, interface: str, address: str, prefix: int, gateway: str | None = None) -> None:
+        """Give an interface its address, and a default route where there is a gateway. Raises OSError."""
+        self.ask_for(messages.Network(interface, address, prefix, gateway), messages.Nothing)
+
+    def ports(self, count: int) -> tuple[int, ...]:
+        """TCP ports that are free on the loopback. Raises OSError."""
+        found = self.ask_for(messages.Ports(count), messages.PortsFound).ports
+        if len(found) != count:
+            self._end(f"it named {len(found)} ports, not {count}")
+            raise self.gone()
+        return found
+
+    def settle(self, seconds: float) -> None:
+        """Let the guest idle, by its own clock. Raises OSError."""
+        self.ask_for(messages.Settle(seconds), messages.Nothing, seconds + _LONG_S)
+
+    # -- processes
+
+    def process(self) -> int:
+        """A number for a process that is to be started."""
+        return next(self._processes)
+
+    def spawn(self, process: int, spec: probe.Spec, listener: Listener) -> None:
+        """Start a launcher; `listener` hears of it from here on, unless it cannot be started. Raises OSError."""
+        with self._state:
+            self._listeners[process] = listener
+        try:
+            self.ask_for(messages.Spawn(process, spec), messages.Nothing)
+        except OSError:
+            with self._state:
+                self._listeners.pop(process, None)
+            raise
+
+    def end(self, process: int, number: int) -> None:
+        """Send a signal to a launcher, without waiting for an answer: it is heard when the launcher ends."""
+        self._send(messages.End(process, number))
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal to a process. Raises OSError (ProcessLookupError when it is gone)."""
+        self.ask_for(messages.Signal(pid, number), messages.Nothing)
+
+    def coverage(
+        self, pid: int, ranges: Sequence[tuple[int, int]] | None, source: Literal["kpageflags", "smaps"]
+    ) -> probe.Event:
+        """What backs the memory of a process. Raises ProbeError."""
+        chosen = None if ranges is None else tuple(ranges)
+        return self._event(messages.Coverage(pid, chosen, source))
+
+    def ask(self, *arguments: str) -> probe.Event:
+        """The first event of a short subcommand of the probe. Raises ProbeError."""
+        return self._event(messages.Ask(arguments))
+
+    def _event(self, request: Request) -> probe.Event:
+        try:
+            return event(self.ask_for(request, messages.Asked, _LONG_S))
+        except OSError as error:
+            raise ProbeError(f"{request} failed in guest {self.name}: {error.strerror}") from None
+
+    # -- the channel
+
+    def ask_for(self, request: Request, form: type[_T], patience: float = PATIENCE_S) -> _T:
+        """Send a request and wait for what comes of it.
+
+        Raises OSError with the guest's errno when it could not be done; MachineError when there is no answer within
+        `patience` seconds, and when the guest is gone.
+        """
+        answer = self._await(self._send(request), patience, f"does not answer ({request})")
+        if isinstance(answer.came, Fault):
+            raise answer.came.error(getattr(request, "path", None))
+        return self.read_reply(answer.came, form)
+
+    def read_reply(self, raw: msgspec.Raw, form: type[_T]) -> _T:
+        """What is in an answer; the guest is given up when that has another form. Raises MachineError."""
+        try:
+            return messages.reply(raw, form)
+        except Malformed as error:
+            self._end(f"its agent answered something else than was asked for: {error}")
+            raise self.gone() from None
+
+    def _await(self, future: Future[_T], patience: float, complaint: str) -> _T:
+        try:
+            return future.result(patience)
+        except TimeoutError:
+            self._end(f"it {complaint} within {patience:g} s")
+            raise self.gone() from None
+        except _Gone:
+            raise self.gone() from None
+
+    def _send(self, request: Request) -> Future[Answer]:
+        """Send a request. Raises MachineError, and OSError when it cannot be said."""
+        future: Future[Answer] = Future()
+        with self._state:
+            number = next(self._numbers)
+        line = messages.encode(number, request)
+        with self._state:
+            if self._gone is not None:
+                raise self.gone()
+            self._waiting[number] = future
+        try:
+            with self._sending:
+                self._socket.sendall(line)
+        except BlockingIOError:
+            self._end(f"it has taken nothing for {PATIENCE_S:g} s")
+            raise self.gone() from None
+        except OSError as error:
+            self._end(f"its channel broke: {error.strerror or error}")
+            raise self.gone() from None
+        except BaseException:
+            self._end("a request was broken off in the middle of its line")
+            raise
+        return future
+
+    def _read_all(self) -> None:
+        """Read the channel to its end; the thread of the reader."""
+        why = "it ended"
+        try:
+            for line in self._lines():
+                self._hear(line)
+        except OSError as error:
+            why = f"its channel broke: {error.strerror or error}"
+        except Malformed as error:
+            why = f"its agent said something that was not agreed on: {_plain(str(error))}"
+        finally:
+            self._end(why)
+            self._closed.set()
+
+    def _lines(self) -> Iterator[bytes]:
+        pending = bytearray()
+        while received := self._socket.recv(_RECEIVED):
+            searched = len(pending)
+            pending += received
+            while (end := pending.find(b"\n", searched)) >= 0:
+                line, searched = bytes(pending[:end]), 0
+                del pending[: end + 1]
+                yield line
+            if len(pending) >= messages.LONGEST:
+                raise Malformed(f"a line of more than {messages.LONGEST} bytes")
+
+    def _hear(self, line: bytes) -> None:
+        heard = messages.decode(line)
+        with self._state:
+            if isinstance(heard, Answer):
+                waiting = self._waiting.pop(heard.id, None)
+                listener = None
+            elif isinstance(heard, Hello):
+                if self._hello.done():
+                    raise Malformed("hello, a second time")
+                self._hello.set_result(heard)
+                return
+            else:
+                waiting = None
+                listener = self._listeners.get(heard.process)
+                if isinstance(heard, Ended):
+                    self._listeners.pop(heard.process, None)
+        match heard:
+            case Answer() if waiting is not None:
+                waiting.set_result(heard)
+            case Line() if listener is not None:
+                listener.line(heard.text)
+            case Ended() if listener is not None:
+                listener.ended(heard.status, heard.stderr)
+            case _:
+                raise Malformed("an answer or an event that nothing was asked for")
+
+    def _end(self, why: str) -> None:
+        """The guest is gone, or given up: whoever waits for it hears of it. The first reason is kept."""
+        with self._state:
+            if self._gone is not None:
+                return
+            self._gone = why
+            waiting, self._waiting = list(self._waiting.values()), {}
+            listeners, self._listeners = list(self._listeners.values()), {}
+            if not self._hello.done():
+                self._hello.set_exception(_Gone())
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for future in waiting:
+            future.set_exception(_Gone())
+        for listener in listeners:
+            listener.lost()
+
+
+class _Gone(Exception):  # noqa: N818  (a state)
+    """Set in what is waited for when the machine is gone."""
+
+
+def event(asked: messages.Asked) -> probe.Event:
+    """The event in an answer. Raises ProbeError."""
+    for found in probe.decode([bytes(asked.event) + b"\n"]):
+        return found
+    raise ProbeError("the probe said nothing")
+
+
+def _plain(text: str) -> str:
+    return _CONTROL.sub(" ", text)[:300]

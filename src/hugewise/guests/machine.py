@@ -1,0 +1,354 @@
+"""A guest as a `machine.Machine`, and its files as a `host.Host`, over the agent that runs in it.
+
+What a program writes there lies in the guest's memory until it has ended; then it is taken over to this side and
+removed there. So a caller finds the same files as after a program of this host.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from hugewise import probe, programs
+from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageError
+from hugewise.guests.agent import CHUNK, Agent
+from hugewise.host import Host
+from hugewise.runlog import storing
+
+__all__ = ["OUTPUTS", "GuestHost", "GuestMachine", "Launched", "take", "tell"]
+
+OUTPUTS = "/run/hugewise-out"  # in the guest
+_DEEPEST = 64  # folders within folders that are taken out of a guest
+
+
+class GuestHost:
+    """The files of a guest: `host.Host`. Its agent is root there."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.name = agent.name
+        self._agent = agent
+
+    def privileged(self) -> bool:
+        """Every knob of a guest can be turned."""
+        return True
+
+    def read(self, path: str) -> str:
+        """The file's text, stripped."""
+        return self._agent.read(path).strip()
+
+    def write(self, path: str, text: str) -> None:
+        """Write `text` in one call."""
+        self._agent.write(path, text)
+
+    def writable(self, path: str) -> bool:
+        """Whether it is a file with the owner's write bit."""
+        try:
+            found = self._agent.status(path)
+        except OSError:
+            return False
+        return found.kind == "file" and bool(found.mode & stat.S_IWUSR)
+
+    def names(self, path: str) -> list[str]:
+        """The sorted names in a folder."""
+        return self._agent.names(path)
+
+
+class Launched:
+    """A launcher in a guest, and the files of its job on this side: `machine.Running`, and what its agent tells it.
+
+    Where the guest is gone before the launcher has ended, `poll` and `wait` raise MachineError, but for who has asked
+    for its end: that is what became of it, as if by SIGKILL.
+    """
+
+    def __init__(self, agent: Agent, process: int, job: probe.Job, outputs: str) -> None:
+        """Make the job's files. Raises StorageError."""
+        self.process, self.job = process, job
+        self.outputs = {stream: f"{outputs}/{process}.{stream}" for stream in ("stdout", "stderr")}
+        self._agent = agent
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._status: int | None = None
+        self._problem: HugewiseError | None = None
+        self._unwanted = False
+        with storing(str(job.events)):
+            job.stderr.write_bytes(b"")
+            self._events = job.events.open("wb", buffering=0)
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    @property
+    def spec(self) -> probe.Spec:
+        """What the launcher is told: its outputs are in the guest."""
+        same = self.job.spec.stdout == self.job.spec.stderr
+        return msgspec.structs.replace(
+            self.job.spec, stdout=self.outputs["stderr" if same else "stdout"], stderr=self.outputs["stderr"]
+        )
+
+    # -- what the agent tells, on the thread that reads its channel
+
+    def line(self, text: str) -> None:
+        """The launcher said this."""
+        with self._lock:
+            if self._done.is_set():
+                return
+            try:
+                rest = memoryview(f"{text}\n".encode())
+                while rest:
+                    rest = rest[self._events.write(rest) :]
+            except OSError as error:
+                self._problem = self._problem or StorageError(f"cannot write {self.job.events}: {error.strerror}")
+
+    def ended(self, status: int, stderr: str) -> None:
+        """The launcher is gone; taking over its files is for a thread of its own, as the agent is asked for them."""
+        threading.Thread(target=self._finish, args=(status, stderr), daemon=True).start()
+
+    def lost(self) -> None:
+        """The machine is gone."""
+        self._conclude(None)
+
+    def _finish(self, status: int, stderr: str) -> None:
+        try:
+            with storing(str(self.job.stderr)):
+                self.job.stderr.write_text(stderr, encoding="utf-8", errors="replace")
+            for stream, target in (("stderr", self.job.spec.stderr), ("stdout", self.job.spec.stdout)):
+                if stream == "stderr" or target != self.job.spec.stderr:
+                    self._take(self.outputs[stream], Path(target))
+        except HugewiseError as error:
+            self._problem = self._problem or error
+        finally:
+            self._conclude(status)
+
+    def _take(self, path: str, target: Path) -> None:
+        try:
+            take(self._agent, path, target)
+        except FileNotFoundError:
+            return  # it was not opened: a micro-workload says all to its launcher
+        except OSError as error:
+            raise MachineError(f"guest {self._agent.name}: cannot read {path}: {error.strerror}") from None
+        with suppress(OSError):
+            self._agent.remove(path)
+
+    def _conclude(self, status: int | None) -> None:
+        with self._lock:
+            if self._done.is_set():
+                return
+            if status is not None:
+                self._status = 128 - status if status > 128 else status
+            self._events.close()
+            self._done.set()
+            if self._descriptor >= 0:
+                os.eventfd_write(self._descriptor, 1)
+
+    # -- machine.Running
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def poll(self) -> int | None:
+        if not self._done.is_set():
+            return None
+        if self._problem is not None and not self._unwanted:
+            raise self._problem
+        if self._status is not None:
+            return self._status
+        if self._unwanted:
+            return -signal.SIGKILL
+        raise self._agent.gone()
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._done.wait(timeout):
+            raise TimeoutError
+        status = self.poll()
+        assert status is not None
+        return status
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        self._unwanted = True
+        if not self._done.is_set():
+            with suppress(MachineError, OSError):
+                self._agent.end(self.process, number)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+
+def tell(job: probe.Job, spec: probe.Spec) -> None:
+    """Keep what a launcher is told. Raises StorageError."""
+    with storing(str(job.told)):
+        job.told.touch(mode=0o600)  # the environment of a command can hold secrets
+        job.told.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=1))
+
+
+def take(agent: Agent, path: str, target: Path) -> None:
+    """Write a file of the guest to `target`. Raises OSError for the guest's side, StorageError for this one."""
+    pieces = agent.get(path)
+    first = next(pieces, b"")  # where there is no such file, none is made here
+    with ExitStack() as stack:
+        with storing(str(target)):
+            file = stack.enter_context(target.open("wb", buffering=0))
+        for piece in chain([first], pieces):
+            with storing(str(target)):
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[file.write(rest) :]
+
+
+class GuestMachine:
+    """A guest on which programs run: `machine.Machine`.
+
+    outputs  folder in the guest for what programs say
+    """
+
+    counters = False
+
+    def __init__(self, agent: Agent, *, emulated: bool, outputs: str = OUTPUTS) -> None:
+        self.agent = agent
+        self.emulated = emulated
+        self.host: Host = GuestHost(agent)
+        self.environment: Mapping[str, str] = {"PATH": programs.PATH}
+        self._outputs = outputs
+
+    def cpus(self) -> tuple[int, ...]:
+        """All of its CPUs."""
+        return tuple(sorted(self.agent.hello().cpus))
+
+    def ports(self, count: int) -> tuple[int, ...]:
+        """TCP ports that are free on its loopback now."""
+        if count == 0:
+            return ()
+        try:
+            return self.agent.ports(count)
+        except OSError as error:
+            raise MachineError(f"guest {self.agent.name}: no free ports: {error.strerror}") from None
+
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Launched:
+        """Start the launcher. Raises ProbeError, StorageError, MachineError."""
+        if inherited or job.spec.barrier is not None:
+            raise ProbeError("launchers of a guest cannot meet those of this host")
+        launched = Launched(self.agent, self.agent.process(), job, self._outputs)
+        try:
+            tell(job, launched.spec)
+            self.agent.spawn(launched.process, launched.spec, launched)
+        except BaseException as error:
+            launched.lost()
+            launched.close()
+            if isinstance(error, OSError):
+                raise ProbeError(f"it does not start in guest {self.agent.name}: {error.strerror}") from None
+            raise
+        return launched
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal; nothing happens when the process is gone. Raises PermissionError for pid 1."""
+        with suppress(ProcessLookupError):
+            self.agent.signal(pid, number)
+
+    def ask(self, *arguments: str) -> probe.Event:
+        """The first event of a subcommand of the probe."""
+        return self.agent.ask(*arguments)
+
+    # -- files
+
+    def make(self, path: str, mode: int) -> None:
+        """Make a folder of root's, unless it is there. Raises StorageError."""
+        with self._storing(f"make {path}"), suppress(FileExistsError):
+            self.agent.make(path, mode)
+
+    def folder(self, path: str, uid: int | None, gid: int | None) -> None:
+        """A fresh, empty folder for the account."""
+        with self._storing(f"make {path}"):
+            self.agent.remove(path)
+            self.agent.make(path, 0o700, uid, gid)
+
+    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
+        """Write a file, with the folders that it lies in."""
+        with self._storing(f"write {path}"):
+            self.agent.put(path, content, 0o644, uid=uid, gid=gid)
+
+    def put_file(self, source: Path, path: str, uid: int | None = None, gid: int | None = None) -> None:
+        """Copy a file of this host into the guest, with its mode and the folders that it lies in.
+
+        Raises StorageError.
+        """
+        offset = 0
+        with ExitStack() as stack:
+            with _reading(source):
+                file = stack.enter_context(source.open("rb"))
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            while True:
+                with _reading(source):
+                    chunk = file.read(CHUNK)
+                if not chunk and offset:
+                    return
+                with self._storing(f"write {path}"):
+                    self.agent.put(path, chunk, mode, uid=uid, gid=gid, offset=offset)
+                if not chunk:
+                    return
+                offset += len(chunk)
+
+    def get_file(self, path: str, target: Path) -> None:
+        """Copy a file of the guest to this host. Raises StorageError."""
+        with self._storing(f"read {path}"):
+            take(self.agent, path, target)
+
+    def get_tree(self, folder: str, target: Path) -> None:
+        """Copy the folders and regular files below `folder` into `target`; everything else is left out.
+
+        Raises StorageError.
+        """
+        with self._storing(f"read {folder}"):
+            self._get_tree(folder, target, _DEEPEST)
+
+    def _get_tree(self, folder: str, target: Path, depth: int) -> None:
+        with storing(str(target)):
+            target.mkdir(exist_ok=True)
+        for name in self.agent.names(folder) if depth else ():
+            path = f"{folder}/{name}"
+            kind = self.agent.status(path).kind
+            if kind == "file":
+                take(self.agent, path, target / name)
+            elif kind == "folder":
+                self._get_tree(path, target / name, depth - 1)
+
+    def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
+        """Regular files by name; links are not followed. Raises OSError."""
+        for name in self.agent.names(folder):
+            path = f"{folder}/{name}"
+            if pattern.fullmatch(name) is not None and self.agent.status(path).kind == "file":
+                yield b"".join(self.agent.get(path))
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a tree."""
+        with self._storing(f"remove {path}"):
+            self.agent.remove(path)
+
+    @contextmanager
+    def _storing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"cannot {what} in guest {self.agent.name}: {error.strerror}") from None
+
+
+@contextmanager
+def _reading(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot read {source}: {error.strerror}") from None

@@ -1,0 +1,386 @@
+"""What the host and a guest's agent say to each other, as values and as lines; the table is in docs/design/guests.md.
+
+Nothing that comes from a guest is believed before it is checked here: a line has its bounds, its form and its types.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+
+from hugewise.probe import Spec
+
+__all__ = [
+    "LONGEST",
+    "VERSION",
+    "Answer",
+    "Ask",
+    "Asked",
+    "Coverage",
+    "End",
+    "Ended",
+    "Fault",
+    "Get",
+    "Heard",
+    "Hello",
+    "Line",
+    "Make",
+    "Malformed",
+    "Mount",
+    "Names",
+    "NamesFound",
+    "Network",
+    "Nothing",
+    "Piece",
+    "Ports",
+    "PortsFound",
+    "Poweroff",
+    "Put",
+    "Read",
+    "Remove",
+    "Request",
+    "Settle",
+    "Signal",
+    "Spawn",
+    "Status",
+    "StatusFound",
+    "Text",
+    "Wait",
+    "Write",
+    "decode",
+    "encode",
+    "reply",
+]
+
+VERSION = 1
+LONGEST = 1 << 20  # bytes of a line, its end included
+
+_T = TypeVar("_T")
+_Natural = Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+_Cpu = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+
+
+# -- requests
+
+
+class Request(msgspec.Struct, frozen=True, tag_field="do"):
+    """Something to be done in the guest; `str` names it for an error."""
+
+    def __str__(self) -> str:
+        told = msgspec.structs.asdict(self)
+        subject = told.get("path") or told.get("target") or told.get("process") or told.get("pid") or ""
+        return f"{str(self.__struct_config__.tag).lower()} {subject}".strip()
+
+
+class Read(Request, frozen=True, tag="read"):
+    """The text of a file."""
+
+    path: str
+
+
+class Write(Request, frozen=True, tag="write"):
+    """One write(2) to a file that is there."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"write {self.text!r} to {self.path}"
+
+
+class Names(Request, frozen=True, tag="names"):
+    """The names in a folder."""
+
+    path: str
+
+
+class Status(Request, frozen=True, tag="status"):
+    """What lies at a path."""
+
+    path: str
+
+
+class Make(Request, frozen=True, tag="make"):
+    """A folder."""
+
+    path: str
+    mode: int
+    uid: int | None
+    gid: int | None
+
+
+class Remove(Request, frozen=True, tag="remove"):
+    """A file, or a folder with everything in it."""
+
+    path: str
+
+
+class Put(Request, frozen=True, tag="put"):
+    """Bytes into a file; offset 0 makes it anew."""
+
+    path: str
+    mode: int
+    uid: int | None
+    gid: int | None
+    offset: int
+    data: bytes
+
+
+class Get(Request, frozen=True, tag="get"):
+    """Bytes of a file."""
+
+    path: str
+    offset: int
+    length: int
+
+
+class Mount(Request, frozen=True, tag="mount"):
+    """mount(2)."""
+
+    source: str
+    target: str
+    type: str
+    options: str
+
+
+class Network(Request, frozen=True, tag="network"):
+    """An address for an interface."""
+
+    interface: str
+    address: str
+    prefix: int
+    gateway: str | None
+
+
+class Ports(Request, frozen=True, tag="ports"):
+    """Free TCP ports of the loopback."""
+
+    count: int
+
+
+class Spawn(Request, frozen=True, tag="spawn"):
+    """Start a launcher, which is called `process` from then on."""
+
+    process: int
+    spec: Spec
+
+    def __str__(self) -> str:
+        return f"start {' '.join(self.spec.argv)}"
+
+
+class Signal(Request, frozen=True, tag="signal"):
+    """Send a signal to any process of the guest."""
+
+    pid: int
+    number: int
+
+
+class End(Request, frozen=True, tag="end"):
+    """Send a signal to a launcher."""
+
+    process: int
+    number: int
+
+
+class Coverage(Request, frozen=True, tag="coverage"):
+    """What backs the memory of a process; `ranges` None: all of it."""
+
+    pid: int
+    ranges: tuple[tuple[int, int], ...] | None
+    source: Literal["kpageflags", "smaps"]
+
+
+class Ask(Request, frozen=True, tag="ask"):
+    """The first event of a short subcommand of the probe."""
+
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"hugewise-probe {' '.join(self.arguments)}"
+
+
+class Wait(Request, frozen=True, tag="wait"):
+    """Until a launcher has ended."""
+
+    process: int
+
+
+class Settle(Request, frozen=True, tag="settle"):
+    """Some idle seconds."""
+
+    seconds: float
+
+
+class Poweroff(Request, frozen=True, tag="poweroff"):
+    """The end of the guest."""
+
+
+# -- answers
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """Done."""
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Of `read`."""
+
+    text: str
+
+
+class NamesFound(msgspec.Struct, frozen=True):
+    """Of `names`: what cannot be the name of a file is refused."""
+
+    names: list[Annotated[str, msgspec.Meta(pattern=r"^[^/\x00]+$")]]
+
+    def __post_init__(self) -> None:
+        if "." in self.names or ".." in self.names:
+            raise ValueError("a folder does not name itself")
+
+
+class StatusFound(msgspec.Struct, frozen=True):
+    """Of `status`; links are not followed."""
+
+    kind: Literal["file", "folder", "link", "other", "none"]
+    mode: _Natural
+    size: _Natural
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Of `get`; `size` is that of the whole file."""
+
+    data: bytes
+    size: _Natural
+
+
+class PortsFound(msgspec.Struct, frozen=True):
+    """Of `ports`."""
+
+    ports: tuple[Annotated[int, msgspec.Meta(gt=0, lt=1 << 16)], ...]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Of `coverage` and `ask`: the event as the probe says it."""
+
+    event: msgspec.Raw
+
+
+# -- what the guest says
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why something could not be done."""
+
+    errno: Annotated[int, msgspec.Meta(ge=0, lt=4096)]
+    message: str
+
+    def error(self, path: str | None = None) -> OSError:
+        """The same as the error that Python raises for it."""
+        return OSError(self.errno, self.message) if path is None else OSError(self.errno, self.message, path)
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """The agent is there. `page_size` in bytes; `cpus` by number."""
+
+    v: int
+    probe: str
+    arch: str
+    release: str
+    page_size: Annotated[int, msgspec.Meta(ge=4096, le=1 << 20)]
+    cpus: Annotated[tuple[_Cpu, ...], msgspec.Meta(min_length=1)]
+    boot_id: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """To the request of that number: what came of it (see `reply`)."""
+
+    id: int
+    came: msgspec.Raw | Fault
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A launcher said this, which has no line break."""
+
+    process: int
+    text: str
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A launcher has ended: exit status (128 + signal), the end of its stderr."""
+
+    process: int
+    status: int
+    stderr: str
+
+
+Heard = Answer | Hello | Line | Ended
+
+
+class Malformed(Exception):  # noqa: N818  (what was heard, not what failed)
+    """What the guest said has not the form that was agreed on."""
+
+
+class _End(msgspec.Struct, frozen=True):
+    status: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    stderr: str
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """All forms of a line in one."""
+
+    id: int | None = None
+    ok: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: Fault | None = None
+    hello: Hello | None = None
+    process: int | None = None
+    line: str | None = None
+    ended: _End | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Said)
+
+
+def encode(number: int, request: Request) -> bytes:
+    """The line of a request. Raises OSError when it cannot be said: too long, or a name that is not UTF-8."""
+    try:
+        line = msgspec.json.encode({"id": number, **msgspec.to_builtins(request)}) + b"\n"
+    except UnicodeEncodeError:
+        raise OSError(errno.EILSEQ, "its name is not UTF-8", str(request)) from None
+    if len(line) > LONGEST:
+        raise OSError(errno.EMSGSIZE, f"more than the {LONGEST} bytes of a message", str(request)[:200])
+    return line
+
+
+def decode(line: bytes) -> Heard:
+    """What a line of the guest says. Raises Malformed."""
+    if len(line) >= LONGEST:
+        raise Malformed(f"a line of more than {LONGEST} bytes")
+    try:
+        line.decode()  # what the decoder keeps or skips, it does not look at
+        said = _DECODER.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(str(error)) from None
+    match said:
+        case _Said(id=int(number), ok=msgspec.Raw() as ok, error=None, hello=None, process=None):
+            return Answer(number, ok)
+        case _Said(id=int(number), ok=msgspec.UNSET, error=Fault() as fault, hello=None, process=None):
+            return Answer(number, fault)
+        case _Said(id=None, hello=Hello() as hello, process=None):
+            return hello
+        case _Said(id=None, hello=None, process=int(process), line=str(text), ended=None) if "\n" not in text:
+            return Line(process, text)
+        case _Said(id=None, hello=None, process=int(process), line=None, ended=_End(status, stderr)):
+            return Ended(process, status, stderr)
+    if said.error is not None:
+        raise Malformed(f"it did not understand what it was asked: {said.error.message}")
+    raise Malformed("it is neither an answer nor an event")
+
+
+def reply(raw: msgspec.Raw, form: type[_T]) -> _T:
+    """What is in an answer. Raises Malformed."""
+    try:
+        return msgspec.json.decode(raw, type=form)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(str(error)) from None
