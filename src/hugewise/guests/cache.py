@@ -1,0 +1,121 @@
+"""The cache: packages, kernels, images and surveys that took long to make, named by the hash of what they are made of.
+
+An entry is a file or a folder. It is made under a hidden name and renamed, so that it is there whole or not at all; a
+lock that dies with its holder keeps two processes from making the same one. Everything here can be removed at any time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import pwd
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import StorageError
+
+__all__ = ["digest", "entry", "folder", "kept", "locked"]
+
+_DIGITS = 32  # of a SHA-256, in a name
+
+
+def folder(kind: str | None = None) -> Path:
+    """The cache folder, or the one for a kind of entry in it; it is made where it is not there. Raises StorageError.
+
+    `$HUGEWISE_CACHE`, else `$XDG_CACHE_HOME/hugewise`, else `~/.cache/hugewise`. Who became root by sudo uses root's
+    own, whatever sudo kept of the environment: an account's cache shall hold nothing that only root can remove.
+    """
+    path = _place()
+    path = path / kind if kind else path
+    try:
+        _make(path)
+    except OSError as error:
+        raise StorageError(
+            f"cannot make the cache folder {path}: {error.strerror}", hint="set HUGEWISE_CACHE to a folder of yours"
+        ) from error
+    return path
+
+
+def _place() -> Path:
+    if chosen := os.environ.get("HUGEWISE_CACHE"):
+        return Path(chosen).absolute()
+    if os.geteuid() == 0 and "SUDO_UID" in os.environ:
+        return Path(pwd.getpwuid(0).pw_dir, ".cache", "hugewise")
+    if chosen := os.environ.get("XDG_CACHE_HOME"):
+        return Path(chosen).absolute() / "hugewise"
+    return Path.home() / ".cache" / "hugewise"
+
+
+def _make(path: Path) -> None:
+    """Make the folder and its parents, readable by everybody: a QEMU without privileges reads what root made."""
+    for each in (*reversed(path.parents), path):
+        try:
+            each.mkdir()
+            each.chmod(0o755)
+        except FileExistsError:
+            continue
+
+
+def digest(key: bytes | Mapping[str, object]) -> str:
+    """The SHA-256 of a key in hex digits; of a mapping, its JSON with sorted names."""
+    data = key if isinstance(key, bytes) else msgspec.json.encode(key, order="deterministic")
+    return hashlib.sha256(data).hexdigest()
+
+
+def entry(kind: str, key: bytes | Mapping[str, object]) -> Path:
+    """Where the entry of that key is, or would be. Raises StorageError."""
+    return folder(kind) / digest(key)[:_DIGITS]
+
+
+def kept(kind: str, key: bytes | Mapping[str, object], make: Callable[[Path], None]) -> Path:
+    """The entry of that key; where it is not there, `make` is given a path (nothing is there yet) to make it at.
+
+    What `make` raises goes on to the caller, and nothing is kept then. Raises StorageError.
+    """
+    path = entry(kind, key)
+    if path.exists():
+        return path
+    with locked(path.with_name(f".{path.name}.lock")):
+        if path.exists():  # another process made it meanwhile
+            return path
+        unfinished = path.with_name(f".{path.name}.new")
+        _remove(unfinished)  # of a process that was killed
+        try:
+            make(unfinished)
+            _open_to_all(unfinished)
+            unfinished.rename(path)
+        finally:
+            _remove(unfinished)
+    return path
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file; waits for whoever holds it. It stays there: to remove it would let two hold it at once."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StorageError(f"cannot write in the cache: {path}: {error.strerror}", hint="set HUGEWISE_CACHE") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_to_all(path: Path) -> None:
+    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        if not each.is_symlink():
+            each.chmod(each.stat().st_mode | (0o555 if each.is_dir() else 0o444))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
