@@ -16,7 +16,7 @@ __all__ = ["find", "missing", "version"]
 
 # Debian's, of 12 and 13.
 _PACKAGES: dict[Architecture, str] = {"x86-64": "qemu-system-x86", "arm64": "qemu-system-arm"}
-_VERSION = re.compile(r"version (.+)")
+_VERSION = re.compile(r"QEMU emulator version (.+)")
 
 
 def missing(arch: Architecture) -> Missing | None:

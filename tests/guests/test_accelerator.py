@@ -1,0 +1,137 @@
+"""Which accelerator is chosen, and why."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise.errors import MachineError, UserError
+from hugewise.guests import accelerator, program
+from hugewise.guests.accelerator import TRIAL_S, choose, refusal
+from tests.guests.examples import kernel
+from tests.requirements import need_program
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """No answer of one test reaches another."""
+    accelerator._known.clear()
+    yield
+    accelerator._known.clear()
+
+
+def host(folder: Path, flags: str = "fpu vmx sse2", *, device: bool = True) -> Path:
+    (folder / "proc").mkdir()
+    (folder / "dev").mkdir()
+    (folder / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
+    if device:
+        (folder / "dev/kvm").touch()
+    return folder
+
+
+@pytest.mark.parametrize("flags", ["fpu vmx", "svm", "a svm b"])
+def test_a_host_that_may_have_it_is_tried(tmp_path: Path, flags: str) -> None:
+    assert refusal("x86-64", host(tmp_path, flags), "x86_64") is None
+
+
+def test_another_architecture_is_refused(tmp_path: Path) -> None:
+    why = refusal("arm64", host(tmp_path), "x86_64")
+    assert why is not None
+    assert "this host is x86_64 and the guest arm64" in why
+    assert refusal("arm64", tmp_path, "aarch64") is None  # it has no such flags
+
+
+def test_a_processor_without_virtualisation_is_refused_though_the_device_is_there(tmp_path: Path) -> None:
+    why = refusal("x86-64", host(tmp_path, "fpu svm_lock novmx"), "x86_64")
+    assert why is not None
+    assert "neither vmx nor svm" in why
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert refusal("x86-64", host(tmp_path, device=False), "x86_64") == (
+        "/dev/kvm cannot be opened: No such file or directory"
+    )
+
+
+class Trial:
+    """Stands in for `boot`: what it was asked, and what becomes of it."""
+
+    def __init__(self, error: str | None = None) -> None:
+        self.error = error
+        self.asked: list[Any] = []
+        self.stopped = 0
+
+    def __call__(self, guest: Any, *_: Any, timeout: float, **__: Any) -> Any:
+        self.asked.append((guest.accelerator, timeout))
+        if self.error is not None:
+            raise MachineError(self.error)
+        return self
+
+    def stop(self) -> bool:
+        self.stopped += 1
+        return True
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "find", lambda _: "/usr/bin/qemu")
+    monkeypatch.setattr(program, "version", lambda _: "7.2.22")
+
+
+@pytest.mark.usefixtures("installed")
+def test_kvm_is_taken_when_a_guest_boots_with_it_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerator, "refusal", lambda _: None)
+    trial = Trial()
+    for _ in range(2):
+        assert choose(kernel(), Path("i"), attempt=trial).accelerator == "kvm"
+    assert trial.asked == [("kvm", TRIAL_S)]
+    assert trial.stopped == 1
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_device_that_opens_and_boots_nothing_is_no_kvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerator, "refusal", lambda _: None)
+    trial = Trial("the guest did not say hello\n  QEMU: failed to set MSR 0x10a")
+    for _ in range(2):
+        found = choose(kernel(), Path("i"), attempt=trial)
+        assert found.accelerator == "tcg"
+        assert found.why.endswith("within 10 s: the guest did not say hello; QEMU: failed to set MSR 0x10a")
+    assert len(trial.asked) == 1
+
+
+@pytest.mark.usefixtures("installed")
+def test_nothing_is_booted_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerator, "refusal", lambda _: "no device")
+    trial = Trial()
+    assert choose(kernel(), Path("i"), attempt=trial).why == "no KVM: no device"
+    assert trial.asked == []
+
+
+def test_a_missing_qemu_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for arch, package in (("x86-64", "qemu-system-x86"), ("arm64", "qemu-system-arm")):
+        missing = program.missing(arch)  # type: ignore[arg-type]
+        assert missing is not None
+        assert missing.package == package
+        with pytest.raises(UserError) as raised:
+            program.find(arch)  # type: ignore[arg-type]
+        assert raised.value.hint == f"apt install {package}"
+
+
+def test_a_qemu_says_its_version() -> None:
+    path = need_program("qemu-system-x86_64", "qemu-system-x86")
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    assert program.version(path) in said
+    assert program.version(path)[0].isdigit()
+    assert program.missing("x86-64") is None
+
+
+def test_what_is_no_qemu_has_no_version() -> None:
+    with pytest.raises(MachineError, match=r"/bin/true --version failed: true \(GNU coreutils\)"):
+        program.version("/bin/true")
+    with pytest.raises(MachineError, match="No such file"):
+        program.version("/nowhere/qemu")
