@@ -57,8 +57,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 class Hosting(msgspec.Struct, frozen=True, kw_only=True):
     """Where and as whom a guest's QEMU runs on this host.
 
-    outputs    folder of the attempt: guest-argv.json, console.txt, qemu.stderr, smaps.txt
-    run        private folder with a short path, which `account` can enter: sockets, copies, the launcher's files
+    outputs    folder of the attempt: guest-argv.json, console.txt, qemu.stderr, smaps.txt, the launcher's files
+    run        private folder with a short path, which `account` can enter, for sockets and copies
     account    None: as the caller
     leaf       its cgroup
     cpus       CPUs of the host that it is pinned to; as many as vCPUs: one each
@@ -136,14 +136,14 @@ class Booted:
             return True
         obeyed = True
         try:
-            self.agent.close()
             if not self.serving.ended():
                 with suppress(MachineError):
                     self.qmp.execute("quit", patience)
                 obeyed = bool(select.select([self.serving.launcher], [], [], patience)[0])
         finally:
-            self.qmp.close()
             self.serving.close()
+            self.qmp.close()
+            self.agent.close()
             self._closed = True
             _discard(self.copies)
         return obeyed
@@ -214,9 +214,7 @@ def _places(guest: Guest, initramfs: Path, hosting: Hosting, undo: ExitStack) ->
         copies = [hosting.run / "kernel", hosting.run / "initramfs"]
         undo.callback(_discard, copies)
         for source, copy in zip((kernel, initramfs), copies, strict=True):
-            with storing(str(copy)):
-                shutil.copyfile(source, copy)
-                copy.chmod(0o644)
+            _copy(source, copy)
         kernel, initramfs = copies
     places = qemu.Places(
         kernel=str(kernel),
@@ -228,6 +226,15 @@ def _places(guest: Guest, initramfs: Path, hosting: Hosting, undo: ExitStack) ->
         tap=hosting.tap,
     )
     return places, tuple(copies)
+
+
+def _copy(source: Path, copy: Path) -> None:
+    """Copy for another account to read. What that account may have put into a folder of its own is not followed."""
+    with storing(str(copy)), source.open("rb") as given:
+        copy.unlink(missing_ok=True)
+        with copy.open("xb") as made:
+            os.fchmod(made.fileno(), 0o644)
+            shutil.copyfileobj(given, made, 1 << 20)
 
 
 def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
@@ -251,7 +258,7 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
         source="smaps",
         announce=True,
     )
-    return probe.Job(spec, *(hosting.run / f"qemu.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr")))
+    return probe.Job(spec, *(hosting.outputs / f"qemu.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr")))
 
 
 def _group(guest: Guest, account: pwd.struct_passwd) -> int:
@@ -265,7 +272,7 @@ def _group(guest: Guest, account: pwd.struct_passwd) -> int:
 
 
 def _listen(hosting: Hosting, name: str, undo: ExitStack) -> socket.socket:
-    """A socket in the run folder to which the account alone may connect."""
+    """A socket in the run folder. Who may enter that may connect; `_accept` looks who did."""
     path = hosting.run / name
     if len(os.fsencode(path)) > _MOST_PATH:
         raise MachineError(
@@ -275,12 +282,14 @@ def _listen(hosting: Hosting, name: str, undo: ExitStack) -> socket.socket:
     listener = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
     with storing(str(path)):
         path.unlink(missing_ok=True)
-        listener.bind(str(path))
+        # Set as it is made: in a folder of the account's, a later chmod or chown could be led elsewhere.
+        mask = os.umask(0o177 if hosting.account is None else 0o111)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(mask)
         undo.callback(_discard, [path])
-        path.chmod(0o600)
-        if hosting.account is not None:
-            os.chown(path, hosting.account.pw_uid, hosting.account.pw_gid)
-    listener.listen(1)
+    listener.listen()
     return listener
 
 
