@@ -1,0 +1,261 @@
+"""A guest's user space: an ext4 of Debian packages, made without root and without running anything of theirs.
+
+The packages are unpacked, not installed: what their scripts would have done and programs need is in two small tables
+here (accounts, alternatives). Documentation is left out. Names are looked up in /etc only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hugewise.errors import StorageError, UserError
+from hugewise.guests import cache, debian, initramfs
+from hugewise.guests.definition import Architecture, Image
+from hugewise.scratch import tree
+
+__all__ = ["PROBE", "SOURCES", "archives", "image"]
+
+# Where the probe is in every image, and where archives of sources are.
+PROBE: Final = "/usr/bin/hugewise-probe"
+SOURCES: Final = "/usr/src"
+
+# What every image has: a shell for make and for recipes, and what a recipe may use (tar with its compressors).
+_BASE: Final = ("base-files", "coreutils", "dash", "findutils", "grep", "gzip", "mawk", "sed", "tar", "xz-utils")
+
+# Raise it when the tables or what is written here change, so that the cache makes images anew.
+_FORM: Final = 1
+
+_WITHOUT: Final = tuple(
+    f"./usr/share/{folder}/*" for folder in ("doc", "man", "locale", "info", "lintian", "bug", "doc-base")
+)
+
+# /bin and its like are links in Debian since 12; some packages of 12 still bring files below them.
+_LINKS: Final = {
+    **{name: f"usr/{name}" for name in ("bin", "sbin", "lib", "lib64")},
+    "var/run": "/run",
+    "var/lock": "/run/lock",
+}
+_FOLDERS: Final = {
+    "usr/bin": 0o755, "usr/sbin": 0o755, "usr/lib": 0o755, "usr/lib64": 0o755, "usr/src": 0o755, "etc": 0o755,
+    "dev": 0o755, "proc": 0o555, "sys": 0o555, "run": 0o755, "tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700,
+    "home": 0o755, "usr/local/bin": 0o755, "usr/local/sbin": 0o755, "var/log": 0o755, "var/lib": 0o755,
+    "var/cache": 0o755, "mnt": 0o755, "srv": 0o755, "opt": 0o755,
+}  # fmt: skip
+
+_FILES: Final = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "etc/group": "root:x:0:\nnogroup:x:65534:\n",
+    "etc/hosts": "127.0.0.1 localhost hugewise\n::1 localhost\n",
+    "etc/hostname": "hugewise\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n",
+}
+
+# Links that update-alternatives would have made, where what they point to is there: the first that is.
+_ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
+    "usr/bin/awk": ("gawk", "mawk"),
+    "usr/bin/c++": ("g++",),
+    "usr/bin/c89": ("c89-gcc",),
+    "usr/bin/c99": ("c99-gcc",),
+    "usr/bin/cc": ("gcc",),
+    "usr/bin/nc": ("nc.openbsd", "nc.traditional"),
+    "usr/bin/which": ("which.debianutils",),
+    "usr/bin/yacc": ("bison.yacc",),
+}
+
+# So that the same content gives nearly the same file (mke2fs 1.47.0 still copies times of change from the disk).
+_UUID: Final = "68756765-7769-7365-0000-000000000001"
+_EPOCH: Final = 1_700_000_000
+_BLOCK: Final = 4096
+_SPARE: Final = 2 << 30  # bytes for what a workload writes: builds, databases; a hole until then
+_SPARE_FILES: Final = 100_000
+_MOST_STEPS: Final = 400  # along a path and the links in it
+
+Say = Callable[[str], None]
+
+
+class _Contents(msgspec.Struct, frozen=True):
+    """Kept beside an image: what was found in it."""
+
+    programs: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def archives(names: Iterable[str], suite: str, say: Say = _silent) -> dict[str, Path]:
+    """The upstream archives of Debian source packages: path in the guest -> file here. Raises UserError."""
+    found = (debian.source(name, suite, say) for name in names)
+    return {f"{SOURCES}/{path.name}": path for path in found}
+
+
+def image(
+    packages: Sequence[str],
+    arch: Architecture,
+    suite: str,
+    *,
+    sources: Sequence[str] = (),
+    files: Mapping[str, Path] | None = None,
+    say: Say = _silent,
+) -> Image:
+    """An image of Debian packages and all that they need, from the cache or made now.
+
+    `sources` are source packages whose archives are put below /usr/src; `files` (path in the guest -> file here) are
+    added last. The probe is at PROBE. Its digest is that of what it is made of. Raises UserError, StorageError.
+    """
+    added = {PROBE: initramfs.need_probe(arch), **archives(sources, suite, say), **(files or {})}
+    for path, here in added.items():
+        if not path.startswith("/") or ".." in path.split("/") or not here.is_file():
+            raise UserError(f"{here} cannot be put at {path} of an image", hint="name a file, and an absolute path")
+    found = debian.resolve(sorted({*_BASE, *packages}), suite, debian.ARCHITECTURES[arch], say)
+    key = {
+        "form": _FORM,
+        "packages": sorted([package.name, package.version, package.sha256] for package in found),
+        "files": sorted([path, _sha256(here), stat.S_IMODE(here.stat().st_mode)] for path, here in added.items()),
+    }
+    folder = cache.kept("images", key, lambda place: _make(place, found, added, say))
+    contents = msgspec.json.decode((folder / "contents.json").read_bytes(), type=_Contents)
+    return Image(
+        arch=arch,
+        root=str(folder / "root.ext4"),
+        digest=cache.digest(key),
+        programs=contents.programs,
+        files=contents.files,
+        packages=tuple((package.name, f"{package.version} sha256:{package.sha256}") for package in found),
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as reading:
+        return hashlib.file_digest(reading, "sha256").hexdigest()
+
+
+def _make(place: Path, packages: Sequence[debian.Package], added: Mapping[str, Path], say: Say) -> None:
+    """Fill the folder `place` with `root.ext4` and `contents.json`."""
+    debs = debian.fetch(packages, say)
+    root = place / "root"
+    try:
+        root.mkdir(parents=True)
+        _prepare(root)
+        say(f"unpacking {len(debs)} packages")
+        for deb in debs:
+            debian.unpack(deb, root, without=_WITHOUT)
+        _finish(root, added)
+        contents = _contents(root, added)
+        say("making the file system of the image")
+        _file_system(root, place / "root.ext4")
+        (place / "contents.json").write_bytes(msgspec.json.encode(contents))
+        shutil.rmtree(root)
+    except OSError as error:
+        raise StorageError(f"cannot make an image in {place}: {error.strerror}", hint="free space there") from error
+
+
+def _prepare(root: Path) -> None:
+    """The folders and links that packages expect to be there."""
+    for folder, mode in _FOLDERS.items():
+        path = root / folder
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(mode)
+    for link, target in _LINKS.items():
+        (root / link).symlink_to(target)
+
+
+def _finish(root: Path, added: Mapping[str, Path]) -> None:
+    """What is written here comes after the packages, so that nothing of theirs replaces it."""
+    for path, text in _FILES.items():
+        (root / path).write_text(text)
+    for link, candidates in _ALTERNATIVES.items():
+        place = root / link
+        found = next((name for name in candidates if os.path.lexists(place.with_name(name))), None)
+        if found is not None and not os.path.lexists(place):
+            place.symlink_to(found)
+    for path, here in added.items():
+        place = _inside(root, path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        shutil.copyfile(here, place)
+        place.chmod(0o755 if os.access(here, os.X_OK) else 0o644)
+    for name, entry in tree(root):
+        os.utime(root / name, (_EPOCH, _EPOCH), follow_symlinks=False)
+        if entry.is_dir(follow_symlinks=False):
+            (root / name).chmod(entry.stat(follow_symlinks=False).st_mode | stat.S_IRWXU)
+    os.utime(root, (_EPOCH, _EPOCH))
+
+
+def _inside(root: Path, path: str) -> Path:
+    """Where a path of the guest is below `root`, all links followed as the guest would follow them."""
+    at = root
+    parts = [part for part in reversed(path.split("/")) if part]
+    for _ in range(_MOST_STEPS):
+        if not parts:
+            return at
+        part = parts.pop()
+        if part == ".." and at != root:
+            at = at.parent
+        elif part not in ("..", "."):
+            step = at / part
+            if step.is_symlink():
+                target = str(step.readlink())
+                at = root if target.startswith("/") else at
+                parts.extend(each for each in reversed(target.split("/")) if each)
+            else:
+                at = step
+    raise StorageError(f"{path} of an image follows links without end")
+
+
+def _contents(root: Path, added: Mapping[str, Path]) -> _Contents:
+    found: list[str] = []
+    for name, entry in tree(root):
+        if entry.is_dir(follow_symlinks=False):
+            continue
+        real = _inside(root, name) if entry.is_symlink() else root / name
+        if real.is_file() and real.stat().st_mode & 0o111:
+            found.append(f"/{name}")
+    # /bin and /sbin are links to folders, which the tree does not follow; programs are named by both.
+    short = (path.removeprefix("/usr") for path in found if path.startswith(("/usr/bin/", "/usr/sbin/")))
+    programs = sorted({*found, *short})
+    others = {path for path in added if path not in programs}
+    for path in (root / SOURCES[1:]).rglob("*"):
+        if (path.is_file() and "orig.tar" in path.name) or path.match("linux-source-*.tar.*"):
+            others.add(f"/{path.relative_to(root)}")
+    return _Contents(tuple(programs), tuple(sorted(others)))
+
+
+def _file_system(root: Path, image: Path) -> None:
+    """An ext4 with the files below `root`, all of them root's. Raises UserError, StorageError."""
+    names = ["", *(name for name, _ in tree(root))]
+    sizes = ((root / name).lstat() for name in names)
+    content = sum(-(-each.st_size // _BLOCK) * _BLOCK + _BLOCK for each in sizes)
+    size = (content + content // 8 + _SPARE) // _BLOCK
+    _run(
+        *("mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-b", str(_BLOCK), "-m", "0", "-I", "256"),
+        *("-N", str(len(names) + _SPARE_FILES), "-U", _UUID, "-L", "hugewise"),
+        # Nothing is left for the guest's kernel to do in the background: it would show in what is measured.
+        *("-E", f"hash_seed={_UUID},lazy_itable_init=0,root_owner=0:0", "-d", str(root), str(image), f"{size}"),
+    )
+    if os.geteuid() != 0:
+        orders = "".join(f'sif "/{name}" {field} 0\n' for name in names for field in ("uid", "gid"))
+        _run("debugfs", "-w", "-f", "-", str(image), text=orders)
+
+
+def _run(name: str, *arguments: str, text: str = "") -> None:
+    folders = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+    program = shutil.which(name, path=folders)
+    if program is None:
+        raise UserError(f"images of guests need {name} on this machine", hint="apt install e2fsprogs")
+    fixed = {"SOURCE_DATE_EPOCH": str(_EPOCH), "E2FSPROGS_FAKE_TIME": str(_EPOCH), "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        (program, *arguments), input=text, env={**os.environ, **fixed}, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise StorageError(f"{name}: {done.stderr.strip() or done.returncode}", hint="free space in the cache")

@@ -1,0 +1,122 @@
+"""The initramfs of a guest: the probe as its init, and the modules of its kernel. No script, no shell, nothing else.
+
+It is not compressed: the kernel's decompression is the longest part of an emulated boot.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from hugewise.errors import HugewiseError, UserError
+from hugewise.guests import cache, cpio
+from hugewise.guests.definition import Architecture, Kernel
+from hugewise.workload import Missing
+
+__all__ = ["build", "guest_probe", "need_probe"]
+
+_CURE: Final = "make guest-probes"
+_MACHINE: Final[Mapping[Architecture, int]] = {"x86-64": 62, "arm64": 183}  # e_machine, elf(5)
+_INTERPRETER: Final = 3  # PT_INTERP
+_FOLDERS: Final = ("dev", "modules", "proc", "root", "run", "sys", "tmp")
+
+
+def guest_probe(arch: Architecture) -> Path | Missing:
+    """The static probe for guests of that architecture, or that it is not there.
+
+    `$HUGEWISE_GUEST_PROBE_X86_64` or `$HUGEWISE_GUEST_PROBE_ARM64`, else where `make guest-probes` puts it.
+    """
+    chosen = os.environ.get(f"HUGEWISE_GUEST_PROBE_{arch.replace('-', '_').upper()}")
+    path = Path(chosen) if chosen else Path(sys.prefix, "share", "hugewise", f"probe-{arch}")
+    if path.is_file():
+        return path.absolute()
+    return Missing(f"no agent for guests of {arch}: {path} is not there ({_CURE} builds it)")
+
+
+def need_probe(arch: Architecture) -> Path:
+    """The static probe, looked at: it is for that architecture and needs no libraries. Raises UserError."""
+    found = guest_probe(arch)
+    if isinstance(found, Missing):
+        raise UserError(found.reason, hint=_CURE)
+    with found.open("rb") as reading:
+        head = reading.read(4096)
+    if (why := _unfit(head, arch)) is not None:
+        raise UserError(f"{found}: {why}", hint=_CURE)
+    return found
+
+
+def _unfit(head: bytes, arch: Architecture) -> str | None:
+    """Why a program cannot be the init of such a guest, by its first 4 KiB; see elf(5)."""
+    if len(head) < 64 or head[:5] != b"\x7fELF\x02":
+        return "not a program of 64 bits"
+    (machine,) = struct.unpack_from("<H", head, 18)
+    if machine != _MACHINE[arch]:
+        return f"not a program for {arch} (ELF machine {machine})"
+    (offset,) = struct.unpack_from("<Q", head, 32)
+    size, count = struct.unpack_from("<HH", head, 54)
+    kinds = [head[offset + each * size :][:4] for each in range(count)]
+    if struct.pack("<I", _INTERPRETER) in kinds:
+        return "not static: it needs libraries, which an initramfs does not have"
+    return None
+
+
+def build(kernel: Kernel, probe: Path | None = None, extra: Mapping[str, bytes] | None = None) -> Path:
+    """The initramfs for `kernel`, from the cache or made now.
+
+    `probe` is its /init (None: `need_probe`), `extra` are more files, path -> content. What is in it alone decides its
+    bytes. Raises UserError, StorageError, HugewiseError where a module cannot be read.
+    """
+    entries = list(_entries(kernel, probe or need_probe(kernel.arch), extra or {}))
+    data = cpio.archive(entries)
+    return cache.kept("images", data, lambda path: _write(path, data))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _entries(kernel: Kernel, probe: Path, extra: Mapping[str, bytes]) -> Iterator[cpio.Entry]:
+    yield from map(cpio.folder, _FOLDERS)
+    # The kernel opens it before it starts init; devtmpfs covers it later.
+    yield cpio.device("dev/console", 5, 1)
+    yield cpio.file("init", probe.read_bytes(), 0o755)
+    for number, module in enumerate(kernel.modules):
+        name, data = _module(Path(module))
+        yield cpio.file(f"modules/{number:03}-{name}", data)
+    for path, data in sorted(extra.items()):
+        yield cpio.file(path, data)
+
+
+def _module(path: Path) -> tuple[str, bytes]:
+    """A module as the kernel takes it: `name.ko` and its bytes, decompressed."""
+    try:
+        data = path.read_bytes()
+        match path.suffix:
+            case ".xz":
+                return path.stem, lzma.decompress(data)
+            case ".gz":
+                return path.stem, gzip.decompress(data)
+            case ".zst":
+                return path.stem, _zstd(path)
+            case _:
+                return path.name, data
+    except (OSError, lzma.LZMAError, EOFError) as error:
+        raise HugewiseError(f"{path}: the module cannot be read: {error}") from error
+
+
+def _zstd(path: Path) -> bytes:
+    program = shutil.which("zstd")
+    if program is None:
+        raise UserError(f"{path} is compressed by zstd, which is not on this machine", hint="apt install zstd")
+    done = subprocess.run((program, "--decompress", "--stdout", "--quiet", str(path)), capture_output=True, check=False)
+    if done.returncode != 0:
+        raise HugewiseError(f"{path}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
