@@ -17,6 +17,7 @@ import msgspec
 
 from hugewise import cgroup, knob, pool, scratch
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
+from hugewise.guests import network
 from hugewise.host import Host
 from hugewise.ledger import Closed, Ledger, Opened, Record
 from hugewise.lock import boot_id
@@ -193,6 +194,7 @@ def _check_trust(path: Path, ledger: Ledger) -> None:
     foreign = [name for name in (*ledger.turned, *ledger.beside, *ledger.pools) if not knob.is_knob(name)]
     foreign += [name for made in ledger.folders for name in made.paths if not cgroup.is_own(name)]
     foreign += [name for name in ledger.scratch if not scratch.is_own(name)]
+    foreign += [name for name in ledger.links if not network.is_own(name)]
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or foreign:
         what = f"it names {foreign[0]}" if foreign else "others can write it"
         raise UserError(f"{path} cannot be trusted: {what}", hint=f"look at it, then remove it: rm {path}")
@@ -212,6 +214,8 @@ def _replay(host: Host, path: Path, ledger: Ledger, owner: Opened) -> Recovery:
             scratch.discard(folder)
         returned, left = pool.take_back(host, ledger, functools.partial(_note, journal, ledger))
         back, drifted = knob.put_back(host, ledger.turned, ledger.beside)
+        for name in reversed(ledger.links):
+            network.remove(name)
     except SettingError as error:
         journal.abandon()
         raise SettingError(f"{error.message}; run {owner.run} is not wholly put back", hint=error.hint) from error

@@ -17,6 +17,7 @@ __all__ = [
     "Folders",
     "Intent",
     "Ledger",
+    "Linked",
     "Log",
     "Opened",
     "PoolGranted",
@@ -110,6 +111,12 @@ class Scratched(msgspec.Struct, frozen=True, tag="scratched"):
     path: str
 
 
+class Linked(msgspec.Struct, frozen=True, tag="linked"):
+    """Network interfaces that are about to be made for guests: the bridge first, then what is attached to it."""
+
+    names: tuple[str, ...]
+
+
 class Closed(msgspec.Struct, frozen=True, tag="closed"):
     """Last record: everything is put back, or reported."""
 
@@ -117,7 +124,18 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 Record = (
-    Opened | Beside | Intent | Turned | Yielded | PoolIntent | PoolGranted | PoolReturn | Folders | Scratched | Closed
+    Opened
+    | Beside
+    | Intent
+    | Turned
+    | Yielded
+    | PoolIntent
+    | PoolGranted
+    | PoolReturn
+    | Folders
+    | Scratched
+    | Linked
+    | Closed
 )
 
 
@@ -161,6 +179,7 @@ class Ledger:
         self.pools: dict[str, Share] = {}
         self.folders: list[Folders] = []
         self.scratch: list[str] = []
+        self.links: list[str] = []
         self._under_way: tuple[Turn, ...] = ()
 
     def add(self, record: Record) -> None:
@@ -185,12 +204,19 @@ class Ledger:
                     self._yield_pool(path, int(found))
             case PoolIntent() | PoolGranted() | PoolReturn():
                 self._add_pool(record)
+            case Folders() | Scratched() | Linked():
+                self._add_made(record)
+            case Closed():
+                self.closed = True
+
+    def _add_made(self, record: Folders | Scratched | Linked) -> None:
+        match record:
             case Folders():
                 self.folders.append(record)
             case Scratched(path):
                 self.scratch.append(path)
-            case Closed():
-                self.closed = True
+            case Linked(names):
+                self.links.extend(names)
 
     def _add_pool(self, record: PoolIntent | PoolGranted | PoolReturn) -> None:
         match record:

@@ -1,0 +1,153 @@
+"""The network between a guest and this host: what is chosen, what is made, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import SettingError, UserError
+from hugewise.guests import network
+from hugewise.guests.network import Bridge, free_subnet, is_own, taken
+from hugewise.host import LocalHost
+from hugewise.journal import recover
+from hugewise.ledger import Ledger, Linked
+from tests.requirements import need, need_program, need_root
+
+ADDRESSES = b"""[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8}]},
+{"ifname":"eth0","addr_info":[{"family":"inet6","local":"fe80::1","prefixlen":64},
+{"family":"inet","local":"192.168.219.7","prefixlen":25}]},{}]"""
+ROUTES = b"""[{"dst":"default","gateway":"192.168.219.1"},{"dst":"192.168.216.0/22","dev":"vpn"},
+{"type":"local","dst":"10.219.0.1","dev":"eth0"}]"""
+
+
+def test_user_networking_reaches_the_loopback_of_the_host() -> None:
+    assert network.USER.told == {"interface": "eth0", "address": "10.0.2.15", "prefix": 24, "gateway": None}
+    assert (network.USER.host, network.USER.bind, network.USER.tap) == ("10.0.2.2", "127.0.0.1", None)
+
+
+def test_networks_of_addresses_and_routes_are_taken() -> None:
+    found = set(map(str, taken(ADDRESSES, ROUTES)))
+    assert found == {"127.0.0.0/8", "192.168.219.0/25", "192.168.216.0/22", "10.219.0.1/32"}
+    assert free_subnet(taken(ADDRESSES, ROUTES)) == IPv4Network("192.168.215.0/24")
+
+
+def test_a_default_route_takes_nothing_and_wide_routes_all() -> None:
+    assert free_subnet([IPv4Network("0.0.0.0/0")]) == IPv4Network("192.168.219.0/24")
+    assert free_subnet([IPv4Network("192.168.0.0/16"), IPv4Network("10.219.0.0/24")]) == IPv4Network("10.219.1.0/24")
+    assert free_subnet([IPv4Network("192.168.0.0/16"), IPv4Network("10.0.0.0/8")]) is None
+
+
+@pytest.mark.parametrize("name", ["lo", "hw-br-", "hw-br-x", "hw-t100-1", "hw-br-12345678", "../hw-br-1", "hw-br-1/x"])
+def test_other_interfaces_are_never_removed(name: str) -> None:
+    assert not is_own(name)
+    with pytest.raises(SettingError, match="is not one of hugewise's"):
+        network.remove(name)
+
+
+def test_the_longest_names_are_as_long_as_the_kernel_takes() -> None:
+    for name in ("hw-br-4194304", "hw-t31-4194304"):
+        assert is_own(name) and len(name) <= 15
+
+
+def test_what_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[Linked] = []
+    with pytest.raises(UserError, match="1 to 32"):
+        Bridge.open(33, None, noted.append)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: 1000)
+        with pytest.raises(UserError, match="need root"):
+            Bridge.open(1, None, noted.append)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: 0)
+        patched.setenv("PATH", "/nowhere")
+        with pytest.raises(UserError, match="no such program") as caught:
+            Bridge.open(1, None, noted.append)
+    assert caught.value.hint == "apt install iproute2"
+    assert noted == []
+
+
+def test_the_ledger_keeps_the_names() -> None:
+    ledger = Ledger()
+    ledger.add(Linked(("hw-br-1", "hw-t0-1")))
+    assert ledger.links == ["hw-br-1", "hw-t0-1"]
+
+
+# -- as root
+
+
+def _need_taps() -> None:
+    need_root()
+    need_program("ip", "iproute2")
+    need(not network.missing(), "tap interfaces (CONFIG_TUN)")
+
+
+def _shown(name: str) -> dict[str, object]:
+    said = subprocess.run(["ip", "-json", "-details", "address", "show", "dev", name], capture_output=True, check=True)
+    found: dict[str, object] = json.loads(said.stdout)[0]
+    return found
+
+
+def _left() -> list[str]:
+    return [path.name for path in Path("/sys/class/net").iterdir() if path.name.endswith(f"-{os.getpid()}")]
+
+
+def test_a_bridge_and_its_taps_are_there_and_then_gone() -> None:
+    _need_taps()
+    noted: list[tuple[Linked, list[str]]] = []
+    with Bridge.open(2, 65534, lambda record: noted.append((record, _left()))) as bridge:
+        assert noted == [(Linked((bridge.name, *bridge.taps)), [])]  # heard of before anything was made
+        assert sorted(_left()) == sorted((bridge.name, *bridge.taps))
+        first, second = bridge.link(0), bridge.link(1)
+        own = [one for one in _shown(bridge.name)["addr_info"] if one["family"] == "inet"]  # type: ignore[attr-defined]
+        assert [one["local"] for one in own] == [first.host] == [second.bind]
+        assert len({first.address, second.address, first.host}) == 3
+        assert (first.tap, second.tap) == bridge.taps
+        shown = _shown(bridge.taps[0])
+        assert shown["master"] == bridge.name
+        assert shown["linkinfo"]["info_data"]["user"] == "nobody"  # type: ignore[index]
+        assert shown["linkinfo"]["info_slave_data"]["isolated"] is True  # type: ignore[index]
+        for name in (bridge.name, *bridge.taps):
+            assert Path(f"/proc/sys/net/ipv4/conf/{name}/forwarding").read_text() == "0\n"
+    assert _left() == []
+    bridge.close()
+
+
+def test_a_failure_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _need_taps()
+    monkeypatch.setattr(network, "_stay_here", lambda name: 1 / 0 if name.startswith("hw-t1") else None)
+    with pytest.raises(ZeroDivisionError):
+        Bridge.open(2, None, lambda _: None)
+    assert _left() == []
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hugewise.guests.network import Bridge
+from hugewise.host import LocalHost
+from hugewise.journal import Journal
+journal = Journal.begin(LocalHost(), Path(sys.argv[1]), "the dead run")
+bridge = Bridge.open(1, None, journal.append)
+print(bridge.name, *bridge.taps, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    _need_taps()
+    path = tmp_path / "journal" / "journal.jsonl"
+    dead = subprocess.run([sys.executable, "-c", _KILLED, str(path)], capture_output=True, text=True, check=False)
+    assert dead.returncode == -signal.SIGKILL
+    names = dead.stdout.split()
+    assert len(names) == 2
+    assert all(Path("/sys/class/net", name).exists() for name in names)
+    assert recover(LocalHost(), path).run == "the dead run"
+    assert not any(Path("/sys/class/net", name).exists() for name in names)
+    assert recover(LocalHost(), path).note == "no run is left to be put back"
