@@ -199,9 +199,9 @@ def work(**more: Any) -> dict[str, Any]:
         ({"guest": {"arch": "arm"}}, "guest.arch", "choices", "did you mean arm64?"),
         ({"guest": {"arch": "riscv64"}}, "guest.arch", "choices", "choices: arm64, x86-64"),
         ({"guest": {"memory": "1m"}}, "guest.memory", "out of range", "from 67108864"),
-        ({"guest": {"memory": "1023k"}}, "guest.memory", "out of range", "from"),
+        ({"guest": {"memory": "65537k"}}, "guest.memory", "whole MiB", '"65m"'),
         (
-            {"guest": {"memory": (1 << 30) + 4096}},
+            {"guest": {"memory": (1 << 30) + (1 << 20)}},
             "guest.memory",
             "not a multiple of 2m, the pages that back shp",
             '"1g"',

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
+_MIB = 1 << 20
+
 
 def check(study: Study, place: Place) -> None:
     """That the keys of guests agree with each other, at every scale. Raises StudyError."""
@@ -107,6 +109,10 @@ def _check_kernels(study: Study, guest: GuestUse, place: Place) -> None:
 
 def _check_guest(guest: GuestUse, here: Place) -> None:
     """One guest's own keys."""
+    if guest.memory % _MIB:
+        whole = format_size(-(-guest.memory // _MIB) * _MIB)
+        cure = f'write for example memory = "{whole}"'
+        raise here.at("memory").wrong("QEMU gives a guest whole MiB", format_size(guest.memory), hint=cure)
     if guest.counting:
         if guest.cpus != 1:
             raise here.at("cpus").wrong("a counting guest has one virtual CPU", guest.cpus, hint="write cpus = 1")

@@ -1,0 +1,344 @@
+"""libvirt's <memoryBacking>: read into a study's backing, and written from one."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hugewise import guest_xml
+from hugewise.errors import StudyError, UserError
+from hugewise.guests import domain_xml, libvirt
+from hugewise.guests.definition import Backing
+from hugewise.study_guest import BACKING
+from hugewise.study_keys import Place
+from tests.study_example import FakeHost
+
+MIB2, GIB1 = 2 << 20, 1 << 30
+MEMINFO = (
+    "MemTotal:       24000000 kB\nHugePages_Total:       0\nHugepagesize:       {} kB\nHugetlb:               0 kB"
+)
+
+# As virsh dumpxml writes one, shortened.
+DOMAIN = """<domain type='kvm' id='3' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
+  <name>shp</name>
+  <memory unit='KiB'>12582912</memory>
+  <currentMemory unit='KiB'>12582912</currentMemory>
+  {backing}
+  <vcpu placement='static'>14</vcpu>
+  {more}
+  <os>
+    <type arch='x86_64' machine='pc-q35-4.2'>hvm</type>
+  </os>
+  <cpu mode='host-passthrough'/>
+  <devices>
+    <memballoon model='virtio'/>
+  </devices>
+</domain>
+"""
+
+
+def read(backing: str, more: str = "", page: int | None = MIB2) -> libvirt.Asked:
+    text = DOMAIN.format(backing=backing, more=more)
+    return libvirt.asked(domain_xml.parse(text.encode(), "shp.xml"), "shp.xml", page)
+
+
+def backing_of(text: str, **changes: object) -> Backing:
+    found = read(text, **changes)  # type: ignore[arg-type]
+    assert found.warnings == ()
+    return found.backing
+
+
+HUGE = Backing(pages="hugetlb-1g", source="file", preallocate=True)
+
+
+def test_the_published_change_means_the_default_of_the_host() -> None:
+    """The article of the THP and 1 GiB guests has these lines, on a host whose default it set to 1 GiB."""
+    article = "<memoryBacking>\n  <hugepages/>\n</memoryBacking>"
+    assert backing_of(article, page=GIB1) == HUGE
+    assert read(article, page=MIB2).backing == Backing(pages="hugetlb-2m", source="file", preallocate=True)
+    assert read(article).bare == 6
+    with pytest.raises(UserError, match=r"^shp\.xml:6: this host has no huge pages"):
+        read(article, page=None)
+    with pytest.raises(UserError, match="pages of 32m back no guest"):
+        read(article, page=32 << 20)
+
+
+def test_a_domain_that_says_nothing_is_huge_transparently_as_it_is_touched() -> None:
+    assert backing_of("") == Backing(pages="thp", preallocate=False)
+    assert backing_of("<memoryBacking/>") == Backing(pages="thp", preallocate=False)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "pages"),
+    [
+        ("size='1' unit='GiB'", "hugetlb-1g"),
+        ("size='1' unit='G'", "hugetlb-1g"),
+        ("size='1' unit='g'", "hugetlb-1g"),
+        ("size='1048576' unit='KiB'", "hugetlb-1g"),
+        ("size='1048576' unit='k'", "hugetlb-1g"),
+        ("size='1048576'", "hugetlb-1g"),
+        ("size='2' unit='M'", "hugetlb-2m"),
+        ("size='2' unit='mib'", "hugetlb-2m"),
+        ("size='2048'", "hugetlb-2m"),
+        ("size='2097152' unit='b'", "hugetlb-2m"),
+        ("size='2097152' unit='bytes'", "hugetlb-2m"),
+        ("size='2' unit='M' nodeset='0'", "hugetlb-2m"),
+    ],
+)
+def test_units_are_those_of_libvirt(attributes: str, pages: str) -> None:
+    found = backing_of(f"<memoryBacking><hugepages><page {attributes}/></hugepages></memoryBacking>")
+    assert (found.pages, found.source, found.preallocate) == (pages, "file", True)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ("size='2' unit='MB'", r"2 MB \(2000000 bytes\) is no size of pages"),  # a power of ten
+        ("size='3' unit='MiB'", "is no size of pages"),
+        ("size='0'", "is no size of pages"),
+        ("unit='G'", "'' is not a number"),
+        ("size='-1' unit='G'", "'-1' is not a number"),
+        ("size='1g'", "'1g' is not a number"),
+        ("size='1' unit='GiBi'", "unit='GiBi' is not one of libvirt's"),
+        ("size='1' unit='pages'", "is not one of libvirt's"),
+        ("size='16' unit='M'", "pages of 16m back no guest"),
+        ("size='2' unit='M' nodeset='0-x'", "is not a set of nodes"),
+        ("size='2' unit='M' nodeset='3-1'", "is not a set of nodes"),
+        ("size='2' unit='M' nodeset='9999'", "is not a set of nodes"),
+        ("size='2' unit='M' nodeset=''", "is not a set of nodes"),
+    ],
+)
+def test_a_wrong_page_names_file_line_and_cure(attributes: str, message: str) -> None:
+    with pytest.raises(UserError, match=rf"^shp\.xml:6: .*{message}") as caught:
+        read(f"<memoryBacking><hugepages>\n<page {attributes}/></hugepages></memoryBacking>")
+    assert caught.value.hint
+
+
+def test_of_several_sizes_that_of_the_first_node_counts() -> None:
+    """The example of libvirt's documentation: 1 GiB for all nodes of the guest but node 4."""
+    found = read("""<memoryBacking>
+      <hugepages>
+        <page size="1" unit="G" nodeset="0-3,5"/>
+        <page size="2" unit="M" nodeset="4"/>
+      </hugepages>
+      <nosharepages/>
+      <locked/>
+      <source type="file"/>
+      <access mode="private"/>
+      <allocation mode="immediate" threads='8'/>
+      <discard/>
+    </memoryBacking>""")
+    assert found.backing == HUGE
+    assert found.warnings == (
+        "shp.xml:8: 2m pages for node 4 of the guest have no effect: a guest of hugewise has node 0 alone",
+    )
+    both = "<page size='2' unit='M'/><page size='1' unit='G' nodeset='{}'/>"
+    first, other = (f"<memoryBacking><hugepages>{both.format(n)}</hugepages></memoryBacking>" for n in ("0", "1-3,^2"))
+    assert read(first).backing.pages == "hugetlb-1g"
+    assert read(other).backing.pages == "hugetlb-2m"
+    assert "1g pages for nodes 1,3 of the guest" in read(other).warnings[0]
+    none = read("<memoryBacking><hugepages><page size='1' unit='G' nodeset='1'/></hugepages></memoryBacking>")
+    assert (none.backing.pages, len(none.warnings)) == ("thp", 2)
+    with pytest.raises(UserError, match="node 0 of the guest has two sizes"):
+        read("<memoryBacking><hugepages><page size='2048'/><page size='1' unit='G'/></hugepages></memoryBacking>")
+
+
+def test_memfd_and_preallocation() -> None:
+    huge = "<memoryBacking><hugepages><page size='1' unit='G'/></hugepages>{}</memoryBacking>"
+    memfd = backing_of(huge.format("<source type='memfd'/>"))
+    assert memfd == Backing(pages="hugetlb-1g", source="memfd", preallocate=True)
+    assert backing_of("<memoryBacking><allocation mode='immediate'/></memoryBacking>") == Backing(pages="thp")
+    ondemand = read(huge.format("<allocation mode='ondemand'/>"))
+    assert not ondemand.backing.preallocate
+    assert "libvirt refuses huge pages on demand" in ondemand.warnings[0]
+    assert "libvirt refuses" in read(huge.format("<source type='anonymous'/>")).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("inside", "warning"),
+    [
+        ("<locked/>", "swapped"),
+        ("<nosharepages/>", "KSM"),
+        ("<access mode='shared'/>", "mode='shared' has no key"),
+        ("<source type='memfd'/>", "without <hugepages> has no effect"),
+        ("<source type='file'/>", "without <hugepages> has no effect"),
+        ("<pinned/>", "<pinned> in <memoryBacking> is not known"),
+        ("<source kind='memfd'/>", "kind='memfd' of <source> is not known"),
+        ("<hugepages><pages size='1'/></hugepages>", "<pages> in <hugepages> is not known"),
+        ("<hugepages><page size='2048' node='0'/></hugepages>", "node='0' of <page> is not known"),
+        ("<hugepages><page size='4' unit='KiB'/></hugepages>", "is none of a pool"),
+        ("<discard/><discard/>", "<discard> stands twice"),
+    ],
+)
+def test_what_guests_do_not_have_is_named_with_its_line(inside: str, warning: str) -> None:
+    found = read(f"<memoryBacking>\n{inside}\n</memoryBacking>")
+    assert len(found.warnings) == 1
+    assert found.warnings[0].startswith("shp.xml:6: ")
+    assert warning in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("<source type='shm'/>", "type='shm' of <source> is not one of libvirt's"),
+        ("<access mode='all'/>", "mode='all' of <access>"),
+        ("<allocation mode='never'/>", "mode='never' of <allocation>"),
+    ],
+)
+def test_choices_are_those_of_libvirt(inside: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(f"<memoryBacking>{inside}</memoryBacking>")
+
+
+def test_nodes_of_the_host_are_those_of_numatune() -> None:
+    huge = "<memoryBacking><hugepages><page size='1' unit='G'/></hugepages></memoryBacking>"
+    strict = "<numatune><memory mode='strict' nodeset='1-4,^3'/>{}</numatune>"
+    assert backing_of(huge, more=strict.format("")).nodes == (1, 2, 4)
+    assert backing_of(huge, more=strict.format("<memnode cellid='0' mode='strict' nodeset='2'/>")).nodes == (2,)
+    other = read(huge, more=strict.format("<memnode cellid='2' mode='preferred' nodeset='2'/>"))
+    assert other.backing.nodes == (1, 2, 4)
+    assert "cellid='2' has no effect" in other.warnings[0]
+    for memory, warning in (("mode='preferred' nodeset='0'", "binds nothing"), ("placement='auto'", "name nodes")):
+        found = read(huge, more=f"<numatune><memory {memory}/></numatune>")
+        assert found.backing.nodes is None
+        assert warning in found.warnings[0]
+
+
+def test_what_else_is_about_memory_is_named() -> None:
+    limit = "<memtune><hard_limit unit='G'>20</hard_limit></memtune>"
+    more = f"{limit}<qemu:commandline><qemu:arg value='-m'/></qemu:commandline>"
+    assert [w.partition(": ")[2] for w in read("", more=more).warnings] == [
+        "<memtune> is not read",
+        "<qemu:commandline> is not read",
+    ]
+    huge = "<memoryBacking><hugepages><page size='1' unit='G'/></hugepages></memoryBacking>"
+    odd = f"<domain><memory unit='MiB'>1536</memory>{huge}</domain>"
+    found = libvirt.asked(domain_xml.parse(odd.encode(), "odd.xml"), "odd.xml", None)
+    assert found.warnings == ("odd.xml:1: a memory of 1536m is not a multiple of 1g pages",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"^d\.xml:1: is not well-formed XML: no element found"),
+        ("<domain>\n<memory>\n</domain>", r"^d\.xml:3: is not well-formed XML: mismatched tag"),
+        ("<domain>\n&x;</domain>", r"^d\.xml:2: is not well-formed XML: undefined entity"),
+        ("<network/>", r"^d\.xml:1: <network> is not a domain of libvirt"),
+        (
+            "<!DOCTYPE d [<!ENTITY x SYSTEM 'file:///etc/passwd'>]><domain>&x;</domain>",
+            r"^d\.xml:1: has a document type",
+        ),
+        (
+            "<!DOCTYPE d [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;&a;'>]>\n<domain>&b;</domain>",
+            r"^d\.xml:1: has a document type",
+        ),
+        ("<a>" * 500 + "</a>" * 500, r"^d\.xml:1: is nested too deeply"),
+    ],
+)
+def test_what_is_not_a_domain_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        libvirt.asked(domain_xml.parse(text.encode(), "d.xml"), "d.xml", MIB2)
+    assert caught.value.hint
+
+
+writable = st.one_of(
+    st.builds(Backing, pages=st.just("thp"), preallocate=st.booleans(), nodes=st.none() | st.just((0, 2))),
+    st.builds(
+        Backing,
+        pages=st.sampled_from(["hugetlb-2m", "hugetlb-1g"]),
+        source=st.sampled_from(["memfd", "file"]),
+        nodes=st.none() | st.lists(st.integers(0, 1023), min_size=1, unique=True).map(lambda n: tuple(sorted(n))),
+    ),
+)
+
+
+@given(writable)
+def test_what_is_written_is_read_again(backing: Backing) -> None:
+    text = f"<domain>\n{libvirt.element(backing)}</domain>"
+    found = libvirt.asked(domain_xml.parse(text.encode(), "d.xml"), "d.xml", None)
+    assert found == libvirt.Asked(backing, None, ())
+
+
+backings = st.builds(
+    lambda pages, source, preallocate, nodes: Backing(
+        pages=pages, source=source if pages.startswith("huge") else "memfd", preallocate=preallocate, nodes=nodes
+    ),
+    st.sampled_from(["base", "thp", "hugetlb-2m", "hugetlb-1g"]),
+    st.sampled_from(["memfd", "file"]),
+    st.booleans(),
+    st.none() | st.just((0,)) | st.just((1, 3)),
+)
+
+
+@given(backings)
+def test_the_toml_is_that_of_a_study(backing: Backing) -> None:
+    assert BACKING.read(tomllib.loads(libvirt.toml(backing))["backing"], Place("s.toml")) == backing
+
+
+def test_what_libvirt_cannot_say_is_refused() -> None:
+    with pytest.raises(UserError, match="denies a guest transparent huge pages"):
+        libvirt.element(Backing(pages="base"))
+    with pytest.raises(UserError, match="always allocates hugetlb-1g"):
+        libvirt.element(Backing(pages="hugetlb-1g", preallocate=False))
+
+
+STUDY = """
+format = 1
+name = "s"
+policies = ["base", { name = "shp", from = "base", backing = "hugetlb-1g" }]
+[guest]
+[[kernel]]
+name = "k"
+path = "/boot/vmlinuz"
+[[workload]]
+name = "chase"
+"""
+
+
+def test_a_bare_element_is_held_against_what_is_wanted(tmp_path: Path) -> None:
+    """On a host whose default is 2 MiB the article's lines do not give what the article is about."""
+    domain, study = tmp_path / "shp.xml", tmp_path / "s.toml"
+    domain.write_text(DOMAIN.format(backing="<memoryBacking><hugepages/></memoryBacking>", more=""))
+    study.write_text(STUDY)
+    small = FakeHost({"/proc/meminfo": MEMINFO.format(2048)})
+    large = FakeHost({"/proc/meminfo": MEMINFO.format(1048576)})
+    assert guest_xml.read(domain, small) == ('backing = { pages = "hugetlb-2m", source = "file" }\n', ())
+    for found, warnings in (guest_xml.read(domain, small, "hugetlb-1g"), guest_xml.read(domain, small, study=study)):
+        assert found == 'backing = { pages = "hugetlb-2m", source = "file" }\n'
+        assert len(warnings) == 1
+        assert f"{domain}:5: <hugepages/> without a size is this host's default, hugetlb-2m" in warnings[0]
+        assert "default_hugepagesz=1G" in warnings[0]
+    assert guest_xml.read(domain, large, "hugetlb-1g", study)[1] == ()
+    domain.write_text("<memoryBacking><hugepages><page size='2' unit='MiB'/></hugepages></memoryBacking>")
+    assert (
+        "asks for hugetlb-2m, and wanted is hugetlb-1g (--expect)" in guest_xml.read(domain, large, "hugetlb-1g")[1][0]
+    )
+
+
+def test_the_command(tmp_path: Path) -> None:
+    domain = tmp_path / "d.xml"
+    domain.write_text("<memoryBacking><hugepages><page size='1' unit='G'/></hugepages><locking/></memoryBacking>")
+    ran = CliRunner().invoke(guest_xml.command, [str(domain)])
+    assert (ran.exit_code, ran.stdout) == (0, 'backing = { pages = "hugetlb-1g", source = "file" }\n')
+    assert "warning: " in ran.stderr
+    assert "<locking> in <memoryBacking> is not known" in ran.stderr
+    table = "{ pages = 'hugetlb-2m', source = 'file', nodes = [0] }"
+    ran = CliRunner().invoke(guest_xml.command, ["--backing", table])
+    assert ran.exit_code == 0
+    assert libvirt.asked(
+        domain_xml.parse(f"<domain>{ran.stdout}</domain>".encode(), "d.xml"), "d.xml", None
+    ).backing == Backing(pages="hugetlb-2m", source="file", nodes=(0,))
+    for arguments, error in (
+        ([], UserError),
+        ([str(domain), "--backing", "thp"], UserError),
+        (["--backing", "thp", "--expect", "thp"], UserError),
+        (["--backing", "{ pages = "], UserError),
+        (["--backing", "hugetlb-4m"], StudyError),
+        ([str(tmp_path / "none.xml")], UserError),
+    ):
+        assert isinstance(CliRunner().invoke(guest_xml.command, arguments).exception, error)
