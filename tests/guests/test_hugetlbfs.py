@@ -1,0 +1,76 @@
+"""A private hugetlbfs. It takes no page of any pool: only a guest does."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import SettingError
+from hugewise.guests import hugetlbfs
+from hugewise.guests.hugetlbfs import Mount
+from tests.requirements import need, need_root
+
+_SIZE = 2 << 20
+
+
+@pytest.fixture
+def mountable() -> Iterator[None]:
+    """This process may mount one; none is left."""
+    need_root()
+    need(Path("/sys/kernel/mm/hugepages/hugepages-2048kB").exists(), "hugetlb pages of 2 MiB")
+    yield
+    assert not [line for line in Path("/proc/mounts").read_text().splitlines() if f"hugewise-{os.getpid()}-" in line]
+
+
+def mounted(path: str) -> list[str]:
+    return [line.split()[3] for line in Path("/proc/mounts").read_text().splitlines() if line.split()[1] == path]
+
+
+@pytest.mark.usefixtures("mountable")
+def test_it_is_noted_mounted_for_its_account_alone_and_unmounted() -> None:
+    nobody = pwd.getpwnam("nobody")
+    noted: list[str] = []
+    with Mount.open(_SIZE, nobody, noted.append) as mount:
+        assert noted == [mount.path]
+        [options] = mounted(mount.path)
+        assert {"pagesize=2M", f"uid={nobody.pw_uid}", f"gid={nobody.pw_gid}", "mode=700"} <= set(options.split(","))
+        assert Path(mount.path).stat().st_uid == nobody.pw_uid
+    assert not Path(mount.path).exists()
+    hugetlbfs.remove(mount.path)  # a second time, as recovery may
+
+
+@pytest.mark.usefixtures("mountable")
+def test_what_is_left_and_in_use_goes_too() -> None:
+    mount = Mount.open(_SIZE, None, lambda _: None)
+    with subprocess.Popen(["sleep", "60"], cwd=mount.path) as user:
+        try:
+            hugetlbfs.remove(mount.path)
+            assert not Path(mount.path).exists()
+        finally:
+            user.kill()
+
+
+@pytest.mark.usefixtures("mountable")
+def test_a_size_that_the_kernel_has_not_is_an_error_and_leaves_nothing() -> None:
+    noted: list[str] = []
+    with pytest.raises(SettingError, match="cannot mount a hugetlbfs with pages of 12 kB"):
+        Mount.open(12 << 10, None, noted.append)
+    assert not Path(noted[0]).exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/run", "/run/hugewise-1-hugetlb-", "/run/hugewise-1-hugetlb-1/..", "/tmp/hugewise-1-hugetlb-1"]
+)
+def test_no_other_path_is_taken_for_its_own(path: str) -> None:
+    assert not hugetlbfs.is_own(path)
+    with pytest.raises(SettingError, match="no mount of hugewise's own"):
+        hugetlbfs.remove(path)
+
+
+def test_its_own_is_known_by_its_name() -> None:
+    assert hugetlbfs.is_own("/run/hugewise-12-hugetlb-2097152")
