@@ -17,7 +17,7 @@ import msgspec
 
 from hugewise import cgroup, knob, pool, scratch
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
-from hugewise.guests import network
+from hugewise.guests import hugetlbfs, network
 from hugewise.host import Host
 from hugewise.ledger import Closed, Ledger, Opened, Record
 from hugewise.lock import boot_id
@@ -194,6 +194,7 @@ def _check_trust(path: Path, ledger: Ledger) -> None:
     foreign = [name for name in (*ledger.turned, *ledger.beside, *ledger.pools) if not knob.is_knob(name)]
     foreign += [name for made in ledger.folders for name in made.paths if not cgroup.is_own(name)]
     foreign += [name for name in ledger.scratch if not scratch.is_own(name)]
+    foreign += [name for name in ledger.mounts if not hugetlbfs.is_own(name)]
     foreign += [name for name in ledger.links if not network.is_own(name)]
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or foreign:
         what = f"it names {foreign[0]}" if foreign else "others can write it"
@@ -212,6 +213,8 @@ def _replay(host: Host, path: Path, ledger: Ledger, owner: Opened) -> Recovery:
         killed = sum(cgroup.clear(made) for made in ledger.folders)
         for folder in ledger.scratch:
             scratch.discard(folder)
+        for mount in ledger.mounts:  # before the pools: a file in it would keep its pages
+            hugetlbfs.remove(mount)
         returned, left = pool.take_back(host, ledger, functools.partial(_note, journal, ledger))
         back, drifted = knob.put_back(host, ledger.turned, ledger.beside)
         for name in reversed(ledger.links):

@@ -19,6 +19,7 @@ __all__ = [
     "Ledger",
     "Linked",
     "Log",
+    "Mounted",
     "Opened",
     "PoolGranted",
     "PoolIntent",
@@ -117,6 +118,12 @@ class Linked(msgspec.Struct, frozen=True, tag="linked"):
     names: tuple[str, ...]
 
 
+class Mounted(msgspec.Struct, frozen=True, tag="mounted"):
+    """A hugetlbfs that is about to be mounted for guests, by its folder."""
+
+    path: str
+
+
 class Closed(msgspec.Struct, frozen=True, tag="closed"):
     """Last record: everything is put back, or reported."""
 
@@ -135,6 +142,7 @@ Record = (
     | Folders
     | Scratched
     | Linked
+    | Mounted
     | Closed
 )
 
@@ -180,6 +188,7 @@ class Ledger:
         self.folders: list[Folders] = []
         self.scratch: list[str] = []
         self.links: list[str] = []
+        self.mounts: list[str] = []
         self._under_way: tuple[Turn, ...] = ()
 
     def add(self, record: Record) -> None:
@@ -204,12 +213,12 @@ class Ledger:
                     self._yield_pool(path, int(found))
             case PoolIntent() | PoolGranted() | PoolReturn():
                 self._add_pool(record)
-            case Folders() | Scratched() | Linked():
+            case Folders() | Scratched() | Linked() | Mounted():
                 self._add_made(record)
             case Closed():
                 self.closed = True
 
-    def _add_made(self, record: Folders | Scratched | Linked) -> None:
+    def _add_made(self, record: Folders | Scratched | Linked | Mounted) -> None:
         match record:
             case Folders():
                 self.folders.append(record)
@@ -217,6 +226,8 @@ class Ledger:
                 self.scratch.append(path)
             case Linked(names):
                 self.links.extend(names)
+            case Mounted(path):
+                self.mounts.append(path)
 
     def _add_pool(self, record: PoolIntent | PoolGranted | PoolReturn) -> None:
         match record:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.errors import SettingError
+from hugewise.errors import SettingError, UserError
 from hugewise.guests import hugetlbfs
 from hugewise.guests.hugetlbfs import Mount
+from hugewise.journal import Journal, recover
+from hugewise.ledger import Mounted
+from tests.fake_host import FakeHost
 from tests.requirements import need, need_root
 
 _SIZE = 2 << 20
@@ -61,6 +64,28 @@ def test_a_size_that_the_kernel_has_not_is_an_error_and_leaves_nothing() -> None
     with pytest.raises(SettingError, match="cannot mount a hugetlbfs with pages of 12 kB"):
         Mount.open(12 << 10, None, noted.append)
     assert not Path(noted[0]).exists()
+
+
+@pytest.mark.usefixtures("mountable")
+def test_the_next_call_unmounts_what_a_killed_run_left(tmp_path: Path) -> None:
+    host, path = FakeHost(), tmp_path / "hugewise" / "journal.jsonl"
+    journal = Journal.begin(host, path, "the dead run")
+    mount = Mount.open(_SIZE, None, lambda path: journal.append(Mounted(path)))
+    journal.abandon()
+    assert mounted(mount.path)
+    assert recover(host, path).run == "the dead run"
+    assert not Path(mount.path).exists()
+    assert recover(host, path).run is None
+
+
+def test_a_journal_that_names_another_folder_is_not_trusted(tmp_path: Path) -> None:
+    host, path = FakeHost(), tmp_path / "hugewise" / "journal.jsonl"
+    journal = Journal.begin(host, path, "the dead run")
+    journal.append(Mounted(str(tmp_path)))
+    journal.abandon()
+    with pytest.raises(UserError, match=f"cannot be trusted: it names {tmp_path}"):
+        recover(host, path)
+    assert tmp_path.exists()
 
 
 @pytest.mark.parametrize(
