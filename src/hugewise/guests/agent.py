@@ -82,14 +82,13 @@ class Agent:
         with self._state:
             if self._reader.ident is None and self._gone is None:
                 self._reader.start()
-        said = self._await(self._hello, timeout, "did not say hello")
+        said = self.await_answer(self._hello, timeout, "did not say hello")
         if said.v != messages.VERSION:
-            self._end(f"its agent speaks version {said.v} of the messages, not {messages.VERSION}")
-            raise self.gone()
+            raise self.give_up(f"its agent speaks version {said.v} of the messages, not {messages.VERSION}")
         return said
 
     def expect(self, answers: Mapping[int, Future[Answer]], listeners: Mapping[int, Listener]) -> None:
-        """Before `hello`: what the guest was told before it booted will be answered, and by these numbers."""
+        """Before `hello`: what the guest was told before it booted will be answered under these numbers."""
         with self._state:
             assert self._reader.ident is None, "the orders of a guest are collected instead of its hello"
             self._waiting |= answers
@@ -104,6 +103,11 @@ class Agent:
     def gone(self) -> MachineError:
         """The error that says why the guest is gone."""
         return self._error(f"guest {self.name}: {self._gone or 'it was given up'}")
+
+    def give_up(self, why: str) -> MachineError:
+        """Take the guest for gone; returns the error that says so."""
+        self._end(why)
+        return self.gone()
 
     def poweroff(self, timeout: float = PATIENCE_S) -> bool:
         """Tell the guest to end, and wait until the channel does; False when it has not after `timeout` seconds."""
@@ -160,8 +164,7 @@ class Agent:
             length = CHUNK if size is None else min(CHUNK, size - offset)
             piece = self.ask_for(messages.Get(path, offset, length), messages.Piece, _LONG_S)
             if len(piece.data) > length:
-                self._end("it gave more of a file than it was asked for")
-                raise self.gone()
+                raise self.give_up("it gave more of a file than it was asked for")
             size = piece.size if size is None else size
             if not piece.data:
                 return
@@ -182,8 +185,7 @@ class Agent:
         """TCP ports that are free on the loopback. Raises OSError."""
         found = self.ask_for(messages.Ports(count), messages.PortsFound).ports
         if len(found) != count:
-            self._end(f"it named {len(found)} ports, not {count}")
-            raise self.gone()
+            raise self.give_up(f"it named {len(found)} ports, not {count}")
         return found
 
     def settle(self, seconds: float) -> None:
@@ -240,7 +242,7 @@ class Agent:
         Raises OSError with the guest's errno when it could not be done; MachineError when there is no answer within
         `patience` seconds, and when the guest is gone.
         """
-        answer = self._await(self._send(request), patience, f"does not answer ({request})")
+        answer = self.await_answer(self._send(request), patience, f"does not answer ({request})")
         if isinstance(answer.came, Fault):
             raise answer.came.error(getattr(request, "path", None))
         return self.read_reply(answer.came, form)
@@ -250,15 +252,14 @@ class Agent:
         try:
             return messages.reply(raw, form)
         except Malformed as error:
-            self._end(f"its agent answered something else than was asked for: {error}")
-            raise self.gone() from None
+            raise self.give_up(f"its agent answered something else than was asked for: {error}") from None
 
-    def _await(self, future: Future[_T], patience: float, complaint: str) -> _T:
+    def await_answer(self, future: Future[_T], patience: float, complaint: str) -> _T:
+        """Wait for what the guest owes; raises MachineError when it does not come, and with `complaint` if too late."""
         try:
             return future.result(patience)
         except TimeoutError:
-            self._end(f"it {complaint} within {patience:g} s")
-            raise self.gone() from None
+            raise self.give_up(f"it {complaint} within {patience:g} s") from None
         except _Gone:
             raise self.gone() from None
 
@@ -276,11 +277,9 @@ class Agent:
             with self._sending:
                 self._socket.sendall(line)
         except BlockingIOError:
-            self._end(f"it has taken nothing for {PATIENCE_S:g} s")
-            raise self.gone() from None
+            raise self.give_up(f"it has taken nothing for {PATIENCE_S:g} s") from None
         except OSError as error:
-            self._end(f"its channel broke: {error.strerror or error}")
-            raise self.gone() from None
+            raise self.give_up(f"its channel broke: {error.strerror or error}") from None
         except BaseException:
             self._end("a request was broken off in the middle of its line")
             raise

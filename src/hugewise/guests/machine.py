@@ -24,7 +24,7 @@ from hugewise.guests.agent import CHUNK, Agent
 from hugewise.host import Host
 from hugewise.runlog import storing
 
-__all__ = ["OUTPUTS", "GuestHost", "GuestMachine", "Launched", "take", "tell"]
+__all__ = ["OUTPUTS", "GuestHost", "GuestMachine", "Launched", "guest_spec", "take", "tell"]
 
 OUTPUTS = "/run/hugewise-out"  # in the guest
 _DEEPEST = 64  # folders within folders that are taken out of a guest
@@ -72,8 +72,7 @@ class Launched:
     def __init__(self, agent: Agent, process: int, job: probe.Job, outputs: str) -> None:
         """Make the job's files. Raises StorageError."""
         self.process, self.job = process, job
-        self.outputs = {stream: f"{outputs}/{process}.{stream}" for stream in ("stdout", "stderr")}
-        self._agent = agent
+        self._agent, self._folder = agent, outputs
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._status: int | None = None
@@ -87,10 +86,7 @@ class Launched:
     @property
     def spec(self) -> probe.Spec:
         """What the launcher is told: its outputs are in the guest."""
-        same = self.job.spec.stdout == self.job.spec.stderr
-        return msgspec.structs.replace(
-            self.job.spec, stdout=self.outputs["stderr" if same else "stdout"], stderr=self.outputs["stderr"]
-        )
+        return guest_spec(self.job.spec, self.process, self._folder)
 
     # -- what the agent tells, on the thread that reads its channel
 
@@ -118,9 +114,9 @@ class Launched:
         try:
             with storing(str(self.job.stderr)):
                 self.job.stderr.write_text(stderr, encoding="utf-8", errors="replace")
-            for stream, target in (("stderr", self.job.spec.stderr), ("stdout", self.job.spec.stdout)):
-                if stream == "stderr" or target != self.job.spec.stderr:
-                    self._take(self.outputs[stream], Path(target))
+            told = self.job.spec
+            for path, target in {self.spec.stderr: told.stderr, self.spec.stdout: told.stdout}.items():
+                self._take(path, Path(target))
         except HugewiseError as error:
             self._problem = self._problem or error
         finally:
@@ -189,6 +185,13 @@ class Launched:
                 self._descriptor = -1
 
 
+def guest_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
+    """The same specification with outputs below the folder `outputs` of the guest: one file where it named one."""
+    stderr = f"{outputs}/{process}.stderr"
+    stdout = stderr if spec.stdout == spec.stderr else f"{outputs}/{process}.stdout"
+    return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr)
+
+
 def tell(job: probe.Job, spec: probe.Spec) -> None:
     """Keep what a launcher is told. Raises StorageError."""
     with storing(str(job.told)):
@@ -255,7 +258,7 @@ class GuestMachine:
         return launched
 
     def signal(self, pid: int, number: int) -> None:
-        """Send a signal; nothing happens when the process is gone. Raises PermissionError for pid 1."""
+        """Send a signal; nothing happens when the process is gone. Raises OSError for pid 1."""
         with suppress(ProcessLookupError):
             self.agent.signal(pid, number)
 

@@ -58,7 +58,7 @@ VERSION = 1
 LONGEST = 1 << 20  # bytes of a line, its end included
 
 _T = TypeVar("_T")
-_Natural = Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Cpu = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 
 

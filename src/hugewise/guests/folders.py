@@ -1,0 +1,41 @@
+"""Private folders of an attempt in a place of a guest: on its tmpfs, or where a folder of the host is mounted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hugewise.guests.machine import GuestMachine
+
+__all__ = ["SCRATCH", "GuestFolders"]
+
+SCRATCH = "/run/hugewise-scratch"  # in the guest, on its tmpfs
+
+
+@dataclass(frozen=True)
+class GuestFolders:
+    """`machine.Folders` in a guest; `owner` and `group` are whom the attempts run as (None: root)."""
+
+    machine: GuestMachine
+    path: Path
+    owner: int | None
+    group: int | None
+
+    @classmethod
+    def open(cls, machine: GuestMachine, place: str, owner: int | None, group: int | None) -> GuestFolders:
+        """The folders in `place`, which is made unless it is there. Raises StorageError."""
+        machine.make(place, 0o711)
+        return cls(machine, Path(place), owner, group)
+
+    def folder(self, name: str) -> Path:
+        """A fresh, empty folder of that name for the account. Raises StorageError."""
+        path = self.path / name
+        self.machine.folder(str(path), self.owner, self.group)
+        return path
+
+    def clear(self) -> None:
+        """Remove what is inside; a guest that is gone has taken it along. Raises StorageError."""
+        if self.machine.agent.ended():
+            return
+        for name in self.machine.agent.names(str(self.path)):
+            self.machine.remove(str(self.path / name))

@@ -1,0 +1,29 @@
+"""The page settings of a guest: turned by the rules of `hugewise.setting`, and journalled nowhere.
+
+A guest is thrown away with what was turned in it, so nothing is put back.
+"""
+
+from __future__ import annotations
+
+from hugewise.host import Host
+from hugewise.ledger import Record
+from hugewise.setting import Settings
+
+__all__ = ["GuestSettings"]
+
+
+class _Forgotten:
+    """A `ledger.Log` that keeps nothing."""
+
+    def append(self, record: Record, *, sync: bool = True) -> None:
+        """Nothing of a guest has to be found again."""
+
+    def keep_open(self) -> None:
+        """There is no next call."""
+
+
+class GuestSettings(Settings):
+    """The knobs of a guest; its pools are filled by `hugewise.pool` as on the host."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host, _Forgotten())

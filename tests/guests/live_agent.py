@@ -1,0 +1,92 @@
+"""The probe's agent itself, as a process of this host: a guest without QEMU."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hugewise import probe
+from hugewise.guests.agent import Agent
+from hugewise.guests.machine import GuestMachine
+
+__all__ = ["SPEC", "Live", "job", "live", "started"]
+
+SPEC = probe.Spec(
+    argv=("/bin/true",),
+    micro=False,
+    env={"PATH": "/usr/bin:/bin"},
+    cwd="/",
+    stdout="",
+    stderr="",
+    uid=None,
+    gid=None,
+    thp_disable="none",
+    cgroup_procs=(),
+    cpus=None,
+    timeout_s=60,
+    counters=(),
+    scan="none",
+    source="smaps",
+)
+
+
+@dataclass
+class Live:
+    """A machine over an agent that runs here; its files lie below `folder`."""
+
+    machine: GuestMachine
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+
+@contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes]]]:
+    """An agent below `folder`, and the host's end of its channel."""
+    (folder / "tmp").mkdir()
+    ours, theirs = socket.socketpair()
+    with theirs, (folder / "messages").open("wb") as said:
+        process = subprocess.Popen(
+            [probe.find(), "agent", "--channel", "-", *arguments],
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=said,
+            env={"TMPDIR": str(folder / "tmp")},
+        )
+    try:
+        yield ours, process
+    finally:
+        ours.close()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+
+@contextmanager
+def live(folder: Path, *, emulated: bool = True) -> Iterator[Live]:
+    """An agent that has said hello."""
+    with started(folder) as (channel, process):
+        agent = Agent(channel, "live")
+        try:
+            agent.hello(20)
+            yield Live(GuestMachine(agent, emulated=emulated, outputs=str(folder / "out")), process, folder)
+        finally:
+            agent.close()
+
+
+def job(folder: Path, *argv: str, micro: bool = False, scan: Literal["none", "exit"] = "none") -> probe.Job:
+    """A job with all its files below `folder`, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    spec = msgspec.structs.replace(
+        SPEC, argv=argv, micro=micro, scan=scan, stdout=str(folder / "stdout"), stderr=str(folder / "stderr")
+    )
+    return probe.Job(spec, *(folder / name for name in ("spec.json", "events.jsonl", "probe-stderr")))
