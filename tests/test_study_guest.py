@@ -3,6 +3,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -321,3 +323,47 @@ def test_without_guests_their_keys_are_mistakes(changes: dict[str, Any], key: st
         read({**plain, **changes}, "s.toml")
     assert caught.value.key == key
     assert caught.value.hint
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every place in a study's tables, the root not."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+ODD = ("", "nfs", "a\0b", "x" * 500, -1, 0, 1 << 70, float("nan"), True, [], [[]], [{}], {}, {"name": 1}, {"pages": []})
+
+
+def test_whatever_stands_where_is_a_study_or_a_mistake_with_a_cure() -> None:
+    data = tomllib.loads(FULL)
+    found = 0
+    for path in places(data):
+        for odd in ODD:
+            changed = copy.deepcopy(data)
+            table: Any = changed
+            for key in path[:-1]:
+                table = table[key]
+            table[path[-1]] = odd
+            try:
+                assert isinstance(read(changed, "s.toml").digest, str)
+            except StudyError as error:
+                found += 1
+                assert error.message.startswith("s.toml: ")
+                assert error.hint
+                assert len(error.message) < 500
+    assert found > 500
+
+
+def test_the_example_of_the_documentation_is_a_study() -> None:
+    page = (STUDIES.parent / "docs/concepts/guests.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
+    study = parse(f'format = 1\nname = "example"\n{example}\n[[workload]]\nname = "fault"\n', "guests.md")
+    assert [(use.name, kernel_of(study, use).name, backing_of(use).pages) for use in study.policies] == [
+        ("base", "4k", "thp"),
+        ("64k-mthp", "4k", "thp"),
+        ("16k", "16k", "thp"),
+        ("shp1g", "4k", "hugetlb-1g"),
+    ]

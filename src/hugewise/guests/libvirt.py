@@ -276,8 +276,8 @@ class _Reader:
         if "locked" in parts and not huge:
             self.warn(parts["locked"], "has no key in a study: the guest's memory can be swapped out")
         access = parts.get("access")
-        if access is not None and access.attributes.get("mode") == "shared":
-            self.warn(access, "mode='shared' has no key in a study: the guest's memory is QEMU's alone")
+        if access is not None and access.attributes.get("mode") == "shared" and not huge:
+            self.warn(access, "mode='shared' has no key in a study: the guest's memory is private to QEMU")
 
     def nodes(self, domain: Element) -> tuple[int, ...] | None:
         """The host's nodes that the memory of the guest's node 0 is bound to."""
