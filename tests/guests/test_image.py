@@ -1,0 +1,121 @@
+"""Images of packages: a tiny one made for real of packages made here, and looked into."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import StorageError, UserError
+from hugewise.guests import debian, image
+from tests.guests.test_initramfs import a_program
+from tests.requirements import need_program
+
+
+def a_deb(folder: Path, name: str, files: dict[str, str], links: dict[str, str]) -> Path:
+    """A package with programs of those texts; `dpkg-deb --build` makes it."""
+    root = folder / name
+    (root / "DEBIAN").mkdir(parents=True)
+    (root / "DEBIAN/control").write_text(
+        f"Package: {name}\nVersion: 1\nArchitecture: arm64\nMaintainer: a <a@b.example>\nDescription: a test\n"
+    )
+    (root / "DEBIAN/postinst").write_text("#!/bin/sh\ntouch /tmp/never-run\n")
+    (root / "DEBIAN/postinst").chmod(0o755)
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+        (root / path).chmod(0o755 if "bin/" in path else 0o644)
+    for path, target in links.items():
+        (root / path).symlink_to(target)
+    subprocess.run(["dpkg-deb", "--build", str(root), str(folder)], check=True, capture_output=True)
+    return folder / f"{name}_1_arm64.deb"
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two packages in place of Debian's; what was said while images were made."""
+    need_program("dpkg-deb", "dpkg")
+    monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HUGEWISE_GUEST_PROBE_ARM64", str(tmp_path / "probe"))
+    (tmp_path / "probe").write_bytes(a_program())
+    (tmp_path / "probe").chmod(0o755)
+    debs = {
+        "gcc": a_deb(
+            tmp_path, "gcc", {"usr/bin/gcc-14": "14", "usr/share/doc/gcc/changelog": "long"}, {"usr/bin/gcc": "gcc-14"}
+        ),
+        "old": a_deb(tmp_path, "old", {"bin/old": "in /bin", "etc/old.conf": "x = 1"}, {"bin/far": "/usr/bin/gcc"}),
+    }
+
+    def resolve(names: Sequence[str], suite: str, arch: str, say: object) -> list[debian.Package]:
+        return [
+            debian.Package(
+                name=name, version="1", arch=arch, size=1, file=path.name, of=(suite, arch),
+                sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            )
+            for name, path in debs.items()
+        ]  # fmt: skip
+
+    monkeypatch.setattr(debian, "resolve", resolve)
+    monkeypatch.setattr(debian, "fetch", lambda packages, say: [debs[package.name] for package in packages])
+    return []
+
+
+def asked(root: str | None, request: str) -> str:
+    need_program("debugfs", "e2fsprogs")
+    done = subprocess.run(["debugfs", "-R", request, str(root)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_an_image_has_the_packages_the_links_and_what_is_added(tmp_path: Path, told: list[str]) -> None:
+    need_program("mke2fs", "e2fsprogs")
+    (tmp_path / "lua.orig.tar.gz").write_bytes(b"sources")
+    made = image.image(
+        ["gcc", "old"], "arm64", "trixie", files={"/usr/src/lua.orig.tar.gz": tmp_path / "lua.orig.tar.gz"},
+        say=told.append,
+    )  # fmt: skip
+    assert {"/usr/bin/gcc", "/usr/bin/gcc-14", "/usr/bin/cc", "/bin/cc", "/bin/old", image.PROBE} <= set(made.programs)
+    assert "/usr/bin/far" in made.programs  # a link with an absolute target is followed within the image
+    assert made.files == ("/usr/src/lua.orig.tar.gz",)
+    assert [name for name, _ in made.packages] == ["gcc", "old"]
+    assert re.fullmatch("1 sha256:[0-9a-f]{64}", dict(made.packages)["gcc"])
+    assert asked(made.root, "cat /usr/bin/old") == "in /bin"
+    assert 'Fast link dest: "usr/bin"' in asked(made.root, "stat /bin")
+    assert 'Fast link dest: "gcc"' in asked(made.root, "stat /usr/bin/cc")
+    assert asked(made.root, "cat /etc/passwd").startswith("root:x:0:0:")
+    assert asked(made.root, "cat /usr/src/lua.orig.tar.gz") == "sources"
+    assert "changelog" not in asked(made.root, "ls /usr/share/doc/gcc")
+    for path in ("/", "/etc/old.conf", image.PROBE, "/usr/bin/gcc"):
+        assert re.search(r"User: +0 +Group: +0 ", asked(made.root, f"stat {path}")), path
+    assert not Path("/tmp/never-run").exists()
+    assert told == ["unpacking 2 packages", "making the file system of the image"]
+
+
+def test_an_image_is_made_once_and_anew_when_something_differs(tmp_path: Path, told: list[str]) -> None:
+    need_program("mke2fs", "e2fsprogs")
+    one = image.image(["gcc"], "arm64", "trixie", say=told.append)
+    assert image.image(["gcc"], "arm64", "trixie", say=told.append) == one
+    assert told.count("making the file system of the image") == 1
+    assert [path.name for path in Path(str(one.root)).parent.iterdir() if path.name != "root.ext4"] == ["contents.json"]
+    (tmp_path / "probe").write_bytes(a_program() + b"newer")
+    two = image.image(["gcc"], "arm64", "trixie", say=told.append)
+    assert two.digest != one.digest
+    assert two.root != one.root
+
+
+@pytest.mark.parametrize("path", ["usr/src/a", "/usr/../../etc/a"])
+def test_a_file_is_put_at_an_absolute_path_below_the_root(tmp_path: Path, told: list[str], path: str) -> None:
+    (tmp_path / "a").write_text("a")
+    with pytest.raises(UserError, match="cannot be put at"):
+        image.image(["gcc"], "arm64", "trixie", files={path: tmp_path / "a"})
+
+
+def test_links_are_followed_within_the_image_and_not_without_end(tmp_path: Path) -> None:
+    (tmp_path / "etc").symlink_to("/var/../../../etc2")
+    (tmp_path / "loop").symlink_to("loop")
+    assert image._inside(tmp_path, "/etc/passwd") == tmp_path / "etc2" / "passwd"
+    with pytest.raises(StorageError, match="without end"):
+        image._inside(tmp_path, "/loop")

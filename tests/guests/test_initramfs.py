@@ -1,0 +1,104 @@
+"""The initramfs: what is in it, in which order, and that the same gives the same."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import HugewiseError, UserError
+from hugewise.guests import cpio, initramfs
+from hugewise.guests.definition import Architecture, Kernel
+from hugewise.workload import Missing
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
+
+
+def a_program(machine: int = 183, kinds: tuple[int, ...] = (1, 2)) -> bytes:
+    """The head of a program of 64 bits for that machine, with program headers of those kinds."""
+    head = bytearray(64)
+    head[:5] = b"\x7fELF\x02"
+    struct.pack_into("<H", head, 18, machine)
+    struct.pack_into("<Q", head, 32, 64)
+    struct.pack_into("<HH", head, 54, 56, len(kinds))
+    return bytes(head) + b"".join(struct.pack("<I52x", kind) for kind in kinds)
+
+
+def a_kernel(*modules: str, arch: Architecture = "arm64") -> Kernel:
+    return Kernel(name="k", arch=arch, image="/k", digest="0", release="6.12", modules=modules, origin="a test")
+
+
+def given_probe(monkeypatch: pytest.MonkeyPatch, folder: Path, data: bytes) -> Path:
+    path = folder / "probe"
+    path.write_bytes(data)
+    monkeypatch.setenv("HUGEWISE_GUEST_PROBE_ARM64", str(path))
+    return path
+
+
+def test_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_probe(monkeypatch, tmp_path, a_program())
+    (tmp_path / "b.ko.xz").write_bytes(lzma.compress(b"module b"))
+    (tmp_path / "a.ko").write_bytes(b"module a")
+    kernel = a_kernel(str(tmp_path / "b.ko.xz"), str(tmp_path / "a.ko"))
+    path = initramfs.build(kernel, extra={"/orders.jsonl": b"{}\n"})
+    found = {entry.path: entry for entry in cpio.read(path.read_bytes())}
+    assert found["init"].data == a_program()
+    assert found["init"].mode & 0o777 == 0o755
+    assert found["dev/console"].device == (5, 1)
+    assert found["orders.jsonl"].data == b"{}\n"
+    modules = [(name, entry.data) for name, entry in found.items() if name.startswith("modules/")]
+    assert modules == [("modules/000-b.ko", b"module b"), ("modules/001-a.ko", b"module a")]
+    assert {"proc", "sys", "dev", "run", "tmp"} <= set(found)
+
+
+def test_it_is_named_by_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = given_probe(monkeypatch, tmp_path, a_program())
+    one = initramfs.build(a_kernel())
+    assert initramfs.build(a_kernel()) == one
+    assert one.stat().st_mode & 0o444 == 0o444  # a QEMU without privileges reads it
+    assert initramfs.build(a_kernel(), extra={"more": b""}) != one
+    probe.write_bytes(a_program() + b"another")
+    assert initramfs.build(a_kernel()) != one
+    assert not list(one.parent.glob(".*.new"))
+
+
+def test_a_module_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_probe(monkeypatch, tmp_path, a_program())
+    (tmp_path / "bad.ko.xz").write_bytes(b"no xz")
+    with pytest.raises(HugewiseError, match="bad.ko.xz: the module cannot be read"):
+        initramfs.build(a_kernel(str(tmp_path / "bad.ko.xz")))
+
+
+def test_a_missing_probe_says_where_it_should_be_and_what_builds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HUGEWISE_GUEST_PROBE_X86_64", raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    found = initramfs.guest_probe("x86-64")
+    assert isinstance(found, Missing)
+    assert f"{tmp_path}/share/hugewise/probe-x86-64 is not there" in found.reason
+    with pytest.raises(UserError, match="no agent for guests of x86-64") as raised:
+        initramfs.build(a_kernel(arch="x86-64"))
+    assert raised.value.hint == "make guest-probes"
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"#!/bin/sh\n", "not a program of 64 bits"),
+        (a_program(machine=62), r"not a program for arm64 \(ELF machine 62\)"),
+        (a_program(kinds=(6, 3, 1)), "not static"),
+    ],
+)
+def test_a_probe_that_could_not_be_init_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, why: str
+) -> None:
+    given_probe(monkeypatch, tmp_path, data)
+    with pytest.raises(UserError, match=why):
+        initramfs.need_probe("arm64")
