@@ -334,7 +334,23 @@ def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
         yield from places(inner, (*path, key))
 
 
-ODD = ("", "nfs", "a\0b", "x" * 500, -1, 0, 1 << 70, float("nan"), True, [], [[]], [{}], {}, {"name": 1}, {"pages": []})
+ODD: tuple[Any, ...] = (
+    "",
+    "nfs",
+    "a\0b",
+    "x" * 500,
+    -1,
+    0,
+    1 << 70,
+    float("nan"),
+    True,
+    [],
+    [[]],
+    [{}],
+    {},
+    {"name": 1},
+    {"pages": []},
+)
 
 
 def test_whatever_stands_where_is_a_study_or_a_mistake_with_a_cure() -> None:

@@ -7,6 +7,7 @@ annotations, so that neither can know a key that the other does not.
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import math
 import re
@@ -99,7 +100,8 @@ def near(wanted: str, known: Collection[str], *, what: str = "known") -> str:
     return f"{what}: {', '.join(sorted(known))}" if known else f"{what}: none"
 
 
-def keys_of(kind: type[msgspec.Struct]) -> dict[str, tuple[Key, msgspec.structs.FieldInfo]]:
+@functools.cache
+def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, tuple[Key, msgspec.structs.FieldInfo]]:
     """The documented keys of a struct by the name that stands in the file, in order of definition."""
     hints = typing.get_type_hints(kind, include_extras=True)
     found: dict[str, tuple[Key, msgspec.structs.FieldInfo]] = {}
