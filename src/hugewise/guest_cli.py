@@ -1,0 +1,102 @@
+"""`hugewise guest`: what guests are made of, outside of any study.
+
+Commands of other modules join with `guest.add_command`; each imports what it uses when it is called.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from hugewise.guests.definition import Kernel
+
+__all__ = ["guest"]
+
+_ARCH = click.option("--arch", type=click.Choice(["x86-64", "arm64"]), help="Of a package that does not say it itself.")
+_SUITE = click.option("--suite", default="trixie", show_default=True, help="Debian suite of packages and sources.")
+
+
+@click.group()
+def guest() -> None:
+    """Kernels and definitions of QEMU guests."""
+
+
+@guest.group()
+def kernel() -> None:
+    """Kernels that guests boot: Debian's, or built from a recipe."""
+
+
+@kernel.command("list")
+@_SUITE
+def list_(suite: str) -> None:
+    """List recipes and Debian's kernels, and which of them are in the cache."""
+    from hugewise.guests.kernels import listing  # noqa: PLC0415
+
+    listing.show(suite)
+
+
+@kernel.command()
+@click.argument("name")
+@_ARCH
+@_SUITE
+def get(name: str, arch: Any, suite: str) -> None:
+    """Have the kernel NAME, a recipe or a Debian package, in the cache; nothing is installed."""
+    from hugewise.guests.kernels import catalogue  # noqa: PLC0415
+
+    _tell(catalogue.get(name, arch, suite, _say))
+
+
+@kernel.command()
+@click.argument("name")
+@click.option(
+    "--fragment",
+    "fragments",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A file of CONFIG_X=y lines to apply (may be repeated).",
+)
+@click.option("--source", type=click.Path(path_type=Path), help="A tarball of Linux, instead of Debian's linux-source.")
+@click.option("--arch", type=click.Choice(["x86-64", "arm64"]), help="Of a kernel that is no recipe.")
+@_SUITE
+def build(name: str, fragments: Sequence[Path], source: Path | None, arch: Any, suite: str) -> None:
+    """Build the kernel NAME: a recipe, with fragments of yours over it, or one of your own.
+
+    One of your own is what every guest needs, and your fragments. A study names what comes out by its path.
+    """
+    from hugewise.guests.kernels import catalogue  # noqa: PLC0415
+
+    _tell(catalogue.build(name, fragments, source, arch=arch, suite=suite, say=_say))
+
+
+@kernel.command()
+@click.argument("first")
+@click.argument("second")
+@_SUITE
+def diff(first: str, second: str, suite: str) -> None:
+    """List the configuration symbols that differ between two kernels in the cache."""
+    from hugewise.guests.kernels import listing  # noqa: PLC0415
+
+    listing.show_difference(first, second, suite)
+
+
+def _say(line: str) -> None:
+    click.echo(line, file=sys.stderr)
+
+
+def _tell(found: Kernel) -> None:
+    from hugewise.guests import kernels  # noqa: PLC0415
+    from hugewise.quantity import format_size  # noqa: PLC0415
+
+    page = kernels.base_page(found)
+    click.echo(f"kernel:  {found.image}")
+    click.echo(f"release: {found.release} ({found.arch}, base page {format_size(page) if page else 'unknown'})")
+    if found.config:
+        click.echo(f"config:  {found.config}")
+    click.echo(f"modules: {len(found.modules) or 'none needed'}")
+    click.echo(f"SHA-256: {found.digest}")
+    click.echo(f"origin:  {found.origin}")

@@ -1,0 +1,102 @@
+"""The kernels that guests boot: a file, a Debian package, or one built by a recipe.
+
+`available` looks into the cache and needs no network; `provide` fetches or builds what is not there. `difference`
+says in which symbols the configurations of two kernels differ.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import UserError
+from hugewise.guests.definition import Architecture, Kernel
+from hugewise.guests.kernels import build, own, packages, source, store, tools
+from hugewise.guests.kernels import config as configs
+from hugewise.guests.kernels.config import Difference
+from hugewise.guests.kernels.recipe import RECIPES, SUITE, Recipe
+from hugewise.study_guest import KernelUse
+
+__all__ = ["RECIPES", "SUITE", "Difference", "available", "base_page", "difference", "provide", "recipe"]
+
+Say = Callable[[str], None]
+
+
+def available(use: KernelUse, arch: Architecture, suite: str) -> Kernel | None:
+    """The kernel that the study means, if it is here already; nothing is fetched or built.
+
+    `suite` is that of packages; recipes are built from the source of `use.suite`, or the one they are written for.
+    Raises UserError where it is a file that cannot be a guest's kernel, or a recipe that there is not.
+    """
+    if use.path is not None:
+        return own.kernel(use.name, use.path, use.modules, arch)
+    if use.build is not None:
+        wanted = recipe(use.build, arch)
+        # Which build is meant depends on the compiler.
+        found = None if tools.missing(arch) else store.find(build.asked(wanted, use.suite or SUITE))
+    else:
+        found = store.find(packages.asked(_package(use), arch, suite))
+    return None if found is None else _named(found, use)
+
+
+def provide(use: KernelUse, arch: Architecture, suite: str, say: Say) -> Kernel:
+    """The kernel that the study means, fetched or built if need be. `say` is given lines of progress.
+
+    Raises UserError, StorageError, and HugewiseError where a build fails.
+    """
+    found = available(use, arch, suite)
+    if found is not None:
+        return found
+    if use.build is not None:
+        chosen, place = recipe(use.build, arch), use.suite or SUITE
+        origin = source.of_debian(place, arch, say)
+        found = build.provide(chosen, origin, build.asked(chosen, place), say)
+    else:
+        found = packages.provide(_package(use), arch, suite, say)
+    return _named(found, use)
+
+
+def recipe(name: str, arch: Architecture) -> Recipe:
+    """The recipe of that name. Raises UserError where there is none, or it is for another architecture."""
+    found = RECIPES.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, RECIPES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"recipes: {', '.join(RECIPES)}"
+        raise UserError(f"there is no recipe {name} for a kernel", hint=hint)
+    if found.arch != arch:
+        others = ", ".join(each.name for each in RECIPES.values() if each.arch == arch)
+        raise UserError(f"the recipe {name} is for {found.arch}, and the guests are {arch}", hint=f"recipes: {others}")
+    return found
+
+
+def difference(first: Kernel, second: Kernel) -> list[Difference] | None:
+    """The symbols that their configurations set differently; None where one of them is not known."""
+    texts = [_config(each) for each in (first, second)]
+    return None if texts[0] is None or texts[1] is None else configs.differing(texts[0], texts[1])
+
+
+def base_page(kernel: Kernel) -> int | None:
+    """Bytes of its base page, where its configuration is known."""
+    text = _config(kernel)
+    return None if text is None else configs.base_page(configs.parse(text))
+
+
+def _config(kernel: Kernel) -> str | None:
+    if kernel.config is None:
+        return None
+    try:
+        return Path(kernel.config).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"the configuration of {kernel.name} cannot be read: {kernel.config}: {error}") from None
+
+
+def _package(use: KernelUse) -> str:
+    assert use.package is not None, "a kernel has one of path, package and build"
+    return use.package
+
+
+def _named(kernel: Kernel, use: KernelUse) -> Kernel:
+    return msgspec.structs.replace(kernel, name=use.name)

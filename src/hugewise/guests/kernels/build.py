@@ -1,0 +1,202 @@
+"""Kernels built from a source of Linux and fragments, in a private folder of the cache.
+
+A fragment is checked against the configuration that comes out of it: the kernel's own tools drop what they do not know
+or what cannot be, and say nothing. Who builds and when is not in the image, so that the same source, fragments and
+compiler give the same kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO
+
+from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.guests import cache
+from hugewise.guests.definition import Architecture, Kernel
+from hugewise.guests.kernels import config as configs
+from hugewise.guests.kernels import modules, store, tools
+from hugewise.guests.kernels.recipe import Recipe
+from hugewise.guests.kernels.source import Source
+
+__all__ = ["asked", "log_of", "provide", "refused"]
+
+_FORMAT = 1
+_EVERY_S = 15.0  # between two lines of progress
+_LAST_LINES = 12  # of the log, in an error
+_STEP = re.compile(r"  (CC|AS|LD|AR|HOSTCC|HOSTLD|GEN|UPD|WRAP|VDSO|KSYMS|OBJCOPY) ")
+_FIXED = {
+    "LC_ALL": "C",
+    "TZ": "UTC",
+    "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 1970",
+    "KBUILD_BUILD_USER": "hugewise",
+    "KBUILD_BUILD_HOST": "hugewise",
+    "KBUILD_BUILD_VERSION": "1",
+}
+
+Say = Callable[[str], None]
+
+
+def asked(recipe: Recipe, source: str) -> store.Key:
+    """The key of what is asked for; `source`: the suite whose linux-source it is, or a tarball's SHA-256."""
+    return {
+        "fragments": recipe.texts,
+        "name": recipe.name,  # it is in the release
+        "arch": recipe.arch,
+        "compiler": tools.compiler(recipe.arch),
+        "source": source,
+        "format": _FORMAT,
+    }
+
+
+def provide(recipe: Recipe, source: Source, wanted: store.Key, say: Say) -> Kernel:
+    """The kernel of that recipe and source, built if it is not in the cache; noted as what is had for `wanted`.
+
+    Raises UserError where a tool is missing or a fragment was dropped, HugewiseError with the log's last lines where
+    the build fails, StorageError.
+    """
+    made_of = {**asked(recipe, source.sha256), "source": source.sha256}
+    return store.have(wanted, made_of, lambda folder: _make(recipe, source, folder, log_of(made_of), say))
+
+
+def log_of(made_of: store.Key) -> Path:
+    """Where the log of that build is kept, also when it fails."""
+    return cache.entry(store.KIND, made_of).with_suffix(".log")
+
+
+def _make(recipe: Recipe, source: Source, folder: Path, log: Path, say: Say) -> None:
+    if lacking := tools.missing(recipe.arch):
+        raise UserError(
+            f"the kernel {recipe.name} cannot be built: " + "; ".join(each.reason for each in lacking),
+            hint="apt install " + " ".join(dict.fromkeys(each.package for each in lacking if each.package)),
+        )
+    folder.mkdir()
+    tree, objects = folder / "source", folder / "objects"
+    tree.mkdir()
+    objects.mkdir()
+    source.unpack(tree)
+    began = time.monotonic()
+    with _Log(log) as writing:
+        make = _Make(recipe, tree, objects, writing, say)
+        config = _configure(recipe, make, objects)
+        target, image = tools.IMAGES[recipe.arch]
+        say(f"building {recipe.name}; the log is {log}")
+        make(target, progress=True)
+        took = f"{make.cpu_s:.0f} s of CPU time, {time.monotonic() - began:.0f} s"
+        writing.write(f"hugewise: {recipe.name} took {took}\n")
+    say(f"built {recipe.name}: {took}")
+    release = (objects / "include/config/kernel.release").read_text(encoding="utf-8").strip()
+    shutil.copyfile(objects / image, folder / store.IMAGE)
+    (folder / store.CONFIG).write_text(config, encoding="utf-8")
+    shutil.rmtree(objects)
+    shutil.rmtree(tree)
+    kernel = Kernel(
+        name=recipe.name,
+        arch=recipe.arch,
+        image=store.IMAGE,
+        digest=store.sha256(folder / store.IMAGE),
+        release=release,
+        config=store.CONFIG,
+        origin=f"built from {source.name} (SHA-256 {source.sha256}) by the recipe {recipe.name},"
+        f" {tools.compiler(recipe.arch)}",
+    )
+    store.write(folder, kernel)
+
+
+def _configure(recipe: Recipe, make: _Make, objects: Path) -> str:
+    """The configuration that the fragments make of tinyconfig. Raises UserError naming what was dropped."""
+    make("tinyconfig")
+    path = objects / ".config"
+    path.write_text(configs.merged(path.read_text(encoding="utf-8"), recipe.texts), encoding="utf-8")
+    make("olddefconfig")
+    config = path.read_text(encoding="utf-8")
+    refused(recipe, config)
+    return config
+
+
+def refused(recipe: Recipe, config: str) -> None:
+    """Raises UserError where the configuration is not what the recipe's fragments ask for, or cannot be a guest's."""
+    dropped = configs.unmet(recipe.texts, config)
+    if dropped:
+        said = ", ".join(f"CONFIG_{each.symbol}={each.first} (it is {each.second})" for each in dropped)
+        raise UserError(
+            f"the kernel {recipe.name}: the source's configuration does not take {said}",
+            hint="ask for what these symbols depend on as well, or use the source that the fragments are written for",
+        )
+    lacking = modules.lacking(configs.parse(config))
+    if lacking:
+        raise UserError(f"the kernel {recipe.name} cannot be a guest's: it lacks {', '.join(lacking)}")
+
+
+class _Log:
+    """The log of a build: a file, made anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> IO[str]:
+        try:
+            self._file = self.path.open("w+", encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+class _Make:
+    """`make` in the tree for a recipe; `cpu_s` counts the CPU time of all calls."""
+
+    def __init__(self, recipe: Recipe, tree: Path, objects: Path, log: IO[str], say: Say) -> None:
+        self.cpu_s = 0.0
+        self._recipe = recipe
+        self._log = log
+        self._say = say
+        arch: Architecture = recipe.arch
+        self._command = (
+            *("make", "-C", str(tree), f"O={objects}", f"ARCH={tools.ARCH[arch]}"),
+            *(f"CROSS_COMPILE={tools.prefix(arch)}", f"LOCALVERSION=-{recipe.name}"),
+            f"-j{len(os.sched_getaffinity(0))}",
+        )
+
+    def __call__(self, target: str, *, progress: bool = False) -> None:
+        """Make the target. Raises HugewiseError with the last lines of the log."""
+        # What the user's shell says of flags, compilers and architectures is for other builds.
+        environment = {"PATH": os.environ.get("PATH", os.defpath), **_FIXED}
+        # The output goes through this process: if that is killed, make finds nobody who reads, and ends.
+        with subprocess.Popen(
+            (*self._command, target), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+        ) as running:  # fmt: skip
+            assert running.stdout is not None
+            try:
+                self._follow(running.stdout, progress=progress)
+                _, status, used = os.wait4(running.pid, 0)
+            except BaseException:
+                os.killpg(running.pid, signal.SIGKILL)
+                raise
+            running.returncode = os.waitstatus_to_exitcode(status)
+        self.cpu_s += used.ru_utime + used.ru_stime
+        if running.returncode != 0:
+            self._log.flush()
+            tail = Path(self._log.name).read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+            raise HugewiseError(
+                "\n".join((f"the kernel {self._recipe.name} could not be built (make {target} failed):", *tail)),
+                hint=f"the whole log is {self._log.name}",
+            )
+
+    def _follow(self, lines: Iterable[str], *, progress: bool) -> None:
+        steps, said = 0, time.monotonic()
+        for line in lines:
+            self._log.write(line)
+            steps += _STEP.match(line) is not None
+            if progress and time.monotonic() - said >= _EVERY_S:
+                said = time.monotonic()
+                self._say(f"building {self._recipe.name}: {steps} steps of about {self._recipe.steps}")

@@ -1,0 +1,120 @@
+"""Kernels by the names that a user types: recipes, Debian's packages, and recipes with fragments of the user's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from hugewise.errors import UserError
+from hugewise.guests import kernels
+from hugewise.guests.definition import Architecture, Kernel
+from hugewise.guests.kernels import build as building
+from hugewise.guests.kernels import config, source
+from hugewise.guests.kernels.recipe import BASE, RECIPES, Recipe, fragment
+from hugewise.study_guest import KernelUse
+
+__all__ = ["DEBIAN", "build", "get", "known", "own_recipe", "use_of"]
+
+# Debian's meta-packages of kernels that guests can boot, with the bytes of their base page.
+DEBIAN: Mapping[str, tuple[Architecture, int]] = MappingProxyType(
+    {
+        "linux-image-amd64": ("x86-64", 4096),
+        "linux-image-cloud-amd64": ("x86-64", 4096),
+        "linux-image-arm64": ("arm64", 4096),
+        "linux-image-cloud-arm64": ("arm64", 4096),
+        "linux-image-arm64-16k": ("arm64", 16384),
+    }
+)
+_WORDS: Mapping[str, Architecture] = {"amd64": "x86-64", "arm64": "arm64"}
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,40}")
+
+Say = Callable[[str], None]
+
+
+def use_of(name: str, arch: Architecture | None = None) -> tuple[KernelUse, Architecture]:
+    """The recipe or package of that name, as a study would say it, and its architecture. Raises UserError."""
+    if (recipe := RECIPES.get(name)) is not None:
+        if arch not in (None, recipe.arch):
+            raise UserError(f"the recipe {name} is for {recipe.arch}, not {arch}")
+        return KernelUse(name=name, build=name), recipe.arch
+    said = {_WORDS[word] for word in name.split("-") if word in _WORDS}
+    found = DEBIAN[name][0] if name in DEBIAN else next(iter(said)) if len(said) == 1 else None
+    if arch is not None and found not in (None, arch):
+        raise UserError(f"the package {name} is for {found}, not {arch}")
+    if found is None and arch is None:
+        raise UserError(
+            f"{name} is no recipe, and no Debian package that says its architecture",
+            hint=f"recipes: {', '.join(RECIPES)}; of a package, say it with --arch",
+        )
+    return KernelUse(name=name, package=name), found or arch or "x86-64"
+
+
+def known(name: str, suite: str) -> Kernel | None:
+    """The kernel of that name if it is in the cache. Raises UserError."""
+    use, arch = use_of(name)
+    return kernels.available(_at(use, suite), arch, suite)
+
+
+def get(name: str, arch: Architecture | None, suite: str, say: Say) -> Kernel:
+    """The kernel of that name, fetched or built if need be. Raises UserError, StorageError, HugewiseError."""
+    use, found = use_of(name, arch)
+    return kernels.provide(_at(use, suite), found, suite, say)
+
+
+def _at(use: KernelUse, suite: str) -> KernelUse:
+    return msgspec.structs.replace(use, suite=suite)
+
+
+def build(
+    name: str, fragments: Sequence[Path], tarball: Path | None, *, arch: Architecture | None, suite: str, say: Say
+) -> Kernel:
+    """Build a recipe, or one of the user's own. Raises UserError, StorageError, HugewiseError."""
+    if not fragments and tarball is None and name not in RECIPES:
+        hint = f"recipes: {', '.join(RECIPES)}; for a kernel of your own, name a --fragment"
+        raise UserError(f"there is no recipe {name} for a kernel", hint=hint)
+    recipe = own_recipe(name, [(str(path), _text(path)) for path in fragments], arch)
+    if tarball is None:
+        origin, place = source.of_debian(suite, recipe.arch, say), suite
+    else:
+        origin = source.of_file(tarball, say)
+        place = origin.sha256
+    return building.provide(recipe, origin, building.asked(recipe, place), say)
+
+
+def own_recipe(name: str, fragments: Sequence[tuple[str, str]], arch: Architecture | None) -> Recipe:
+    """The recipe of that name, or what every guest needs, with the user's fragments over it. Pure. Raises UserError."""
+    if _NAME.fullmatch(name) is None:
+        raise UserError(f"{name!r} cannot be a kernel's name", hint="write it of a-z, 0-9, '.' and '-'")
+    for path, text in fragments:
+        try:
+            config.parse(text)
+        except ValueError as error:
+            raise UserError(f"{path}: {error}") from None
+    if (found := RECIPES.get(name)) is not None:
+        if arch not in (None, found.arch):
+            raise UserError(f"the recipe {name} is for {found.arch}, not {arch}", hint="give yours another name")
+        return msgspec.structs.replace(found, fragments=(*found.fragments, *fragments))
+    if arch is None:
+        raise UserError(f"the architecture of the kernel {name} is not said", hint="add --arch x86-64 or --arch arm64")
+    base = [(each, fragment(each)) for each in BASE[arch]]
+    symbols: dict[str, str] = {}
+    for _, text in (*base, *fragments):
+        symbols.update(config.parse(text))
+    return Recipe(
+        name=name,
+        arch=arch,
+        fragments=(*base, *fragments),
+        page_size=config.base_page(symbols),
+        about="of the user's own fragments",
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the fragment {path} cannot be read: {error}") from None

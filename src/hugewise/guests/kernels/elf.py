@@ -1,0 +1,102 @@
+"""What a kernel module and a kernel's image say of themselves. Pure, but for the files that are read.
+
+Debian's kernel packages have no modules.dep (depmod makes it where they are installed), so that what a module needs is
+read from the module: the section .modinfo of an ELF file for 64 bits, little-endian, perhaps compressed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import re
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import UserError
+from hugewise.guests.definition import Architecture
+
+__all__ = ["Module", "about_image", "about_module", "parse_modinfo"]
+
+_OPENERS: Mapping[str, Callable[[bytes], bytes]] = {
+    ".ko": lambda data: data,
+    ".gz": gzip.decompress,
+    ".xz": lzma.decompress,
+}
+_VERSION = re.compile(rb"Linux version ([!-~]{1,64}) ")
+
+
+class Module(msgspec.Struct, frozen=True):
+    """What a module needs: `depends` must be loaded before it, `before` should be where they are modules."""
+
+    depends: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+
+
+def about_module(path: Path) -> Module:
+    """What the module in that file needs. Raises UserError."""
+    opened = _OPENERS.get(path.suffix)
+    if opened is None:
+        hint = "unpack the modules, and name the folder that they are in"
+        raise UserError(f"{path}: hugewise cannot unpack modules that end with {path.suffix}", hint=hint)
+    try:
+        return parse_modinfo(_section(opened(path.read_bytes()), b".modinfo"))
+    except (OSError, EOFError, ValueError, struct.error, lzma.LZMAError, zlib.error) as error:
+        raise UserError(f"{path} is not a kernel module that can be read: {error}") from None
+
+
+def _section(data: bytes, name: bytes) -> bytes:
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("it is no ELF file for 64 bits, little-endian")
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    size, count, names = struct.unpack_from("<HHH", data, 0x3A)
+
+    def header(number: int) -> tuple[int, int, int]:
+        at = table + number * size
+        (said,) = struct.unpack_from("<I", data, at)
+        offset, length = struct.unpack_from("<QQ", data, at + 0x18)
+        return said, offset, length
+
+    _, strings, _ = header(names)
+    for number in range(count):
+        said, offset, length = header(number)
+        if data[strings + said :].startswith(name + b"\0"):
+            return data[offset : offset + length]
+    raise ValueError(f"it has no section {name.decode()}")
+
+
+def parse_modinfo(section: bytes) -> Module:
+    """`depends=a,b` and `softdep=pre: a b post: c`, with `_` in names as the kernel writes them."""
+    depends: list[str] = []
+    before: list[str] = []
+    for item in section.decode(errors="replace").split("\0"):
+        key, _, value = item.partition("=")
+        if key == "depends":
+            depends += [name.replace("-", "_") for name in value.split(",") if name]
+        elif key == "softdep":
+            wanted = value.partition("pre:")[2].partition("post:")[0]
+            before += [name.replace("-", "_") for name in wanted.split()]
+    return Module(tuple(depends), tuple(before))
+
+
+def about_image(data: bytes) -> tuple[Architecture, str | None] | None:
+    """The architecture of a bzImage or Image and its release, as far as it says one; None for anything else.
+
+    Linux/x86 boot protocol: `HdrS` at 0x202, the pointer to the version at 0x20e. arm64: `ARM\\x64` at 0x38.
+    """
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error):
+            return None
+    if data[0x202:0x206] == b"HdrS":
+        (pointer,) = struct.unpack_from("<H", data, 0x20E)
+        words = data[pointer + 0x200 : pointer + 0x300].partition(b"\0")[0].split() if pointer else []
+        return "x86-64", words[0].decode("ascii", "replace") if words else None
+    if data[0x38:0x3C] == b"ARM\x64":
+        found = _VERSION.search(data)
+        return "arm64", found[1].decode("ascii") if found else None
+    return None

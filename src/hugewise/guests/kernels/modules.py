@@ -1,0 +1,71 @@
+"""Which modules a guest needs of a kernel, in the order to load them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from hugewise.errors import UserError
+from hugewise.guests.kernels.elf import Module, about_module
+
+__all__ = ["NEEDED", "WANTED", "index", "lacking", "load_order", "needed_in"]
+
+# Symbols of the configuration without which a guest does not come up, or cannot be asked.
+NEEDED = (
+    *("BLK_DEV_INITRD", "BINFMT_ELF", "PROC_FS", "SYSFS", "TMPFS", "DEVTMPFS", "UNIX98_PTYS", "CGROUPS"),
+    *("TRANSPARENT_HUGEPAGE", "PROC_PAGE_MONITOR", "VIRTIO_PCI", "VIRTIO_CONSOLE", "VIRTIO_BLK", "EXT4_FS"),
+)
+# Modules, where they are not built in: QEMU's devices, the file system of images, and NFS.
+WANTED = (
+    *("virtio_pci", "virtio_mmio", "virtio_console", "virtio_blk", "virtio_net"),
+    *("ext4", "nfsv3", "nfsv4"),
+)
+
+
+def lacking(config: Mapping[str, str]) -> list[str]:
+    """The needed symbols that a parsed configuration has neither built in nor as a module."""
+    return [symbol for symbol in NEEDED if config.get(symbol) not in ("y", "m")]
+
+
+def index(folder: Path) -> dict[str, Path]:
+    """The modules below a folder by name, with `_` in names as the kernel writes them."""
+    found = {}
+    for path in sorted(folder.rglob("*.ko*")):
+        name, _, rest = path.name.partition(".ko")
+        if rest in ("", ".gz", ".xz", ".zst"):
+            found[name.replace("-", "_")] = path
+    return found
+
+
+def load_order(wanted: Iterable[str], there: Iterable[str], about: Callable[[str], Module]) -> list[str]:
+    """The wanted modules and all that they need, each after what it needs; what is not there is built in.
+
+    A soft dependency names a module or, in the kernel's crypto, an algorithm: `crc32c` is then `crc32c_generic`.
+    """
+    known = frozenset(there)
+    order: dict[str, None] = {}
+    underway: set[str] = set()
+
+    def take(name: str) -> None:
+        if name in order or name in underway or name not in known:
+            return
+        underway.add(name)
+        module = about(name)
+        for each in module.before:
+            take(each if each in known else f"{each}_generic")
+        for each in module.depends:
+            take(each)
+        order[name] = None
+
+    for name in wanted:
+        take(name)
+    return list(order)
+
+
+def needed_in(folder: Path) -> tuple[Path, ...]:
+    """The modules below a folder that a guest needs, in the order to load them. Raises UserError."""
+    paths = index(folder)
+    if not paths:
+        hint = "name the folder of the kernel's release: /lib/modules/..."
+        raise UserError(f"{folder}: there are no kernel modules below it", hint=hint)
+    return tuple(paths[name] for name in load_order(WANTED, paths, lambda name: about_module(paths[name])))

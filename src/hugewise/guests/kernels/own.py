@@ -1,0 +1,43 @@
+"""A kernel that is a file of the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hugewise.errors import UserError
+from hugewise.guests.definition import Architecture, Kernel
+from hugewise.guests.kernels import modules, store
+from hugewise.guests.kernels.elf import about_image
+
+__all__ = ["kernel"]
+
+
+def kernel(name: str, path: str, folder: str | None, arch: Architecture) -> Kernel:
+    """The kernel in the file `path`, with what guests need of the modules below `folder`. Raises UserError."""
+    image = Path(path)
+    try:
+        data = image.read_bytes()
+    except OSError as error:
+        hint = "name a bzImage or Image that you may read"
+        raise UserError(f"the kernel {name} cannot be read: {path}: {error.strerror}", hint=hint) from None
+    about = about_image(data)
+    if about is None:
+        raise UserError(f"the kernel {name} is neither a bzImage nor an arm64 Image: {path}")
+    found, release = about
+    if found != arch:
+        hint = f'write [guest] arch = "{found}", or name a kernel of {arch}'
+        raise UserError(f"the kernel {name} is one of {found}, and the guests are {arch}: {path}", hint=hint)
+    needed = () if folder is None else modules.needed_in(Path(folder))
+    beside = (
+        image.with_name(f"config-{image.name.partition('-')[2]}") if "-" in image.name else image.with_name("config")
+    )
+    return Kernel(
+        name=name,
+        arch=arch,
+        image=str(image),
+        digest=store.sha256(image),
+        release=release or "unknown",
+        modules=tuple(str(each) for each in needed),
+        config=str(beside) if beside.is_file() else None,
+        origin=f"the file {path}",
+    )

@@ -1,0 +1,116 @@
+"""Kernels of Debian packages: resolved to a version, fetched, unpacked. Nothing is installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hugewise.errors import StorageError, UserError
+from hugewise.guests import debian
+from hugewise.guests.debian import Package
+from hugewise.guests.definition import Architecture, Kernel
+from hugewise.guests.kernels import config as configs
+from hugewise.guests.kernels import modules, store
+
+__all__ = ["asked", "chosen", "provide"]
+
+_FORMAT = 1
+# An image of a version, and modules of one where Debian splits them off; not a meta-package such as linux-image-amd64.
+_IMAGE = re.compile(r"linux-image-(unsigned-)?\d[a-z0-9.+~-]*")
+_MODULES = re.compile(r"linux-(modules|binary)-\d[a-z0-9.+~-]*")
+# Most of a package; no guest of QEMU needs them.
+_LEFT_OUT = (
+    *(f"*/kernel/{each}/*" for each in ("sound", "drivers/gpu", "drivers/media", "drivers/staging")),
+    *("./usr/share/*", "./usr/lib/linux-image-*"),
+)
+
+Say = Callable[[str], None]
+
+
+def asked(package: str, arch: Architecture, suite: str) -> store.Key:
+    """The key of what is asked for."""
+    return {"package": package, "arch": arch, "suite": suite, "format": _FORMAT}
+
+
+def chosen(package: str, resolved: Sequence[Package]) -> tuple[Package, ...]:
+    """Of what a package needs, those with the kernel in them: its image, and its modules. Pure. Raises UserError."""
+    images = [each for each in resolved if _IMAGE.fullmatch(each.name)]
+    named = [each for each in images if each.name == package] or images
+    if len(named) != 1:
+        found = ", ".join(each.name for each in images) or "none"
+        raise UserError(
+            f"the package {package} does not bring one kernel: it brings {found}",
+            hint="name a kernel's package, such as linux-image-amd64 or linux-image-arm64-16k",
+        )
+    return (named[0], *(each for each in resolved if _MODULES.fullmatch(each.name)))
+
+
+def provide(package: str, arch: Architecture, suite: str, say: Say) -> Kernel:
+    """The kernel that the package brings now. Raises UserError, StorageError."""
+    resolved = debian.resolve([package], suite, debian.ARCHITECTURES[arch], say)
+    parts = chosen(package, resolved)
+    origin = "Debian package " + " and ".join(f"{each.name} {each.version} (SHA-256 {each.sha256})" for each in parts)
+    made_of = {"packages": [each.sha256 for each in parts], "arch": arch, "format": _FORMAT}
+
+    def make(folder: Path) -> None:
+        files = debian.fetch(parts, say)
+        say(f"unpacking {parts[0].name}")
+        folder.mkdir()
+        unpacked = folder / "unpacked"
+        unpacked.mkdir()
+        for file in files:
+            debian.unpack(file, unpacked, without=_LEFT_OUT)
+        _take(package, arch, unpacked, folder, origin)
+        shutil.rmtree(unpacked)
+
+    return store.have(asked(package, arch, suite), made_of, make)
+
+
+def _take(package: str, arch: Architecture, unpacked: Path, folder: Path, origin: str) -> None:
+    """Keep the image, its configuration and the modules that guests need."""
+    found = sorted((unpacked / "boot").glob("vmlinu[xz]-*"))
+    if len(found) != 1:
+        raise UserError(f"the package {package} has {len(found)} kernels below /boot, not one")
+    image = found[0]
+    release = image.name.partition("-")[2]
+    config = image.with_name(f"config-{release}")
+    kept = []
+    try:
+        shutil.copy2(config, folder / store.CONFIG)
+        _check(package, config.read_text(encoding="utf-8"))
+        needed = modules.needed_in(_modules(unpacked, release))
+        (folder / store.MODULES).mkdir()
+        for number, module in enumerate(needed):
+            kept.append(f"{store.MODULES}/{number:02}-{module.name}")
+            shutil.copyfile(module, folder / kept[-1])
+        image.replace(folder / store.IMAGE)
+    except OSError as error:
+        raise StorageError(f"cannot take the kernel of {package}: {error}") from error
+    kernel = Kernel(
+        name=package,
+        arch=arch,
+        image=store.IMAGE,
+        digest=store.sha256(folder / store.IMAGE),
+        release=release,
+        modules=tuple(kept),
+        config=store.CONFIG,
+        origin=origin,
+    )
+    store.write(folder, kernel)
+
+
+def _modules(unpacked: Path, release: str) -> Path:
+    """/lib/modules is below /usr since Debian 13."""
+    places = [unpacked / top / release for top in ("usr/lib/modules", "lib/modules")]
+    return next((each for each in places if each.is_dir()), places[0])
+
+
+def _check(package: str, config: str) -> None:
+    lacking = modules.lacking(configs.parse(config))
+    if lacking:
+        raise UserError(
+            f"the kernel of {package} cannot be a guest's: its configuration lacks {', '.join(lacking)}",
+            hint="name another package, such as linux-image-amd64 or linux-image-arm64",
+        )

@@ -1,0 +1,70 @@
+"""The kernels that hugewise builds, and what they are built from: fragments over `make tinyconfig`. Pure.
+
+Kernels that are compared share one base and differ in one fragment: `pv-*` in paravirtualisation, `arm64-*` in the base
+page. The fragments lie beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from types import MappingProxyType
+
+import msgspec
+
+from hugewise.guests.definition import Architecture
+
+__all__ = ["BASE", "RECIPES", "SUITE", "Recipe", "fragment"]
+
+SUITE = "trixie"  # whose linux-source the fragments are written for
+
+# Under all kernels of an architecture, own ones included: what the agent and the workloads need.
+BASE: Mapping[Architecture, tuple[str, ...]] = MappingProxyType(
+    {"x86-64": ("common", "x86"), "arm64": ("common", "arm64")}
+)
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel to build.
+
+    fragments   their texts by name, in the order to apply them
+    page_size   bytes of its base page, as asked for
+    steps       about how many lines make prints, for progress
+    """
+
+    name: str
+    arch: Architecture
+    fragments: tuple[tuple[str, str], ...]
+    page_size: int
+    about: str
+    steps: int = 1700
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The fragments' texts."""
+        return tuple(text for _, text in self.fragments)
+
+
+def fragment(name: str) -> str:
+    """The text of a fragment of hugewise."""
+    return resources.files(__package__).joinpath("fragments", f"{name}.config").read_text(encoding="utf-8")
+
+
+def _recipe(name: str, arch: Architecture, page_size: int, about: str) -> Recipe:
+    texts = tuple((each, fragment(each)) for each in (*BASE[arch], name))
+    return Recipe(name=name, arch=arch, fragments=texts, page_size=page_size, about=about)
+
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        recipe.name: recipe
+        for recipe in (
+            _recipe("pv-none", "x86-64", 4096, "knows nothing of hypervisors"),
+            _recipe("pv-plain", "x86-64", 4096, "PARAVIRT: time, interrupts and TLB flushes are paravirtualised"),
+            _recipe("pv-xxl", "x86-64", 4096, "PARAVIRT_XXL: page tables too, as by CONFIG_PARAVIRT in 2009"),
+            _recipe("arm64-4k", "arm64", 4096, "base pages of 4 KiB"),
+            _recipe("arm64-16k", "arm64", 16384, "base pages of 16 KiB"),
+            _recipe("arm64-64k", "arm64", 65536, "base pages of 64 KiB"),
+        )
+    }
+)

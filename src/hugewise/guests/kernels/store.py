@@ -1,0 +1,79 @@
+"""Kernels in the cache: a folder each with the image, its configuration, its modules, and what is known of them.
+
+A folder is named by what the kernel was made of. What a study asks for, a package's name or a recipe, is looked up in a
+note that says which folder that was when it was last had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import StorageError
+from hugewise.guests import cache
+from hugewise.guests.definition import Kernel
+
+__all__ = ["CONFIG", "IMAGE", "MODULES", "find", "have", "sha256", "write"]
+
+KIND = "kernels"
+IMAGE, CONFIG, MODULES = "image", "config", "modules"
+_RECORD = "kernel.json"
+
+Key = Mapping[str, object]
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file in hex digits."""
+    with path.open("rb") as reading:
+        return hashlib.file_digest(reading, "sha256").hexdigest()
+
+
+def write(folder: Path, kernel: Kernel) -> None:
+    """Put down what is known of the kernel in the folder; its paths are relative to it."""
+    (folder / _RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(kernel), indent=1))
+
+
+def find(asked: Key) -> Kernel | None:
+    """The kernel that was had for what is asked, if it is in the cache still."""
+    try:
+        return _read(cache.folder(KIND) / _note(asked).read_text(encoding="utf-8").strip())
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def have(asked: Key, made_of: Key, make: Callable[[Path], None]) -> Kernel:
+    """The kernel that is made of that, made now if need be, and noted as what is had for what is asked.
+
+    `make` is given a folder to make, and writes into it what `write` wants. Raises StorageError.
+    """
+    folder = cache.kept(KIND, made_of, make)
+    note = _note(asked)
+    unfinished = note.with_name(f".{note.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(f"{folder.name}\n", encoding="utf-8")
+        unfinished.replace(note)
+        return _read(folder)
+    except OSError as error:
+        raise StorageError(f"cannot keep the kernel in {folder}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise StorageError(f"{folder}: the kernel's record cannot be read: {error}", hint=f"rm -r {folder}") from None
+
+
+def _note(asked: Key) -> Path:
+    return cache.entry(KIND, {"asked": asked}).with_suffix(".note")
+
+
+def _read(folder: Path) -> Kernel:
+    kernel = msgspec.json.decode((folder / _RECORD).read_bytes(), type=Kernel)
+    image = folder / kernel.image
+    image.stat()
+    return msgspec.structs.replace(
+        kernel,
+        image=str(image),
+        modules=tuple(str(folder / each) for each in kernel.modules),
+        config=None if kernel.config is None else str(folder / kernel.config),
+    )

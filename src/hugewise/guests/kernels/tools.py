@@ -1,0 +1,92 @@
+"""What building a kernel needs of this machine, and which compiler it has."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from hugewise.errors import UserError
+from hugewise.guests.definition import Architecture
+from hugewise.workload import Missing
+
+__all__ = ["ARCH", "IMAGES", "compiler", "missing", "prefix"]
+
+# make's ARCH, its target, and the image that it makes.
+ARCH: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "arm64"}
+IMAGES: Mapping[Architecture, tuple[str, str]] = {
+    "x86-64": ("bzImage", "arch/x86/boot/bzImage"),
+    "arm64": ("Image", "arch/arm64/boot/Image"),
+}
+_HARDWARE: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "aarch64"}
+_PACKAGES: Mapping[str, str] = {
+    "make": "make",
+    "gcc": "gcc",
+    "ld": "binutils",
+    "flex": "flex",
+    "bison": "bison",
+    "bc": "bc",
+    "perl": "perl",
+    "tar": "tar",
+    "xz": "xz-utils",
+    "gzip": "gzip",
+    "dpkg-deb": "dpkg",
+}
+# objtool, which x86 kernels are built with, reads ELF files with this library.
+_HEADERS: Mapping[Architecture, tuple[tuple[str, str], ...]] = {"x86-64": (("gelf.h", "libelf-dev"),), "arm64": ()}
+
+
+def prefix(arch: Architecture) -> str:
+    """CROSS_COMPILE: what the tools for that architecture are called before `gcc`; empty for this machine's own."""
+    hardware = _HARDWARE[arch]
+    return "" if os.uname().machine == hardware else f"{hardware}-linux-gnu-"
+
+
+def missing(arch: Architecture) -> tuple[Missing, ...]:
+    """What this machine lacks to build kernels of that architecture."""
+    wanted = dict(_PACKAGES)
+    if tools := prefix(arch):
+        package = f"gcc-{tools.rstrip('-')}".replace("_", "-")
+        wanted[f"{tools}gcc"] = package
+    lacking = [Missing(f"no {name} to build kernels with", each) for name, each in wanted.items() if not _there(name)]
+    if _there("gcc"):
+        lacking += [
+            Missing(f"no {header} to build kernels with", each)
+            for header, each in _HEADERS[arch]
+            if not _includes(header)
+        ]
+    return tuple(lacking)
+
+
+def _there(name: str) -> bool:
+    return shutil.which(name) is not None
+
+
+@functools.cache
+def _includes(header: str) -> bool:
+    done = subprocess.run(
+        ["gcc", "-E", "-x", "c", "-"],  # noqa: S607  (the one that make finds)
+        input=f"#include <{header}>\n", text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    return done.returncode == 0
+
+
+@functools.cache
+def compiler(arch: Architecture) -> str:
+    """What compiles and links such kernels, in its own words. Raises UserError."""
+    said = []
+    for tool in ("gcc", "ld"):
+        program = f"{prefix(arch)}{tool}"
+        try:
+            done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            lacking = missing(arch)
+            packages = " ".join(dict.fromkeys(each.package for each in lacking if each.package))
+            raise UserError(
+                f"kernels of {arch} cannot be built here: {program}: {error}",
+                hint=f"apt install {packages}" if packages else f"is {program} whole?",
+            ) from None
+        said.append(done.stdout.partition("\n")[0].strip())
+    return "; ".join(said)
