@@ -39,7 +39,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Contents:
-    """What an image holds: paths of its programs and of other files that workloads look for, versions by package.
+    """What an image holds: paths of its programs and of other files that workloads look for, versions by package
+    (after which a digest may stand).
 
     Beside it what is known of its guest before it boots: how many CPUs it has, and its architecture as uname says it.
     """
@@ -134,7 +135,8 @@ def machine() -> str:
 def installed(package: str) -> str | None:
     """The version of a Debian package in the image; None on a host, which is asked for files instead."""
     contents = place()
-    return None if contents is None else dict(contents.packages).get(package)
+    told = None if contents is None else dict(contents.packages).get(package)
+    return None if told is None else told.split(" ")[0]
 
 
 def within(path: str) -> bool:

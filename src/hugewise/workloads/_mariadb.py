@@ -150,6 +150,10 @@ _MAKING = (
 )
 
 
+def _probe() -> str:
+    return probe.find() if programs.place() is None else programs.which("hugewise-probe") or "hugewise-probe"
+
+
 def _folder(places: Places) -> str:
     return f"{places.data}/mariadb"
 
@@ -178,7 +182,7 @@ def server(
     """
     pages = treatment is not None and treatment.target.kind == "hugetlb"
     argv = [
-        *((probe.find(), "keep-thp") if keep and treatment is not None else ()),
+        *((_probe(), "keep-thp") if keep and treatment is not None else ()),
         *(installation.server, "--no-defaults", f"--datadir={_folder(places)}", f"--socket={socket(places)}"),
         *(f"--pid-file={places.run}/mariadb.pid", f"--tmpdir={places.run}", f"--secure-file-priv={places.run}"),
         *(("--skip-networking",) if port is None else ("--bind-address=127.0.0.1", f"--port={port}")),

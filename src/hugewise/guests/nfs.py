@@ -1,0 +1,291 @@
+"""An NFS server on this host for guests: one private folder, over NFSv4, on one address.
+
+The server is nfs-ganesha, which needs root: it opens files by handle. It serves NFSv4 alone, so that neither rpcbind
+nor a lock daemon nor DBus is needed. Whoever asks, root in a guest and any other process that reaches the address, is
+the same unprivileged account there (all users are squashed), and no other account of this host can enter the folder
+that the export lies in: what a guest writes gives nobody a right on this host.
+
+The guest needs no mount helper: `Export.options` are what mount(2) wants.
+
+Source: ganesha-core-config(8), ganesha-export-config(8) of nfs-ganesha 4.3; nfs(5) for the options; the kernel's
+Documentation/filesystems/nfs/client-identifier.rst.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import select
+import shutil
+import signal
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hugewise.errors import MachineError, ProbeError, UserError
+from hugewise.guests import rpc
+from hugewise.guests.agent import Agent
+from hugewise.guests.network import Link
+from hugewise.local_machine import LocalMachine
+from hugewise.probe import Job, Spec
+from hugewise.runlog import storing
+from hugewise.scratch import Scratch, discard
+from hugewise.serving import Serving
+from hugewise.workload import Missing
+
+__all__ = ["NAME", "Export", "configuration", "missing", "serve"]
+
+NAME = "hugewise"  # of the export in the server's root
+_PROGRAM, _PACKAGES = "ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"
+_MODULE = "usr/lib/*/ganesha/libfsalvfs.so"
+_FOLDER, _SAID = "nfs", "stderr"
+_IDENTIFIER = "/sys/module/nfs/parameters/nfs4_unique_id"  # in a guest
+_PLAIN = re.compile(r"/[\w./+:@ -]+", re.ASCII)
+_FOREVER = 10 * 365 * 86_400.0
+_READY_S, _ANSWER_S, _PAUSE_S = 30.0, 2.0, 0.05
+_TO_LEAVE_S = 20.0
+_TRIES = 3  # a port may be taken between the look and the start
+_LAST_LINES = 4
+_NOISE = re.compile(r"DBUS|RADOS|__Register_program|principal nfs")  # of what it does not need
+
+_CONFIGURATION = """\
+NFS_CORE_PARAM {{
+  Bind_Addr = {bind};
+  NFS_Port = {port};
+  Protocols = 4;
+  Enable_NLM = false;
+  Enable_RQUOTA = false;
+  Enable_UDP = false;
+  Plugins_Dir = "{plugins}";
+}}
+NFSV4 {{
+  Minor_Versions = 0, 2;
+  Graceless = true;
+  Only_Numeric_Owners = true;
+  RecoveryBackend = fs;
+  RecoveryRoot = "{folder}/recovery";
+}}
+NFS_KRB5 {{
+  Active_krb5 = false;
+}}
+EXPORT_DEFAULTS {{
+  Access_Type = None;
+}}
+EXPORT {{
+  Export_Id = 1;
+  Path = "{folder}/export";
+  Pseudo = "/{name}";
+  Access_Type = RW;
+  Protocols = 4;
+  Transports = TCP;
+  SecType = sys;
+  PrivilegedPort = false;
+  Squash = All_Squash;
+  Anonymous_uid = {uid};
+  Anonymous_gid = {gid};
+  FSAL {{
+    Name = VFS;
+  }}
+}}
+"""
+
+
+def missing() -> tuple[Missing, ...]:
+    """What this host lacks to serve NFS, root aside."""
+    if _program() is None:
+        return (Missing(f"{_PROGRAM}: no such program on PATH", _PACKAGES),)
+    if _plugins() is None:
+        return (Missing(f"nfs-ganesha has no module for file systems (/{_MODULE})", "nfs-ganesha-vfs"),)
+    return ()
+
+
+def _program() -> str | None:
+    return shutil.which(_PROGRAM)
+
+
+def _plugins() -> str | None:
+    """The folder of its modules."""
+    return next((str(path.parent) for path in sorted(Path("/").glob(_MODULE))), None)
+
+
+def configuration(folder: str, plugins: str, where: tuple[str, int], owner: tuple[int, int]) -> str:
+    """ganesha's configuration for the export of FOLDER/export on an address and port. Pure.
+
+    Whoever asks is `owner` there, a user and a group. Raises UserError when the path has characters that mean something
+    in it.
+    """
+    if _PLAIN.fullmatch(folder) is None:
+        raise UserError(
+            f"{folder!r} cannot be exported: it has characters other than letters, digits, blanks and ./+:@_-",
+            hint="name another folder for NFS",
+        )
+    (bind, port), (uid, gid) = where, owner
+    return _CONFIGURATION.format(folder=folder, plugins=plugins, bind=bind, port=port, uid=uid, gid=gid, name=NAME)
+
+
+def serve(place: Scratch, link: Link, account: pwd.struct_passwd, *, cpus: tuple[int, ...] | None = None) -> Export:
+    """Serve a fresh folder below `place`, which belongs to `account`, to guests at the other end of `link`.
+
+    Raises UserError when this host or user cannot, MachineError when the server does not answer, StorageError.
+    """
+    if os.geteuid() != 0:
+        raise UserError("an NFS server needs root: it opens files by their handles", hint="leave out nfs = true")
+    if lacking := missing():
+        raise UserError(lacking[0].reason, hint=f"apt install {lacking[0].package}")
+    folder, owner = place.path / _FOLDER, (account.pw_uid, account.pw_gid)
+    for left in reversed(range(_TRIES)):
+        _lay_out(folder, owner)
+        where = (link.bind, _free_port(link.bind))
+        try:
+            serving = Serving(LocalMachine(), _job(folder, where, owner, cpus))
+        except ProbeError as error:
+            discard(str(folder))
+            raise MachineError(f"the NFS server did not start: {error.message}") from None
+        export = Export(folder, *where, serving)
+        try:
+            export.await_answer()
+        except BaseException:
+            is_taken = "ddress already in use" in export.text()
+            export.stop()
+            if is_taken and left:
+                continue
+            raise
+        return export
+    raise AssertionError
+
+
+@dataclass
+class Export:
+    """A folder of this host that is being served. A context; at its end the server and the folder are gone.
+
+    folder  the server's own, which root alone can enter; what is exported is `path` in it
+    bind    the address that is listened on
+    """
+
+    folder: Path
+    bind: str
+    port: int
+    _serving: Serving = field(repr=False)
+    _closed: bool = field(default=False, repr=False)
+
+    @property
+    def path(self) -> Path:
+        """What is exported, as a path of this host."""
+        return self.folder / "export"
+
+    @property
+    def launcher(self) -> int:
+        """A descriptor that is readable as soon as the server has ended."""
+        return self._serving.launcher
+
+    def mount(self, agent: Agent, link: Link, name: str, target: str) -> None:
+        """Mount it in the guest of `link`; `name` is the guest's alone among those that live. Raises MachineError.
+
+        To an NFS server two guests are one client that was rebooted, unless they name themselves: the one would lose
+        its open files when the other mounts.
+        """
+        self.check()
+        try:
+            agent.write(_IDENTIFIER, name)
+            agent.mount(f"{link.host}:/{NAME}", target, "nfs4", self.options(link))
+        except OSError as error:
+            raise MachineError(
+                f"guest {agent.name} cannot mount the host's NFS: {error.strerror}",
+                hint="its kernel needs NFS_FS and NFS_V4_2, built in or as modules",
+            ) from None
+
+    def options(self, link: Link) -> str:
+        """What mount(2) is told. The client gives up after some minutes: a dead server ends the attempt."""
+        return f"addr={link.host},port={self.port},clientaddr={link.address},vers=4.2,proto=tcp,softerr"
+
+    def check(self) -> None:
+        """Raises MachineError when the server is gone."""
+        if self._closed or self._serving.ended():
+            raise self._error("the NFS server ended")
+
+    def await_answer(self) -> None:
+        """Wait until the export is there for whoever asks. Raises MachineError."""
+        end = time.monotonic() + _READY_S
+        while True:
+            if self._serving.ended():
+                raise self._error("the NFS server ended before it answered")
+            try:
+                if rpc.serves(self.bind, self.port, NAME, _ANSWER_S):
+                    return
+                problem = "it does not have the export"
+            except (OSError, ValueError) as error:
+                problem = str(error)
+            if time.monotonic() > end:
+                raise self._error(f"the NFS server does not answer after {_READY_S:g} s ({problem})")
+            select.select([self._serving.launcher], [], [], _PAUSE_S)
+
+    def stop(self) -> bool:
+        """End the server, see that it is gone, and remove the folder; False when it had to be killed."""
+        if self._closed:
+            return True
+        try:
+            return self._serving.stop(signal.SIGTERM, _TO_LEAVE_S)
+        finally:
+            self._serving.close()
+            self._closed = True
+            discard(str(self.folder))
+
+    def text(self) -> str:
+        """What the server has said."""
+        said = self.folder / _SAID
+        return said.read_text(encoding="utf-8", errors="replace") if said.exists() else ""
+
+    def _error(self, message: str) -> MachineError:
+        lines = [line for line in self.text().splitlines() if line.strip() and _NOISE.search(line) is None]
+        told = [line.rpartition("] ")[2] for line in lines[-_LAST_LINES:]] or ["it said nothing"]
+        return MachineError("\n  ".join([message, *told]))
+
+    def __enter__(self) -> Export:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _lay_out(folder: Path, owner: tuple[int, int]) -> None:
+    """The folder with all that the server needs; nobody but root can enter it. Raises StorageError."""
+    discard(str(folder))
+    with storing(str(folder)):
+        folder.mkdir(mode=0o700)
+        (folder / "recovery").mkdir()
+        (folder / "export").mkdir(mode=0o755)
+        os.chown(folder / "export", *owner)
+
+
+def _free_port(bind: str) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as taken:
+        taken.bind((bind, 0))
+        return int(taken.getsockname()[1])
+
+
+def _job(folder: Path, where: tuple[str, int], owner: tuple[int, int], cpus: tuple[int, ...] | None) -> Job:
+    """The server in the foreground, with its log on stderr, and no file outside of its folder."""
+    configured = folder / "ganesha.conf"
+    with storing(str(configured)):
+        configured.write_text(configuration(str(folder), _plugins() or "", where, owner), encoding="utf-8")
+    spec = Spec(
+        argv=(_program() or _PROGRAM, "-F", "-L", "STDERR", "-f", str(configured), "-p", str(folder / "pid")),
+        micro=False,
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+        cwd=str(folder),
+        stdout=str(folder / "stdout"),
+        stderr=str(folder / _SAID),
+        uid=None,
+        gid=None,
+        thp_disable="none",
+        cgroup_procs=(),
+        cpus=cpus,
+        timeout_s=_FOREVER,
+        counters=(),
+        scan="none",
+        source="smaps",
+        announce=True,
+    )
+    return Job(spec, folder / "spec.json", folder / "jsonl", folder / "probe-stderr")
