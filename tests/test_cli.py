@@ -226,7 +226,7 @@ ERRORS: list[tuple[Sequence[str], str, str]] = [
     (["run", "--policy", "base,thp"], "no command to measure", "--policy base,thp -- COMMAND"),
     (["run", *COMMAND, ""], "names no program", "cure:"),
     (["run", *COMMAND, "no-such-program"], "no-such-program: no such program on PATH", "hugewise doctor"),
-    (["run", "--metric", "ns", *COMMAND, "true"], "metric = 'ns': is not a metric of command", "metrics: context"),
+    (["run", "--metric", "ns", *COMMAND, "true"], "metric = 'ns': is not a metric of command", "metrics: charged"),
     (["run", "--pool", "x", *COMMAND, "true"], "pool_bytes = 'x': not a size", "cure:"),
     (["run", "--share", "2", *COMMAND, "true"], "share = '2'", "cure:"),
     (["run", "--timeout", "0s", *COMMAND, "true"], "timeout = '0s'", "cure:"),

@@ -67,7 +67,7 @@ class FakeSettings:
         self.yielded += drifts
 
 
-def cell(name: str, *arms: str) -> Cell:
+def cell(name: str, *arms: str, together: bool = False) -> Cell:
     def arm(each: str) -> Arm:
         treatment = Treatment(policy=each, mechanism="system", target=PageTarget("any", 4096))
         return Arm(each, None, treatment)  # type: ignore[arg-type]
@@ -83,6 +83,7 @@ def cell(name: str, *arms: str) -> Cell:
         delivery=DeliveryThreshold(0.95, 0.01),
         user=None,
         cpus=None,
+        together=together,
     )
 
 
@@ -346,7 +347,7 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(
 ) -> None:
     stage = Stage(tmp_path, monkeypatch, DUET)
     asked = at_once(stage, monkeypatch)
-    stage.conduct([cell("one", "thp", "mthp-64k")], {})
+    stage.conduct([cell("one", "thp", "mthp-64k", together=True)], {})
     assert [(block, number, turns) for block, _, number, turns in asked] == [(1, 1, None), (2, 1, None), (3, 1, None)]
     for block, arms, _, _ in asked:
         trials = design.order(SEED, block, ["base", "thp", "mthp-64k"], 3)
@@ -357,7 +358,7 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(
 def test_a_crossover_is_told_the_turns_of_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, monkeypatch, STUDY.replace("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]'))
     asked = at_once(stage, monkeypatch)
-    stage.conduct([cell("one", "thp")], {})
+    stage.conduct([cell("one", "thp", together=True)], {})
     assert [turns for *_, turns in asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
 
 
@@ -367,7 +368,7 @@ def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(
     stage = Stage(tmp_path, monkeypatch, DUET)
     asked = at_once(stage, monkeypatch)
     stage.script = lambda trial, number: "rejected" if (trial.block, number) == (1, 1) else "accepted"
-    stage.conduct([cell("one", "thp")], {})
+    stage.conduct([cell("one", "thp", together=True)], {})
     assert [(block, number) for block, _, number, _ in asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
 
 
@@ -382,8 +383,8 @@ def test_a_duet_broken_off_between_its_arms_is_replaced(tmp_path: Path, monkeypa
 
     stage.script = script
     with pytest.raises(KeyboardInterrupt):
-        stage.conduct([cell("one", "thp")], {})
-    (method,) = stage.conduct([cell("one", "thp")], {})
+        stage.conduct([cell("one", "thp", together=True)], {})
+    (method,) = stage.conduct([cell("one", "thp", together=True)], {})
     assert method.seen == [2, 3, 4]
     first = stage.folder.blocks()[0]
     assert (first.state, first.reason) == ("incomplete", "broken off between attempts that ran at the same time")

@@ -34,7 +34,7 @@ def arm(name: str, size: int = 4096, mechanism: Mechanism = "system") -> Arm:
     return Arm(name, None, treatment)  # type: ignore[arg-type]
 
 
-def cell(name: str, wants: int, *arms: Arm) -> Cell:
+def cell(name: str, wants: int, *arms: Arm, together: bool = False) -> Cell:
     return Cell(
         id=name,
         workload=Wants(wants),  # type: ignore[arg-type]
@@ -46,6 +46,7 @@ def cell(name: str, wants: int, *arms: Arm) -> Cell:
         delivery=DeliveryThreshold(0.95, 0.01),
         user=None,
         cpus=None,
+        together=together,
     )
 
 
@@ -53,23 +54,23 @@ PLAN = Plan((cell("small", 3 * MIB, arm("2m", 2 * MIB)), cell("large", 9 * MIB, 
 
 
 def test_pools_are_for_the_largest_need_in_whole_pages() -> None:
-    assert pool_pages(PLAN, together=False) == {2 * MIB: 5}
-    assert bytes_to_touch(PLAN, together=False) == 9 * MIB
+    assert pool_pages(PLAN) == {2 * MIB: 5}
+    assert bytes_to_touch(PLAN) == 9 * MIB
 
 
 def test_arms_that_run_at_once_add_up() -> None:
-    both = Plan((cell("one", 4 * MIB, arm("a", 2 * MIB), arm("b", 2 * MIB)),), ())
-    assert pool_pages(both, together=True) == {2 * MIB: 4}
-    assert bytes_to_touch(both, together=True) == 12 * MIB
+    both = Plan((cell("one", 4 * MIB, arm("a", 2 * MIB), arm("b", 2 * MIB), together=True),), ())
+    assert pool_pages(both) == {2 * MIB: 4}
+    assert bytes_to_touch(both) == 12 * MIB
 
 
 def test_an_ordinary_user_reserves_nothing() -> None:
-    assert pool_pages(Plan((cell("one", MIB, arm("2m", 2 * MIB, "process")),), ()), together=False) == {}
+    assert pool_pages(Plan((cell("one", MIB, arm("2m", 2 * MIB, "process")),), ())) == {}
 
 
 def test_what_was_granted_in_part_serves_who_it_can() -> None:
     three = Plan((*PLAN.cells, cell("other", 9 * MIB, arm("2m", 2 * MIB), arm("thp"))), ())
-    kept = without_short_pools(three, {2 * MIB: 5}, {2 * MIB: 2}, together=False)
+    kept = without_short_pools(three, {2 * MIB: 5}, {2 * MIB: 2})
     assert [(each.id, [one.name for one in each.arms]) for each in kept.cells] == [
         ("small", ["base", "2m"]),
         ("other", ["base", "thp"]),
@@ -81,5 +82,5 @@ def test_what_was_granted_in_part_serves_who_it_can() -> None:
 
 def test_nothing_left_is_an_error_with_a_cure() -> None:
     with pytest.raises(HugewiseError, match="the kernel granted 0") as caught:
-        without_short_pools(PLAN, {2 * MIB: 5}, {}, together=False)
+        without_short_pools(PLAN, {2 * MIB: 5}, {})
     assert caught.value.hint

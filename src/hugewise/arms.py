@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from hugewise import study_keys as keys
+from hugewise.guests.definition import Backing
 from hugewise.host import Host
 from hugewise.pages import THP, PageSizes, PageTarget
 from hugewise.policy import Mechanism, Policy, Treatment
@@ -27,13 +28,16 @@ _SIZED = re.compile(r"(mthp|hugetlb)-(.+?)(-shmem)?")
 class Arm(msgspec.Struct, frozen=True):
     """One policy within a cell. `name` is the study's; `policy` the registered one behind it.
 
-    `judged` is what the study declares of it; see `Cell.threshold` for what that means.
+    `judged` is what the study declares of it; see `Cell.threshold` for what that means. Of an arm in guests: the kernel
+    that they boot, by its name in the study, and what their memory is made of.
     """
 
     name: str
     policy: Policy
     treatment: Treatment
     judged: Judged = "backing"
+    kernel: str | None = None
+    backing: Backing | None = None
 
 
 class Machine(msgspec.Struct, frozen=True):

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from hugewise import design, progress, runlog, runner
-from hugewise.arrangement import at_once
-from hugewise.errors import HugewiseError, ProbeError
+from hugewise.errors import HugewiseError, MachineError, ProbeError
 from hugewise.knob import Drift
 from hugewise.plan import Arm, Cell
 from hugewise.runlog import RunFolder
@@ -172,7 +171,7 @@ class Conductor:
             reason = "the machine was rebooted"
         elif pause > self.study.window:
             reason = f"broken off for {pause:.0f} s (window: {self.study.window:g} s)"
-        elif at_once(self.study.design.kind) and any(attempt.state in _COUNTS for attempt in attempts):
+        elif cell.together and any(attempt.state in _COUNTS for attempt in attempts):
             reason = "broken off between attempts that ran at the same time"
         turned = next((attempt.reason for attempt in attempts if attempt.state == "abandoned"), None)
         if turned is not None:
@@ -191,7 +190,7 @@ class Conductor:
             pad, layout = self.study.attempt.environment_pad, self.study.design
             places = max(1, len(layout.slots))
             trials = design.order(self.seed, number, arms, places, pad_max=pad, cell=cell.id)
-            if at_once(layout.kind):
+            if cell.together:
                 self._try_together(cell, trials, attempts)
             else:
                 for trial in trials:
@@ -239,7 +238,7 @@ class Conductor:
         for number in range(tried + 1, self.study.attempt.retries + 2):
             try:
                 attempt = runner.attempt(self.bench, cell, arm, trial, number)
-            except ProbeError as error:
+            except (ProbeError, MachineError) as error:
                 problem = error.message
                 continue
             attempts.append(attempt)
@@ -261,7 +260,7 @@ class Conductor:
         for number in range(tried + 1, self.study.attempt.retries + 2):
             try:
                 found = runner.together(self.bench, cell, arms, number, turns=turns)
-            except ProbeError as error:
+            except (ProbeError, MachineError) as error:
                 problem = error.message
                 continue
             attempts.extend(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,15 +12,18 @@ from hugewise import fingerprint, probe
 from hugewise.errors import ProbeError
 from hugewise.host import Host
 from hugewise.pages import PageSizes
-from hugewise.plan import Plan
+from hugewise.plan import Arm, Plan
 from hugewise.runlog import ArmRecord, CellRecord
 from hugewise.study import Study
 
 __all__ = ["cell_records", "cpu", "versions", "withheld"]
 
 
-def cell_records(plan: Plan, sizes: PageSizes) -> tuple[CellRecord, ...]:
-    """The plan's cells as they are stored: a resumed run must find the same."""
+def cell_records(plan: Plan, sizes: Callable[[Arm], PageSizes]) -> tuple[CellRecord, ...]:
+    """The plan's cells as they are stored: a resumed run must find the same.
+
+    `sizes`: the page sizes of the machine that an arm runs on.
+    """
     return tuple(
         CellRecord(
             id=cell.id,
@@ -34,8 +37,10 @@ def cell_records(plan: Plan, sizes: PageSizes) -> tuple[CellRecord, ...]:
                     arm.name,
                     arm.treatment,
                     pool := cell.workload.pool(arm.treatment, cell.given(arm)),
-                    arm.policy.deployment(sizes, arm.treatment, pool),
+                    arm.policy.deployment(sizes(arm), arm.treatment, pool),
                     arm.judged,
+                    arm.kernel,
+                    arm.backing,
                 )
                 for arm in cell.arms
             ),

@@ -65,5 +65,20 @@ COMMON = (
     Metric("khugepaged_cpu_s", "s", "lower", "CPU time of khugepaged meanwhile (the whole machine's)"),
     Metric("kcompactd_cpu_s", "s", "lower", "CPU time of kcompactd meanwhile (the whole machine's)"),
     Metric("kswapd_cpu_s", "s", "lower", "CPU time of kswapd meanwhile (the whole machine's)"),
+    Metric(
+        "lifetime_faults",
+        "faults",
+        "lower",
+        "page faults of the cgroup of the system under test from its first process to the end of the measured part,"
+        " set-up and warming included",
+        emulated=True,
+    ),
+    Metric(
+        "charged_peak_bytes",
+        "bytes",
+        "lower",
+        "the most memory charged at once to the cgroup of the system under test: page cache included, hugetlb pages not",
+        emulated=True,
+    ),
     Metric("swap_bytes", "bytes", "lower", "memory swapped in and out meanwhile (the whole machine's)", emulated=True),
 )

@@ -262,6 +262,23 @@ def with_footprint(found: Outcome, proof: Delivery) -> Outcome:
     )
 
 
+def with_cgroup(found: Outcome, faults: int | None, peak: int | None) -> Outcome:
+    """`found` with what the cgroup of the system under test has counted since it was made."""
+    if found.state != "accepted":
+        return found
+    metrics, absent = dict(found.metrics), dict(found.absent)
+    for name, value in (("lifetime_faults", faults), ("charged_peak_bytes", peak)):
+        metrics[name] = value
+        if value is None:
+            absent[name] = "no cgroup counted it"
+    return msgspec.structs.replace(found, metrics=metrics, absent=absent)
+
+
+def broken(found: Outcome, reason: str) -> Outcome:
+    """The outcome of an attempt whose machine was gone before its end."""
+    return msgspec.structs.replace(found, state="failed", reason=reason, metrics={}, absent={}, wall_s=None, cpu_s=None)
+
+
 def _only(reading: Reading, metrics: Mapping[str, float | None]) -> dict[str, str]:
     return {name: why for name, why in reading.absent.items() if metrics.get(name) is None}
 

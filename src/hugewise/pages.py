@@ -48,8 +48,11 @@ class PageSizes(msgspec.Struct, frozen=True):
     shmem: tuple[int, ...] = ()
 
     @classmethod
-    def discover(cls, host: Host) -> PageSizes:
-        """Read them from `host`. An absent folder means that the kernel lacks the feature."""
+    def discover(cls, host: Host, base: int | None = None) -> PageSizes:
+        """Read them from `host`, whose base page is `base` bytes (None: this host's).
+
+        An absent folder means that the kernel lacks the feature.
+        """
         try:
             pmd = int(host.read(f"{THP}/hpage_pmd_size"))
         except OSError:
@@ -60,7 +63,7 @@ class PageSizes(msgspec.Struct, frozen=True):
             if size != pmd and _present(host, f"{THP}/hugepages-{size >> 10}kB/enabled")
         )
         shared = tuple(size for size in anonymous if _present(host, f"{THP}/hugepages-{size >> 10}kB/shmem_enabled"))
-        return cls(os.sysconf("SC_PAGE_SIZE"), pmd, anonymous, tuple(_sizes(host, HUGETLB)), shared)
+        return cls(base or os.sysconf("SC_PAGE_SIZE"), pmd, anonymous, tuple(_sizes(host, HUGETLB)), shared)
 
 
 def _sizes(host: Host, folder: str) -> list[int]:

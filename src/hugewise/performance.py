@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from hugewise import dataset, noise, probe
 from hugewise.counting import COUNTERS, Counting
 from hugewise.errors import ProbeError
+from hugewise.local_machine import LocalMachine
 from hugewise.machine import Contained, Folders, Running
 from hugewise.outcome import Problem
 from hugewise.plan import Arm, Cell
@@ -93,7 +96,7 @@ class Performance:
     @property
     def served(self) -> bool:
         """Whether servers are the system under test, and the timed command a client."""
-        return bool(self.scene.servers)
+        return any(server.where == "machine" for server in self.scene.servers)
 
     def supply(self) -> None:
         """Lay out the data, decide on the scene, and run what comes before the servers."""
@@ -107,6 +110,7 @@ class Performance:
             data=str(data),
             run=str(self.scratch.folder("run")),
             ports=machine.ports(self.workload.ports),
+            peer=msgspec.structs.replace(self.site.peer, ports=LocalMachine().ports(self.workload.ports)),
             sut=sut,
             client=client,
         )

@@ -11,6 +11,8 @@ import itertools
 import math
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import msgspec
 
@@ -20,16 +22,17 @@ from hugewise.arms import Arm, Machine, offered
 from hugewise.host import Host
 from hugewise.metric import COMMON, Metric
 from hugewise.pages import PageSizes
-from hugewise.policy import Mechanism, Policy
+from hugewise.policy import Mechanism, Policy, discover
 from hugewise.quantity import format_size, readable_size
 from hugewise.results import LeftOut
 from hugewise.study import PolicyUse, Study, WorkloadUse
+from hugewise.study_guest import backing_of, kernel_of
 from hugewise.study_keys import Place
 from hugewise.study_workload import SMALL
 from hugewise.trial import Judged
 from hugewise.workload import Hearing, ParameterValue, Workload
 
-__all__ = ["EVERY", "Arm", "Cell", "DeliveryThreshold", "Plan", "plan"]
+__all__ = ["EVERY", "Arm", "Cell", "DeliveryThreshold", "GuestHouse", "Plan", "plan"]
 
 EVERY = "*"  # in LeftOut: every cell, or every policy of the cell
 
@@ -54,7 +57,10 @@ class DeliveryThreshold(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload with its parameters. `id` is unique, readable and safe as a file name; sizes in bytes, times in s."""
+    """A workload with its parameters. `id` is unique, readable and safe as a file name; sizes in bytes, times in s.
+
+    `together`: the arms of a block run at once.
+    """
 
     id: str
     workload: Workload
@@ -69,6 +75,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     client_cpus: tuple[int, ...] | None = None
     storage: str = "/dev/shm"  # noqa: S108  (as in the study's key)
     memory: int | None = None
+    together: bool = False
 
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
         """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
@@ -94,6 +101,28 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         raise KeyError(name)
 
 
+class GuestHouse(Protocol):
+    """What a plan asks of the guests that a study's arms run in; `hugewise.guests.provided` answers."""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the guests' clock means nothing."""
+        ...
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory of each guest."""
+        ...
+
+    def machine(self, kernel: str) -> Machine | str:
+        """A guest under the study's kernel of that name, as its survey found it, or why there can be none."""
+        ...
+
+    def within(self) -> AbstractContextManager[None]:
+        """Meanwhile programs are looked for in the guests' image."""
+        ...
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What runs, in the order of the study, and what does not, with the reasons."""
 
@@ -108,34 +137,50 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     host: Host,
     sizes: PageSizes,
     mechanism: Mechanism,
+    guests: GuestHouse | None = None,
 ) -> Plan:
-    """The plan of `study` on this machine. Raises StudyError."""
+    """The plan of `study` on this machine, or in `guests` of it. Raises StudyError."""
     place = Place(study.file)
-    machine = Machine(host, sizes, mechanism)
     _check_parameters(study, workloads, place)
     left_out: list[LeftOut] = []
     arms: dict[str, Arm] = {}
     for index, use in enumerate(study.policies, 1):
-        arm = offered(use, place.at("policies").item(index), policies, machine)
+        here = place.at("policies").item(index)
+        if guests is None:
+            arm = offered(use, here, policies, Machine(host, sizes, mechanism))
+        else:
+            arm = _in_guest(use, here, study, guests)
         if isinstance(arm, str):
             left_out.append(LeftOut(EVERY, use.name, arm))
         else:
             arms[use.name] = arm
     cells: list[Cell] = []
     taken: set[str] = set()
-    offline, memory = _offline(study.design.slots, host), _memory(host)
-    for index, used in enumerate(study.workload, 1):
-        for cell in _cells(used, place.at("workload").item(index), study, workloads, taken):
-            planned = _offer(cell, used, study, arms, offline, memory)
-            left_out += planned.left_out
-            cells += planned.cells
+    offline, memory = _offline(study.design.slots, host), _memory(host) if guests is None else guests.memory
+    with nullcontext() if guests is None else guests.within():
+        for index, used in enumerate(study.workload, 1):
+            emulated = guests is not None and guests.emulated
+            for cell in _cells(used, place.at("workload").item(index), study, workloads, taken, emulated=emulated):
+                planned = _offer(cell, used, study, arms, offline, memory)
+                left_out += planned.left_out
+                cells += planned.cells
     return Plan(tuple(cells), tuple(left_out))
 
 
+def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse) -> Arm | str:
+    """The arm in a guest under its kernel: a kernel has page sizes of its own, and so policies of its own."""
+    kernel = kernel_of(study, use).name
+    machine = guests.machine(kernel)
+    if isinstance(machine, str):
+        return machine
+    arm = offered(use, place, discover(machine.sizes), machine)
+    return arm if isinstance(arm, str) else msgspec.structs.replace(arm, kernel=kernel, backing=backing_of(use))
+
+
 def _cells(
-    used: WorkloadUse, place: Place, study: Study, workloads: Mapping[str, Workload], taken: set[str]
+    used: WorkloadUse, place: Place, study: Study, workloads: Mapping[str, Workload], taken: set[str], *, emulated: bool
 ) -> list[Cell]:
-    """One cell without arms for each combination of the parameters. Raises StudyError."""
+    """One cell without arms for each combination of the parameters and ways to run. Raises StudyError."""
     workload = workloads.get(used.name)
     if workload is None:
         raise place.at("name").wrong(
@@ -155,14 +200,15 @@ def _cells(
         workload.delivered_share if used.delivery.share is None else used.delivery.share, used.delivery.base_above
     )
     cells = []
-    for levels in itertools.product(*factors.values()):
+    for *levels, concurrency in itertools.product(*factors.values(), used.concurrency):
         values = dict(zip(factors, levels, strict=True))
+        called = f"{used.called}-{concurrency}" if len(used.concurrency) > 1 else used.called
         cells.append(
             Cell(
-                id=_identify(used.called, workload, values, varied, taken),
+                id=_identify(called, workload, values, varied, taken),
                 workload=workload,
                 values=values,
-                metric=_metric(used, workload, values, place),
+                metric=_metric(used, workload, values, place, emulated=emulated),
                 baseline=study.compared_with,
                 arms=(),
                 timeout=used.timeout,
@@ -172,6 +218,7 @@ def _cells(
                 client_cpus=used.client_cpus,
                 storage=used.storage,
                 memory=used.memory,
+                together=arrangement.at_once(study.design.kind) or concurrency == "together",
             )
         )
     return cells
@@ -281,6 +328,11 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], memory: int |
     needed = cell.workload.memory(arm.treatment, cell.given(arm))
     if memory is not None and needed > memory:
         return f"needs {readable_size(needed)}, the machine has {readable_size(memory)}"
+    if arm.kernel is not None:  # guests have nothing in common but the host
+        slots = len(study.design.slots)
+        if cell.together and len(taken) >= slots:
+            return f"guests that run together have a slot each, and slots names {slots}"
+        return None
     baseline = next((each for each in taken if each.name == cell.baseline), arm)
     return arrangement.refusal(
         study.design.kind,
@@ -294,7 +346,10 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], memory: int |
     )
 
 
-def _metric(used: WorkloadUse, workload: Workload, values: Mapping[str, ParameterValue], place: Place) -> Metric:
+def _metric(
+    used: WorkloadUse, workload: Workload, values: Mapping[str, ParameterValue], place: Place, *, emulated: bool
+) -> Metric:
+    """The metric that is judged; where guests are emulated, the one that emulation counts exactly."""
     named: tuple[Metric, ...] = ()
     if isinstance(workload, Hearing):
         try:
@@ -303,13 +358,20 @@ def _metric(used: WorkloadUse, workload: Workload, values: Mapping[str, Paramete
             raise place.at("parameters").wrong("names a metric wrongly", hint=str(error)) from None
     own = (*named, *workload.metrics)
     known = {metric.name: metric for metric in (*COMMON, *own)}
-    if used.metric is None:
-        return own[0]
-    if used.metric not in known:
-        raise place.at("metric").wrong(
-            f"is not a metric of {workload.name}", used.metric, hint=keys.near(used.metric, known, what="metrics")
+    for key, name in (("metric", used.metric), ("counted", used.counted)):
+        if name is not None and name not in known:
+            raise place.at(key).wrong(
+                f"is not a metric of {workload.name}", name, hint=keys.near(name, known, what="metrics")
+            )
+    if used.counted is not None and not known[used.counted].emulated:
+        counts = ", ".join(sorted(name for name, metric in known.items() if metric.emulated))
+        raise place.at("counted").wrong(
+            "is nothing that emulation counts exactly", used.counted, hint=f"one of {counts}"
         )
-    return known[used.metric]
+    if emulated:
+        wanted = used.counted or used.metric or own[0].name
+        return known[wanted if known[wanted].emulated else "page_faults"]
+    return own[0] if used.metric is None else known[used.metric]
 
 
 def _identify(

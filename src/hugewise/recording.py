@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from hugewise import noise, outcome, probe
+import msgspec
+
+from hugewise import emulation, noise, outcome, probe
 from hugewise.plan import Cell
+from hugewise.quantity import format_size
 from hugewise.trial import Attempt
 from hugewise.underway import Group, Work
 from hugewise.workload import Hearing
@@ -55,6 +58,14 @@ def stored(group: Group, work: Work) -> Attempt:
         success=command.success,
     )
     result = outcome.with_footprint(result, proof)
+    result = outcome.with_cgroup(result, work.cgroup_faults, work.cgroup_peak)
+    if site.machine.emulated:
+        counted = emulation.instructions(work.events) if work.guest is not None and work.guest.counting else None
+        result = emulation.exact(result, cell.workload.metrics, counted)
+    if work.broken is not None:
+        result = outcome.broken(result, work.broken)
+    elif work.backed is not None and work.backed.problem is not None and result.state == "accepted":
+        result = msgspec.structs.replace(result, state="rejected", reason=work.backed.problem)
     exited = outcome.last(work.events, probe.Exit)
     measured = exited.wall_ns / 1e9 if exited is not None else 0.0
     return Attempt(
@@ -74,7 +85,7 @@ def stored(group: Group, work: Work) -> Attempt:
         started=group.started,
         ended=group.ended,
         wall_s=result.wall_s,
-        cpu_s=result.metrics.get("cpu_s", result.cpu_s),
+        cpu_s=result.metrics.get("cpu_s", result.cpu_s) if not site.machine.emulated else None,
         overhead_s=max(0.0, time.monotonic() - group.clock - measured),
         steal_s=host.steal_s,
         pressure=host.pressure,
@@ -93,8 +104,12 @@ def stored(group: Group, work: Work) -> Attempt:
         exit_code=result.exit_code,
         signal=result.signal,
         covariates=group.covariates,
-        series=play.reading.series if play is not None else (),
-        facts=play.facts() if play is not None else {},
+        series=play.reading.series if play is not None and not site.machine.emulated else (),
+        facts={
+            **(play.facts() if play is not None else {}),
+            **(_allocations(work) if work.guest is not None else {}),
+            **(work.backed.facts if work.backed is not None else {}),
+        },
     )
 
 
@@ -105,6 +120,14 @@ def _heard(workload: Hearing, cell: Cell, work: Work) -> Mapping[str, float] | s
         return workload.hear(stdout, stderr, cell.given(work.arm))
     except ValueError as error:
         return str(error)
+
+
+def _allocations(work: Work) -> Mapping[str, int]:
+    """Anonymous faults served by page size meanwhile, where the machine is this attempt's alone."""
+    if work.before is None or work.after is None:
+        return {}
+    served = noise.difference(work.before, work.after).faults_by_size
+    return {f"allocations_{format_size(size)}": count for size, (count, _) in served.items()}
 
 
 def _faults(events: list[probe.Event]) -> int | None:

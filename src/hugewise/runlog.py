@@ -25,6 +25,7 @@ import msgspec
 
 from hugewise.design import commitment
 from hugewise.errors import RunError, StorageError
+from hugewise.guests.definition import Backing
 from hugewise.metric import Metric
 from hugewise.plan import DeliveryThreshold
 from hugewise.policy import Deployment, Treatment
@@ -49,13 +50,17 @@ __all__ = [
 
 
 class ArmRecord(msgspec.Struct, frozen=True):
-    """An arm as it was planned: its treatment is its identity, the mechanism included."""
+    """An arm as it was planned: its treatment is its identity, the mechanism included; of guests also their kernel, by
+    its name in the study, and what their memory is made of.
+    """
 
     name: str
     treatment: Treatment
     pool_bytes: int
     deployment: Deployment
     judged: Judged = "backing"
+    kernel: str | None = None
+    backing: Backing | None = None
 
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):

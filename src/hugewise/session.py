@@ -6,18 +6,20 @@ A run has one session, and one more each time it is resumed.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hugewise import (
-    arrangement,
     cgroup,
     dataset,
     design,
@@ -42,7 +44,7 @@ from hugewise.ledger import Scratched
 from hugewise.local_machine import LocalMachine
 from hugewise.lock import HostLock, boot_id
 from hugewise.pages import PageSizes, page_flags_readable
-from hugewise.plan import Plan
+from hugewise.plan import Arm, Plan
 from hugewise.policy import Mechanism
 from hugewise.pool import Pools
 from hugewise.preparation import prepared
@@ -55,17 +57,49 @@ from hugewise.stats.family import methods_for
 from hugewise.study import Study
 from hugewise.underway import Bench
 
+if TYPE_CHECKING:
+    from hugewise.guests.boarding import Boarding
+    from hugewise.guests.provided import Provided
+
 # A GiB of freed memory needs about a second until the kernel has it back in its lists.
 _SETTLED_AFTER = 1 << 30
 
 __all__ = ["CLOSING", "OPENING", "make_plan", "resume", "run"]
 
 
-def make_plan(study: Study, host: Host | None = None) -> Plan:
-    """What of `study` can run on this machine as this user, and what not and why. Raises StudyError."""
+def make_plan(study: Study, host: Host | None = None, guests: planning.GuestHouse | None = None) -> Plan:
+    """What of `study` can run on this machine as this user, and what not and why.
+
+    Of a study whose arms run in guests: in `guests`, or (None) in what is there for them already, without fetching
+    anything. Raises StudyError, UserError.
+    """
     host = host or LocalHost()
     sizes = PageSizes.discover(host)
-    return planning.plan(study, policies.discover(sizes), workloads.discover(), host, sizes, mechanism(host))
+    if study.guest is not None and guests is None:
+        guests = _guests().look(study)
+    return planning.plan(study, policies.discover(sizes), workloads.discover(), host, sizes, mechanism(host), guests)
+
+
+def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
+    """What the guests of `study` need, fetched, built and asked now if need be; None where it has no guests."""
+    if study.guest is None:
+        return None
+
+    def lacking(bare: Provided) -> tuple[str, ...]:
+        found = make_plan(study, guests=bare).left_out
+        return tuple(dict.fromkeys(package for left in found for package in left.packages))
+
+    return _guests().provide(study, lacking, say)
+
+
+def _guests() -> ModuleType:
+    """What only studies of guests need. Raises UserError where the library for QEMU's monitor is not installed."""
+    try:
+        return importlib.import_module("hugewise.guests.provided")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("qemu"):
+            raise
+        raise UserError("guests need the package qemu.qmp", hint="pip install 'hugewise[vm]'") from None
 
 
 def mechanism(host: Host) -> Mechanism:
@@ -88,13 +122,14 @@ def run(
     calibration (`calibrating`) needs none itself.
     """
     seed = seed or design.new_seed()
-    plan = make_plan(study)
+    guests = provide(study, lambda text: listener(progress.Message(text)))
+    plan = make_plan(study, guests=guests)
     if not plan.cells:
         reasons = "; ".join(dict.fromkeys(f"{left.what}: {left.reason}" for left in plan.left_out))
         raise UserError(f"nothing of {study.name} can run here: {reasons}", hint="see: hugewise doctor")
     written = Path(study.file).read_text(encoding="utf-8") if study.file and Path(study.file).is_file() else None
     folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed)
-    session = _Session(study, folder, seed, plan, None, listener, on_step)
+    session = _Session(study, folder, seed, plan, None, listener, on_step, guests)
     if not calibrating:
         session.withheld = identity.withheld(study, plan, results / "calibration", session.host)
         for cell, reason in session.withheld.items():
@@ -118,7 +153,8 @@ def resume(
         who = "root" if opened.mechanism == "system" else "an ordinary user"
         raise RunError(f"{path} was begun by {who}: its policies work by another mechanism", hint=f"resume as {who}")
     _check_host(path, opened)
-    _hold(_Session(study, folder, seed, make_plan(study), opened, listener, on_step))
+    guests = provide(study, lambda text: listener(progress.Message(text)))
+    _hold(_Session(study, folder, seed, make_plan(study, guests=guests), opened, listener, on_step, guests))
     return folder
 
 
@@ -156,6 +192,7 @@ class _Session:
     opened: runlog.Opened | None
     listener: progress.Listener
     on_step: Callable[[str], None]
+    guests: Provided | None = None
     host: Host = field(default_factory=LocalHost)
     closing: ExitStack = field(default_factory=ExitStack)
     journal: journal.Journal | None = None
@@ -166,6 +203,7 @@ class _Session:
     boot_id: str = ""
     withheld: Mapping[str, str] = field(default_factory=dict)
     scratch: dict[str, Scratch] = field(default_factory=dict)
+    boarding: Boarding | None = None
     data: dict[str, dataset.Kept] = field(default_factory=dict)
     settings: Settings = field(init=False)
 
@@ -201,8 +239,9 @@ class _Session:
         self.listener(progress.Message(text))
 
     @property
-    def _together(self) -> bool:
-        return arrangement.at_once(self.study.design.kind)
+    def _guest(self) -> int:
+        """The memory of a guest in bytes; 0 where the study has none."""
+        return 0 if self.study.guest is None else self.study.guest.memory
 
     def lock(self) -> None:
         """Nobody else measures on this host meanwhile."""
@@ -231,12 +270,12 @@ class _Session:
 
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
-        wanted = provision.pool_pages(self.plan, together=self._together)
+        wanted = provision.pool_pages(self.plan, self._guest)
         if wanted and self.journal is not None:
             pools = Pools(self.settings)
             self.at_close("empty_pools", lambda: self.name_drift(pools.restore()))
             self.pools = pools.fill(wanted)
-        self.plan = provision.without_short_pools(self.plan, wanted, self.pools, together=self._together)
+        self.plan = provision.without_short_pools(self.plan, wanted, self.pools, self._guest)
 
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""
@@ -257,6 +296,8 @@ class _Session:
     def make_scratch(self) -> None:
         """The private folders in which staged workloads are played."""
         self.at_close("remove_scratch", self.remove_scratch)
+        if self.guests is not None:
+            return  # guests have their own
         staged = [cell for cell in self.plan.cells if isinstance(cell.workload, Staged)]
         for cell in staged:
             who = account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
@@ -276,8 +317,8 @@ class _Session:
                 discard(str(made.path))
 
     def prepare(self) -> None:
-        """Make the data of the workloads, where they are not kept from before."""
-        for cell in self.plan.cells:
+        """Make the data of the workloads, where they are not kept from before; in guests they are made there."""
+        for cell in self.plan.cells if self.guests is None else ():
             if isinstance(cell.workload, Staged) and (data := cell.workload.data(cell.values)) is not None:
                 self.data[cell.id] = prepared(
                     cell.workload,
@@ -290,9 +331,34 @@ class _Session:
                     self.say,
                 )
 
+    def make_guests(self) -> None:
+        """What the guests of a study share on this host: sockets, a network, a folder that is served to them."""
+        if self.guests is None:
+            return
+        from hugewise.guests.boarding import Boarding  # noqa: PLC0415  (only studies of guests need what it imports)
+
+        opened = ExitStack()
+        self.at_close("end_guests", lambda: self.end_guests(opened))
+        self.boarding = Boarding.open(
+            self.study, self.guests, self.cgroups, opened, self.settings.note, privileged=self.host.privileged()
+        )
+
+    def end_guests(self, opened: ExitStack) -> None:
+        """Nothing that was made for guests stays; what cannot be removed is left to the next root call."""
+        with self.settings.closing_only_when_done():
+            opened.close()
+
+    def sizes(self, arm: Arm) -> PageSizes:
+        """The page sizes of the machine that an arm runs on."""
+        if self.guests is None or arm.kernel is None:
+            return PageSizes.discover(self.host)
+        machine = self.guests.machine(arm.kernel)
+        assert not isinstance(machine, str)
+        return machine.sizes
+
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
-        cells = identity.cell_records(self.plan, PageSizes.discover(self.host))
+        cells = identity.cell_records(self.plan, self.sizes)
         if self.opened is None:
             self.folder.append(
                 runlog.Opened(
@@ -304,7 +370,7 @@ class _Session:
                     mechanism=mechanism(self.host),
                     boot_id=self.boot_id,
                     host=fingerprint.fingerprint(self.host, identity.cpu()),
-                    versions=identity.versions(),
+                    versions=self.versions(),
                     settings=dict(self.settings.initial),
                     cells=cells,
                     left_out=self.plan.left_out,
@@ -326,9 +392,13 @@ class _Session:
         for text in self.changes(self.opened):
             self.folder.append(runlog.Noted(t=time.time(), text=f"session {self.number}: {text}"))
 
+    def versions(self) -> dict[str, str]:
+        """The programs that take part, those of guests among them."""
+        return identity.versions() | ({} if self.guests is None else dict(self.guests.versions()))
+
     def changes(self, opened: runlog.Opened) -> Iterator[str]:
         """What is no longer as it was when the run began: programs and page settings."""
-        for name, value in identity.versions().items():
+        for name, value in self.versions().items():
             if (before := opened.versions.get(name)) != value:
                 yield f"{name} is {value}, it was {before} when the run began"
         for path, value in self.settings.initial.items():
@@ -339,7 +409,7 @@ class _Session:
         """Touch as much memory as the largest arm will use, and the pages of the pools: a guest's fresh memory is slow
         to touch the first time.
         """
-        largest = provision.bytes_to_touch(self.plan, together=self._together)
+        largest = provision.bytes_to_touch(self.plan, self._guest)
         wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in self.pools.items()}
         total = sum(wanted.values())
         if total:
@@ -370,9 +440,12 @@ class _Session:
             on_step=self.on_step,
             data=self.data,
             cwd=(self.opened.cwd if self.opened is not None else "") or str(Path.cwd()),
+            guests=self.boarding,
         )
         methods = methods_for(self.study, self.plan.cells)
-        return Conductor(bench, self.plan.cells, methods, self.seed, self.listener, self.spent).conduct() is not None
+        conductor = Conductor(bench, self.plan.cells, methods, self.seed, self.listener, self.spent)
+        with nullcontext() if self.guests is None else self.guests.within():
+            return conductor.conduct() is not None
 
 
 OPENING: tuple[Callable[[_Session], None], ...] = (
@@ -383,10 +456,11 @@ OPENING: tuple[Callable[[_Session], None], ...] = (
     _Session.make_cgroups,
     _Session.make_scratch,
     _Session.prepare,
+    _Session.make_guests,
     _Session.record,
     _Session.touch,
 )
-CLOSING = ("remove_scratch", "remove_cgroups", "empty_pools", "restore", "end_journal", "unlock")
+CLOSING = ("end_guests", "remove_scratch", "remove_cgroups", "empty_pools", "restore", "end_journal", "unlock")
 
 
 def _close(closing: ExitStack) -> None:

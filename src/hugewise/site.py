@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hugewise.host import Host
 from hugewise.knob import Drift
 from hugewise.machine import Contained, Folders, Machine
+from hugewise.scene import Peer
 
 __all__ = ["Knobs", "Site"]
 
@@ -37,6 +38,7 @@ class Site:
     scratch    the private folders in a place of the machine, as a study names it
     source     how page sizes are looked up: `kpageflags` or `smaps`
     base_size  bytes of a base page
+    peer       this host, as a guest sees it
     """
 
     machine: Machine
@@ -45,6 +47,7 @@ class Site:
     scratch: Callable[[str], Folders]
     source: str
     base_size: int
+    peer: Peer = field(default_factory=Peer)
 
     @property
     def host(self) -> Host:

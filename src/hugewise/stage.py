@@ -17,9 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from hugewise import mapping, outcome, probe, serving
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.host import Host
+from hugewise.local_machine import LocalMachine
 from hugewise.machine import Contained, Machine, Running
 from hugewise.policy import Treatment
 from hugewise.runlog import storing
@@ -81,7 +84,8 @@ class Stage:
 
     def start(self, server: Server) -> None:
         """Start a server, and wait until it answers. Raises StageError."""
-        treatment = self.treatment if server.treated else None
+        beside = server.where == "host"
+        treatment = self.treatment if server.treated and not beside else None
         spec = self._spec(
             server.name,
             server.argv,
@@ -93,8 +97,10 @@ class Stage:
             cpus=server.cpus,
             announce=True,
         )
+        if beside:  # nothing of the scene's machine is there
+            spec = msgspec.structs.replace(spec, cwd=server.cwd or "/", cgroup_procs=(), cpus=server.cpus)
         try:
-            begun = Serving(self.machine, self._job(server.name, spec))
+            begun = Serving(LocalMachine() if beside else self.machine, self._job(server.name, spec))
         except ProbeError as error:
             raise StageError(f"{server.name}: {error.message}") from None
         self.running.append((server, begun))
@@ -223,7 +229,7 @@ class Stage:
         self.check()
         found = []
         for server, begun in self.running:
-            if not server.treated:
+            if not server.treated or server.where == "host":
                 continue
             pid = begun.pid if server.named != "shared" else _most_shared(self.machine.host, begun.pid, self.sut)
             with suppress(FileNotFoundError, ProcessLookupError):
@@ -238,7 +244,11 @@ class Stage:
 
     def processes(self) -> list[int]:
         """The system under test: what is in its cgroup, or the servers themselves, which all else descends from."""
-        return self.sut.processes() if self.sut is not None else [begun.pid for _, begun in self.running]
+        return (
+            self.sut.processes()
+            if self.sut is not None
+            else [begun.pid for server, begun in self.running if server.where == "machine"]
+        )
 
     def footprint(self) -> int | None:
         """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""

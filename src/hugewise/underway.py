@@ -58,7 +58,15 @@ class Bench:
 class Boarded(Protocol):
     """A guest that was booted for an attempt."""
 
-    site: Site
+    @property
+    def site(self) -> Site:
+        """Where the attempt runs."""
+        ...
+
+    @property
+    def counting(self) -> bool:
+        """Whether its clock goes by instructions."""
+        ...
 
     def leave(self) -> Backed:
         """Power it off and see that it is gone; what was found of its memory meanwhile."""

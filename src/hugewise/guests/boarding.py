@@ -1,0 +1,279 @@
+"""Boots a guest for each attempt, and gives it up after it: `underway.Guests`."""
+
+from __future__ import annotations
+
+import pwd
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hugewise.account import account
+from hugewise.cgroup import Hierarchy
+from hugewise.errors import HugewiseError, MachineError
+from hugewise.guests import boot, initramfs, program
+from hugewise.guests.agent import Agent
+from hugewise.guests.boot import Booted, Hosting
+from hugewise.guests.counted import CountingKnobs, CountingMachine
+from hugewise.guests.definition import Backing, Guest, Kernel
+from hugewise.guests.folders import SCRATCH, GuestFolders
+from hugewise.guests.hugetlbfs import Mount
+from hugewise.guests.knobs import GuestSettings, fill_pool
+from hugewise.guests.leaf import Groups
+from hugewise.guests.machine import GuestMachine
+from hugewise.guests.network import USER, Bridge, Link
+from hugewise.guests.nfs import Export, serve
+from hugewise.guests.orders import NAME
+from hugewise.guests.provided import Provided
+from hugewise.guests.qemu import HUGETLB_BYTES
+from hugewise.guests.survey import Surveyed
+from hugewise.ledger import Mounted, Record, Scratched
+from hugewise.machine import Contained, Folders
+from hugewise.plan import Arm, Cell
+from hugewise.scene import Peer
+from hugewise.scratch import Scratch, discard
+from hugewise.site import Site
+from hugewise.study import Study
+from hugewise.study_guest import NFS, backing_of
+from hugewise.trial import Trial
+from hugewise.underway import Backed
+
+__all__ = ["Boarding"]
+
+_SERVED = "/nfs"  # in the guest
+_PLACE = Path("/dev/shm")  # noqa: S108  (a short path for sockets; the folder is private)
+
+
+@dataclass(frozen=True)
+class Boarding:
+    """What the guests of a session share on this host.
+
+    place      private folder of the session, for sockets
+    account    whom QEMU runs as; None: as the caller
+    contain    makes cgroups
+    slots      CPUs of the design, of which each guest of a block that runs together has its own
+    link       the network of the guest in a slot
+    export     the folder that is served to them by NFS
+    hugetlbfs  folders of mounted hugetlbfs by page size in bytes, for backings by file
+    append     words of a kernel's command line, by the kernel's name in the study
+    """
+
+    provided: Provided
+    place: Scratch
+    account: pwd.struct_passwd | None
+    contain: Callable[[str], Contained] | None
+    slots: tuple[int, ...]
+    link: Callable[[int], Link | None]
+    export: Export | None = None
+    hugetlbfs: dict[int, str] = field(default_factory=dict)
+    append: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def open(
+        cls,
+        study: Study,
+        provided: Provided,
+        cgroups: Hierarchy | None,
+        closing: ExitStack,
+        note: Callable[[Record], None],
+        *,
+        privileged: bool,
+    ) -> Boarding:
+        """Make what guests share; `closing` undoes it, `note` (the journal) hears of it before. Raises UserError."""
+        use, who = provided.use, account(None, unprivileged=True, privileged=privileged, root=False)
+        uid, gid = (None, None) if who is None else (who.pw_uid, who.pw_gid)
+        place = Scratch.open(_PLACE, uid, gid, lambda path: note(Scratched(path)))
+        closing.callback(discard, str(place.path))
+        links: Callable[[int], Link | None] = lambda _: USER if use.network == "user" else None  # noqa: E731
+        if use.network == "tap":
+            links = closing.enter_context(Bridge.open(max(1, len(study.design.slots)), uid, note)).link
+        export = None
+        if use.nfs:
+            export = closing.enter_context(serve(place, links(0), who))
+        mounts = {}
+        for page in sorted({_page(backing_of(use)) for use in study.policies if backing_of(use).source == "file"}):
+            mount = Mount.open(page, who, lambda path: note(Mounted(path)))
+            mounts[page] = closing.enter_context(mount).path
+        return cls(
+            provided=provided,
+            place=place,
+            account=who,
+            contain=None if cgroups is None else cgroups.create,
+            slots=study.design.slots,
+            link=links,
+            export=export,
+            hugetlbfs=mounts,
+            append={kernel.name: kernel.append for kernel in study.kernel},
+        )
+
+    def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> _Aboard:
+        """A guest for one attempt, with its agent there. Raises MachineError with the last console lines."""
+        assert arm.kernel is not None and arm.backing is not None
+        kernel = self.provided.kernels[arm.kernel]
+        assert isinstance(kernel, Kernel)
+        use = self.provided.use
+        guest = Guest(
+            arch=self.provided.arch,
+            kernel=kernel,
+            image=self.provided.image,
+            backing=arm.backing,
+            accelerator=self.provided.choice.accelerator,
+            memory=use.memory,
+            cpus=use.cpus,
+            cpu=self.provided.cpu,
+            counting=use.counting,
+            seed=_seed(trial, number),
+            network=use.network,
+            append=self.append.get(arm.kernel, ()),
+        )
+        name = f"{arm.name}-b{trial.block}"
+        leaf = None if self.contain is None else self.contain(f"qemu-{outputs.name.removeprefix('.')}")
+        link = self.link(trial.slot)
+        hosting = Hosting(
+            outputs=outputs,
+            run=self.place.folder(f"g{trial.order}"),
+            account=self.account,
+            leaf=leaf,
+            cpus=(self.slots[trial.slot],) if cell.together else self.slots or None,
+            hugetlbfs=self.hugetlbfs.get(_page(arm.backing)),
+            tap=None if link is None else link.tap,
+        )
+        aboard = _Aboard(self, cell, arm, guest, hosting, link, name)
+        try:
+            aboard.begin()
+        except BaseException:
+            aboard.close()
+            raise
+        return aboard
+
+
+@dataclass
+class _Aboard:
+    """One guest: `underway.Boarded`."""
+
+    boarding: Boarding
+    cell: Cell
+    arm: Arm
+    guest: Guest
+    hosting: Hosting
+    link: Link | None
+    name: str
+    booted: Booted | None = None
+    agent: Agent | None = None
+    _site: Site | None = None
+
+    @property
+    def site(self) -> Site:
+        """Where the attempt runs."""
+        assert self._site is not None
+        return self._site
+
+    @property
+    def counting(self) -> bool:
+        """Whether its clock goes by instructions."""
+        return self.guest.counting
+
+    def begin(self) -> None:
+        """Boot it and make it ready for policies; one that counts boots when all its orders are known."""
+        self._site = self._counting() if self.guest.counting else self._live()
+
+    def _boot(self, orders: bytes | None = None) -> Agent:
+        extra = {} if orders is None else {NAME: orders}
+        image = initramfs.build(self.guest.kernel, extra=extra)
+        self.booted = boot.boot(self.guest, image, self.hosting, program=program.find(self.guest.arch))
+        self.agent = Agent(self.booted.agent, self.name, self.booted.error)
+        return self.agent
+
+    def _counting(self) -> Site:
+        assert self.arm.kernel is not None
+        survey = self.boarding.provided.surveys[self.arm.kernel]
+        assert not isinstance(survey, str)
+        machine = CountingMachine(Surveyed(survey, self.name), self._boot, self.boarding.provided.use.settle)
+        return Site(
+            machine=machine,
+            knobs=CountingKnobs(machine),
+            contain=None,
+            scratch=_no_folders,
+            source="kpageflags",
+            base_size=survey.page_size,
+        )
+
+    def _live(self) -> Site:
+        agent = self._boot()
+        hello = agent.hello()
+        machine = GuestMachine(agent, emulated=self.boarding.provided.emulated)
+        if self.link is not None:
+            agent.network(self.link.interface, self.link.address, self.link.prefix)
+        if self.boarding.export is not None:
+            self.boarding.export.mount(agent, _SERVED)
+        with suppress(OSError):  # the guest is nobody else's
+            machine.host.write("/proc/sys/kernel/perf_event_paranoid", "0")
+        treatment = self.arm.treatment
+        pool = self.cell.workload.pool(treatment, self.cell.given(self.arm))
+        if pool and treatment.target.size:
+            fill_pool(machine.host, treatment.target.size, -(-pool // treatment.target.size))
+        nobody = pwd.getpwnam("nobody")
+        return Site(
+            machine=machine,
+            knobs=GuestSettings(machine.host),
+            contain=Groups(machine).create,
+            scratch=lambda place: GuestFolders.open(
+                machine, f"{_SERVED}/{self.name}" if place == NFS else SCRATCH, nobody.pw_uid, nobody.pw_gid
+            ),
+            source="kpageflags",
+            base_size=hello.page_size,
+            peer=Peer() if self.link is None else Peer(bind=self.link.bind, address=self.link.host),
+        )
+
+    def leave(self) -> Backed:
+        """The proof of what backs its memory, taken while it still runs; then it is ended."""
+        if self.booted is None:
+            return Backed({}, "it was never booted")
+        guest, proof = self.guest, self.booted.prove()
+        obeyed = self.booted.stop()
+        facts: dict[str, str | int | float] = {
+            "accelerator": guest.accelerator,
+            "qemu": program.version(program.find(guest.arch)),
+            "cpu_model": guest.cpu,
+            "guest_seed": guest.seed,
+            "guest_memory_bytes": guest.memory,
+            "guest_cpus": guest.cpus,
+            "kernel": guest.kernel.name,
+            "kernel_release": guest.kernel.release,
+            "kernel_sha256": guest.kernel.digest,
+            "kernel_origin": guest.kernel.origin,
+            "backing": guest.backing.pages,
+            "backing_share": proof.share,
+            "backing_proof": proof.why,
+        }
+        if guest.image.root is not None:
+            facts["image"] = guest.image.digest
+        facts |= {f"backing_{kind}": size for kind, size in proof.bytes.items()}
+        if not obeyed:
+            facts["ended"] = "killed: it did not end when it was told to"
+        return Backed(facts, None if proof.accepted else f"backing {guest.backing.pages}: {proof.why}")
+
+    def close(self) -> None:
+        """End it at once, whatever happened."""
+        if self.agent is not None:
+            self.agent.close()
+        if self.booted is not None:
+            with suppress(HugewiseError):
+                self.booted.stop()
+        if self.hosting.leaf is not None:
+            self.hosting.leaf.kill()
+            self.hosting.leaf.remove()
+
+
+def _no_folders(place: str) -> Folders:
+    raise MachineError(f"a guest that counts runs micro-workloads alone: it has no folder {place}")
+
+
+def _seed(trial: Trial, number: int) -> int:
+    """QEMU's seed: another one for every attempt, the same when the attempt is looked at again."""
+    return 1 + zlib.crc32(f"{trial.block}-{trial.order}-{number}".encode())
+
+
+def _page(backing: Backing) -> int:
+    return HUGETLB_BYTES.get(backing.pages, 0)

@@ -1,0 +1,222 @@
+"""What the guests of a study need, had before anything is planned: kernels and their surveys, an image, an accelerator.
+
+`provide` fetches and builds what is not in the cache yet, and says so; `look` only looks. Nothing is installed on this
+host, and what is fetched goes into the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hugewise import programs
+from hugewise.arms import Machine
+from hugewise.errors import UserError
+from hugewise.guests import accelerator, boot, image, initramfs, kernels, program, survey
+from hugewise.guests.accelerator import Choice
+from hugewise.guests.agent import Agent
+from hugewise.guests.definition import Architecture, Backing, Guest, Image, Kernel
+from hugewise.guests.machine import GuestMachine
+from hugewise.study import Study
+from hugewise.study_guest import GuestUse, KernelUse, kernel_of
+from hugewise.workload import Missing
+
+__all__ = ["Provided", "look", "provide"]
+
+_SURVEY_MEMORY = 512 << 20
+_HARDWARE: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "aarch64"}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Provided:
+    """What is there for a study's guests: `plan.GuestHouse`.
+
+    kernels   by their names in the study; a text is why there is none
+    surveys   likewise
+    """
+
+    use: GuestUse
+    arch: Architecture
+    choice: Choice
+    image: Image
+    kernels: Mapping[str, Kernel | str]
+    surveys: Mapping[str, survey.Survey | str] = field(default_factory=dict)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the guests' clock means nothing."""
+        return self.choice.accelerator == "tcg"
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory of each guest."""
+        return self.use.memory
+
+    @property
+    def cpu(self) -> str:
+        """QEMU's CPU model."""
+        return cpu_model(self.use, self.choice)
+
+    def machine(self, kernel: str) -> Machine | str:
+        """A guest under that kernel as its survey found it, or why there can be none."""
+        found = self.surveys[kernel]
+        if isinstance(found, str):
+            return found
+        return Machine(survey.Surveyed(found, kernel), found.sizes, "system")
+
+    def versions(self) -> Mapping[str, str]:
+        """What takes part in a run, by name: QEMU and accelerator, kernels, image."""
+        found = {
+            "qemu": program.version(program.find(self.arch)),
+            "accelerator": f"{self.choice.accelerator}: {self.choice.why}",
+            "cpu model": self.cpu,
+        }
+        for name, kernel in self.kernels.items():
+            if isinstance(kernel, Kernel):
+                found[f"kernel {name}"] = f"{kernel.release}, SHA-256 {kernel.digest[:16]}, {kernel.origin}"
+        if self.image.root is not None:
+            found["image"] = self.image.digest[:16]
+        return found
+
+    def within(self) -> AbstractContextManager[None]:
+        """Meanwhile programs are looked for in the image."""
+        return programs.looking_in(
+            self.image.programs,
+            packages=dict(self.image.packages),
+            files=self.image.files,
+            cpus=self.use.cpus,
+            machine=_HARDWARE[self.arch],
+        )
+
+
+def cpu_model(use: GuestUse, choice: Choice) -> str:
+    """The model that the study names; else all that QEMU can emulate, or the host's own under KVM."""
+    return use.cpu or ("host" if choice.accelerator == "kvm" else "max")
+
+
+def architecture(use: GuestUse) -> Architecture:
+    """The guests' architecture. Raises UserError where it is to be the host's and QEMU knows no such guests."""
+    if use.arch is not None:
+        return use.arch
+    here = os.uname().machine
+    for arch, hardware in _HARDWARE.items():
+        if hardware == here:
+            return arch
+    raise UserError(f"guests of {here} are not supported", hint='name another: [guest] arch = "x86-64"')
+
+
+def missing(use: GuestUse) -> tuple[Missing, ...]:
+    """What this host lacks to run the guests: QEMU, and the agent that runs in them."""
+    arch = architecture(use)
+    lacking = [program.missing(arch)]
+    agent = initramfs.guest_probe(arch)
+    if isinstance(agent, Missing):
+        lacking.append(agent)
+    return tuple(each for each in lacking if each is not None)
+
+
+def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: Say) -> Provided:
+    """Have everything that the guests of `study` need.
+
+    `packages` plans with what is there and returns the Debian packages that its workloads lack: the image is made of
+    these and of what the study names. Raises UserError where this host lacks a program, HugewiseError where something
+    cannot be fetched or built.
+    """
+    use, arch = _begin(study)
+    found: dict[str, Kernel | str] = {}
+    for wanted in _wanted(study):
+        found[wanted.name] = kernels.provide(wanted, arch, wanted.suite or use.suite, say)
+    choice = _accelerator(use, [each for each in found.values() if isinstance(each, Kernel)])
+    surveys: dict[str, survey.Survey | str] = {}
+    for name, kernel in found.items():
+        assert isinstance(kernel, Kernel)
+        surveys[name] = _surveyed(kernel, use, choice, say)
+    bare = Provided(use, arch, choice, Image(arch=arch), found, surveys)
+    return replace(bare, image=_image(use, arch, packages(bare), say))
+
+
+def look(study: Study) -> Provided:
+    """What is there already; nothing is fetched, built or booted. A kernel without a survey is a reason in words."""
+    use, arch = _begin(study)
+    found: dict[str, Kernel | str] = {}
+    surveys: dict[str, survey.Survey | str] = {}
+    choice = (
+        Choice("tcg", "not tried yet") if use.accelerator == "auto" else Choice(use.accelerator, "as the study says")
+    )
+    for wanted in _wanted(study):
+        kernel = kernels.available(wanted, arch, wanted.suite or use.suite)
+        found[wanted.name] = kernel or f"the kernel {wanted.name} is not in the cache yet: the first run fetches it"
+        taken = survey.find(kernel, cpu_model(use, choice)) if kernel is not None else None
+        surveys[wanted.name] = taken or f"the kernel {wanted.name} was not booted yet: the first run asks it"
+    return Provided(use, arch, choice, Image(arch=arch), found, surveys)
+
+
+def _begin(study: Study) -> tuple[GuestUse, Architecture]:
+    assert study.guest is not None
+    lacking = missing(study.guest)
+    if lacking:
+        packages = " ".join(each.package for each in lacking if each.package)
+        raise UserError(
+            f"{study.name} runs in guests: " + "; ".join(each.reason for each in lacking),
+            hint=f"apt install {packages}" if packages else "see: hugewise doctor",
+        )
+    return study.guest, architecture(study.guest)
+
+
+def _wanted(study: Study) -> list[KernelUse]:
+    """The kernels that arms of the study boot, each once."""
+    return list({kernel.name: kernel for kernel in (kernel_of(study, use) for use in study.policies)}.values())
+
+
+def _accelerator(use: GuestUse, found: list[Kernel]) -> Choice:
+    """One accelerator for the whole run. Raises UserError where the study insists on KVM and it does not work."""
+    if use.counting:
+        return Choice("tcg", "instructions are counted by emulation")
+    if use.accelerator == "tcg":
+        return Choice("tcg", "as the study says")
+    choice = accelerator.choose(found[0], initramfs.build(found[0]))
+    if use.accelerator == "kvm" and choice.accelerator != "kvm":
+        raise UserError(f'accelerator = "kvm": {choice.why}', hint='write accelerator = "auto" to be emulated instead')
+    return choice
+
+
+def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> survey.Survey:
+    """The survey of a kernel, taken now if need be: a guest is booted, asked, and ended."""
+    model = cpu_model(use, choice)
+    if (found := survey.find(kernel, model)) is not None:
+        return found
+    say(f"asking {kernel.name} ({kernel.release}) once for its page sizes")
+    guest = Guest(
+        arch=kernel.arch,
+        kernel=kernel,
+        image=Image(arch=kernel.arch),
+        backing=Backing(preallocate=False),
+        accelerator=choice.accelerator,
+        memory=_SURVEY_MEMORY,
+        cpu=model,
+    )
+    with tempfile.TemporaryDirectory(prefix="hugewise-") as folder:
+        own = Path(folder)
+        hosting = boot.Hosting(outputs=own, run=own)
+        with boot.boot(guest, initramfs.build(kernel), hosting, program=program.find(kernel.arch)) as booted:
+            agent = Agent(booted.agent, kernel.name, booted.error)
+            hello = agent.hello()
+            machine = GuestMachine(agent, emulated=choice.accelerator == "tcg")
+            found = survey.take(machine.host, hello.release, hello.page_size)
+            agent.close()
+    survey.keep(kernel, model, found)
+    return found
+
+
+def _image(use: GuestUse, arch: Architecture, packages: tuple[str, ...], say: Say) -> Image:
+    """The image that workloads run in; without packages there is nothing but the agent."""
+    wanted = tuple(dict.fromkeys((*use.packages, *packages)))
+    if not wanted and not use.sources:
+        return Image(arch=arch)
+    return image.image(wanted, arch, use.suite, sources=use.sources, say=say)

@@ -1,0 +1,111 @@
+"""What a kernel offers, asked of one boot and kept: page sizes and their knobs, as files of a machine that is not there.
+
+Plans are made from surveys, so that a study need not boot all of its kernels to say what it will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import StorageError
+from hugewise.guests import cache
+from hugewise.guests.definition import Kernel
+from hugewise.host import Host
+from hugewise.pages import HUGETLB, THP, PageSizes
+
+__all__ = ["Survey", "Surveyed", "find", "keep", "take"]
+
+_FORMAT = 1
+_FILES = ("/proc/meminfo", "/proc/version", "/sys/devices/system/cpu/online")
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """`files` are texts by path, `page_size` the base page in bytes, `cpus` those of the guest that was asked."""
+
+    release: str
+    page_size: int
+    files: Mapping[str, str]
+
+    @property
+    def sizes(self) -> PageSizes:
+        """The page sizes of this kernel."""
+        return PageSizes.discover(Surveyed(self), self.page_size)
+
+
+class Surveyed:
+    """A machine of which a survey is all that is known: `host.Host`. It cannot be changed."""
+
+    def __init__(self, survey: Survey, name: str = "guest") -> None:
+        self.name = name
+        self._files = survey.files
+
+    def privileged(self) -> bool:
+        """Whoever speaks to a guest's agent is its root."""
+        return True
+
+    def read(self, path: str) -> str:
+        """The text of a file that was asked for. Raises FileNotFoundError."""
+        try:
+            return self._files[path]
+        except KeyError:
+            raise FileNotFoundError(2, "No such file or directory", path) from None
+
+    def write(self, path: str, text: str) -> None:
+        """Nothing is there to be written. Raises PermissionError."""
+        raise PermissionError(1, f"{text!r} cannot be written to a machine that is not there", path)
+
+    def writable(self, path: str) -> bool:
+        """Whether the file is there: what a survey holds of sysfs are knobs."""
+        return path in self._files
+
+    def names(self, path: str) -> list[str]:
+        """What lay in the folder."""
+        prefix = path.rstrip("/") + "/"
+        return sorted({each[len(prefix) :].partition("/")[0] for each in self._files if each.startswith(prefix)})
+
+
+def take(host: Host, release: str, page_size: int) -> Survey:
+    """Ask a machine that is there."""
+    found = {}
+    for path in (*_FILES, *_below(host, THP), *_below(host, HUGETLB)):
+        with suppress(OSError):
+            found[path] = host.read(path)
+    return Survey(release=release, page_size=page_size, files=found)
+
+
+def _below(host: Host, folder: str) -> Iterator[str]:
+    """The knobs below a folder of sysfs, two levels deep; counters are left out."""
+    for name in host.names(folder):
+        below = [] if name == "stats" else host.names(f"{folder}/{name}")
+        if below:
+            yield from (f"{folder}/{name}/{each}" for each in below if each != "stats")
+        else:
+            yield f"{folder}/{name}"
+
+
+def find(kernel: Kernel, cpu: str) -> Survey | None:
+    """The survey of a kernel, if one was taken with that CPU model."""
+    try:
+        return msgspec.json.decode(cache.entry("surveys", _key(kernel, cpu)).read_bytes(), type=Survey)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def keep(kernel: Kernel, cpu: str, survey: Survey) -> None:
+    """Keep it. Raises StorageError."""
+
+    def make(path: Path) -> None:
+        try:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1))
+        except OSError as error:
+            raise StorageError(f"cannot keep the survey of {kernel.name}: {error.strerror}") from error
+
+    cache.kept("surveys", _key(kernel, cpu), make)
+
+
+def _key(kernel: Kernel, cpu: str) -> Mapping[str, object]:
+    return {"format": _FORMAT, "kernel": kernel.digest, "arch": kernel.arch, "cpu": cpu}
