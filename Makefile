@@ -4,7 +4,7 @@ PROBE_SOURCES := $(shell find probe/src -name '*.rs') probe/Cargo.toml probe/Car
 CARGO := cargo --quiet
 MANIFEST := --manifest-path probe/Cargo.toml
 
-.PHONY: run setup test check bench docs go-tpc clean
+.PHONY: run setup test check bench docs go-tpc guest-probes clean
 
 run: .venv/ready
 	.venv/bin/hugewise run studies/demo.toml
@@ -36,6 +36,13 @@ docs: .venv/ready
 # The TPC-C client of the workload tpcc; it needs go, and nothing else does.
 go-tpc: .venv/ready
 	tools/go-tpc.sh
+
+# The probe for QEMU guests, static: .venv/share/hugewise/probe-x86-64 and, where Rust has the target, probe-arm64.
+guest-probes: .venv/share/hugewise/ready
+
+.venv/share/hugewise/ready: tools/guest-probe.sh $(PROBE_SOURCES)
+	tools/guest-probe.sh
+	@[ ! -e .venv/share/hugewise/probe-arm64 ] || touch $@
 
 clean:
 	rm -rf .venv .tools .bench probe/target

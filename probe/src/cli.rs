@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::event::{Event, emit};
 use crate::perf::{Counters, NAMES, Target};
 use crate::work::Work;
-use crate::{bench_launch, count, cpu, describe, keep_thp, load, run, scan, touch, work};
+use crate::{agent, bench_launch, count, cpu, describe, keep_thp, load, run, scan, touch, work};
 
 /// Launches, measures and inspects the page-size trials of hugewise.
 ///
@@ -39,6 +39,8 @@ enum Command {
     Cpu,
     /// Say which performance counters can be opened here
     Counters,
+    /// Do what the host of a guest asks; as the guest's /init it is started without a subcommand
+    Agent(agent::AgentArgs),
     /// Time the launcher itself
     BenchLaunch(bench_launch::BenchArgs),
     /// Describe the protocol
@@ -49,6 +51,7 @@ enum Command {
 pub fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Run(args) => return run::main(&args),
+        Command::Agent(args) => return agent::main(&args),
         Command::Work(work) => work::run(work)?,
         Command::Load(options) => load::main(*options)?,
         Command::Count(args) => count::main(&args)?,

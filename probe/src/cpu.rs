@@ -3,6 +3,9 @@
 //! Sources: Intel SDM volume 2A, CPUID (leaves 2 and 18H); AMD64 Architecture Programmer's Manual volume 3, appendix E
 //! (Fn8000_0005, 0006, 0019, 0021). The page sizes below are those that the leaves are defined for.
 
+// The tables are of x86-64; elsewhere only their tests use them.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
 use anyhow::Result;
 
 use crate::event::{Event, Tlb, emit};

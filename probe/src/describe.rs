@@ -1,18 +1,28 @@
 //! `describe --examples`: one example of each event, which the reader's tests decode. That is the contract.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
+use crate::agent;
 use crate::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value, emit};
 use crate::load::result::Load;
 
 #[derive(Debug, clap::Args)]
 pub struct DescribeArgs {
     /// Print one example of each event
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "agent")]
     examples: bool,
+    /// Print one example of each line that the agent says
+    #[arg(long, conflicts_with = "examples")]
+    agent: bool,
 }
 
-pub fn main(_: &DescribeArgs) -> anyhow::Result<()> {
+pub fn main(args: &DescribeArgs) -> anyhow::Result<()> {
+    if args.agent {
+        let mut out = std::io::stdout().lock();
+        agent::examples().iter().filter_map(agent::encode).try_for_each(|line| out.write_all(&line))?;
+        return Ok(());
+    }
     examples().iter().try_for_each(emit)?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! hugewise-probe: launches, measures and inspects the page-size trials of hugewise.
 
+mod agent;
 mod bench_launch;
 mod cli;
 mod clock;
@@ -28,6 +29,9 @@ mod work;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if agent::is_init() {
+        agent::init();
+    }
     match cli::main() {
         Ok(status) => status,
         Err(error) => {

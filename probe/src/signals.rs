@@ -25,13 +25,22 @@ const STOPPING: [i32; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIG
 impl Signals {
     /// Block them. SIGCHLD is set to its default first: were it inherited as ignored, children would reap themselves.
     pub fn block() -> io::Result<Signals> {
+        Signals::of(&STOPPING)
+    }
+
+    /// The same for SIGCHLD alone, by a program that what asks it to stop may end at once.
+    pub fn block_children() -> io::Result<Signals> {
+        Signals::of(&[])
+    }
+
+    fn of(stopping: &[libc::c_int]) -> io::Result<Signals> {
         // SAFETY: a zeroed sigset_t is initialised by sigemptyset; all pointers are to live locals.
         unsafe {
             let mut set = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
             libc::sigemptyset(&mut set);
             libc::sigaddset(&mut set, libc::SIGCHLD);
-            for signal in STOPPING {
-                libc::sigaddset(&mut set, signal);
+            for signal in stopping {
+                libc::sigaddset(&mut set, *signal);
             }
             if libc::signal(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_ERR
                 || libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0
@@ -45,8 +54,9 @@ impl Signals {
     /// Take the next one, waiting as long as `timeout` says (None: for ever).
     pub fn wait(&self, timeout: Option<Duration>) -> Came {
         let limit = timeout.map(|time| libc::timespec {
-            tv_sec: time.as_secs().min(i32::MAX as u64) as libc::time_t,
-            tv_nsec: time.subsec_nanos() as libc::c_long,
+            // The types differ between C libraries.
+            tv_sec: time.as_secs().min(i32::MAX as u64) as _,
+            tv_nsec: time.subsec_nanos() as _,
         });
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the set is initialised and the limit is null or points to a live local.

@@ -283,9 +283,15 @@ fn shares_memory(one: Pid, other: Pid) -> bool {
     unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
 }
 
-fn request(what: libc::c_uint, tid: Pid, data: libc::c_long) -> io::Result<()> {
+/// A request as the C library declares it: musl and glibc differ.
+#[cfg(target_env = "musl")]
+type Request = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = libc::c_uint;
+
+fn request(what: Request, tid: Pid, data: libc::c_long) -> io::Result<()> {
     // SAFETY: the requests made here take no address, and `data` is an integer.
-    match unsafe { libc::ptrace(what, tid, 0, data) } {
+    match unsafe { libc::ptrace(what, tid, std::ptr::null_mut::<libc::c_void>(), data) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
@@ -299,7 +305,8 @@ fn resume(tid: Pid, signal: libc::c_int) {
 fn event_message(tid: Pid) -> io::Result<libc::c_ulong> {
     let mut message: libc::c_ulong = 0;
     // SAFETY: the message is a live local of the size that the request fills.
-    match unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message) } {
+    match unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, std::ptr::null_mut::<libc::c_void>(), &raw mut message) }
+    {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(message),
     }

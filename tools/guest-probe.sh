@@ -1,0 +1,40 @@
+#!/bin/sh
+# Build the probe that runs in guests: static, so that an image holds nothing else. To .venv/share/hugewise/probe-*.
+# The target folder is one of its own, so that the ordinary build stays as it is.
+set -eu
+cd "$(dirname "$0")/.."
+to=.venv/share/hugewise
+built=probe/target/guest
+
+need() { echo "hugewise: $1" >&2; }
+
+# target, name, and what the build needs besides
+build() {
+  echo "setup: building the probe for $2 guests" >&2
+  cargo build --quiet --release --manifest-path probe/Cargo.toml --target "$1" --target-dir "$built"
+  mkdir -p "$to"
+  cp "$built/$1/release/hugewise-probe" "$to/.probe-$2"
+  mv "$to/.probe-$2" "$to/probe-$2"
+}
+
+export CARGO_PROFILE_RELEASE_STRIP=symbols
+
+# glibc linked in (crt-static), as libc6-dev has it: the same allocator as on the host.
+if [ "$(uname -m)" = x86_64 ]; then
+  CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static -C relocation-model=static' \
+    build x86_64-unknown-linux-gnu x86-64
+else
+  need "x86-64 guests are built on x86-64 only"
+fi
+
+# musl comes with the Rust target, and so does the linker: no other package is needed.
+arm=aarch64-unknown-linux-musl
+has_arm() { [ -d "$(rustc --print sysroot)/lib/rustlib/$arm/lib" ]; }
+has_arm || { command -v rustup >/dev/null && rustup --quiet target add "$arm" >&2; } || true
+if has_arm; then
+  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C relocation-model=static" \
+    build "$arm" arm64
+else
+  need "arm64 guests require the Rust target $arm, which could not be added: rustup target add $arm"
+fi
