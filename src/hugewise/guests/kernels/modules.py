@@ -40,7 +40,8 @@ def index(folder: Path) -> dict[str, Path]:
 def load_order(wanted: Iterable[str], there: Iterable[str], about: Callable[[str], Module]) -> list[str]:
     """The wanted modules and all that they need, each after what it needs; what is not there is built in.
 
-    A soft dependency names a module or, in the kernel's crypto, an algorithm: `crc32c` is then `crc32c_generic`.
+    A soft dependency names a module or an alias. Of aliases only those of algorithms are known: `crypto-crc32c`, or
+    `crc32c`, is `crc32c_generic`.
     """
     known = frozenset(there)
     order: dict[str, None] = {}
@@ -52,7 +53,7 @@ def load_order(wanted: Iterable[str], there: Iterable[str], about: Callable[[str
         underway.add(name)
         module = about(name)
         for each in module.before:
-            take(each if each in known else f"{each}_generic")
+            take(each if each in known else f"{each.removeprefix('crypto_')}_generic")
         for each in module.depends:
             take(each)
         order[name] = None

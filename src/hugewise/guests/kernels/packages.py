@@ -16,7 +16,7 @@ from hugewise.guests.kernels import modules, store
 
 __all__ = ["asked", "chosen", "provide"]
 
-_FORMAT = 1
+_FORMAT = 2  # of what is kept of a package
 # An image of a version, and modules of one where Debian splits them off; not a meta-package such as linux-image-amd64.
 _IMAGE = re.compile(r"linux-image-(unsigned-)?\d[a-z0-9.+~-]*")
 _MODULES = re.compile(r"linux-(modules|binary)-\d[a-z0-9.+~-]*")
