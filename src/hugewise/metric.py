@@ -77,7 +77,7 @@ COMMON = (
         "charged_peak_bytes",
         "bytes",
         "lower",
-        "the most memory charged at once to the cgroup of the system under test: page cache included, hugetlb pages not",
+        "the most memory charged at once to its cgroup: page cache included, hugetlb pages not",
         emulated=True,
     ),
     Metric("swap_bytes", "bytes", "lower", "memory swapped in and out meanwhile (the whole machine's)", emulated=True),

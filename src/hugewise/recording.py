@@ -62,6 +62,8 @@ def stored(group: Group, work: Work) -> Attempt:
     if site.machine.emulated:
         counted = emulation.instructions(work.events) if work.guest is not None and work.guest.counting else None
         result = emulation.exact(result, cell.workload.metrics, counted)
+    if work.guest is not None and result.state == "accepted":
+        result = msgspec.structs.replace(result, metrics={**result.metrics, **_allocations(work)})
     if work.broken is not None:
         result = outcome.broken(result, work.broken)
     elif work.backed is not None and work.backed.problem is not None and result.state == "accepted":
@@ -105,11 +107,8 @@ def stored(group: Group, work: Work) -> Attempt:
         signal=result.signal,
         covariates=group.covariates,
         series=play.reading.series if play is not None and not site.machine.emulated else (),
-        facts={
-            **(play.facts() if play is not None else {}),
-            **(_allocations(work) if work.guest is not None else {}),
-            **(work.backed.facts if work.backed is not None else {}),
-        },
+        facts=play.facts() if play is not None else {},
+        guest=work.backed.facts if work.backed is not None else {},
     )
 
 
@@ -123,7 +122,7 @@ def _heard(workload: Hearing, cell: Cell, work: Work) -> Mapping[str, float] | s
 
 
 def _allocations(work: Work) -> Mapping[str, int]:
-    """Anonymous faults served by page size meanwhile, where the machine is this attempt's alone."""
+    """Anonymous faults served at each page size meanwhile, where the machine is this attempt's alone."""
     if work.before is None or work.after is None:
         return {}
     served = noise.difference(work.before, work.after).faults_by_size

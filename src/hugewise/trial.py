@@ -66,6 +66,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
                 that were made before there were any
     series      throughput in each whole second of the measured part, where the workload can say it (work a second)
     facts       what was done besides: hashes of data and work, versions, where the data lay
+    guest       of an attempt in a guest: its kernel, image, QEMU and accelerator, and what backed its memory
     """
 
     format: int = 1
@@ -103,6 +104,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     covariates: Mapping[str, float] = {}
     series: tuple[float, ...] = ()
     facts: Mapping[str, str | int | float] = {}
+    guest: Mapping[str, str | int | float] = {}
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):

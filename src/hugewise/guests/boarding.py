@@ -11,15 +11,14 @@ from pathlib import Path
 
 from hugewise.account import account
 from hugewise.cgroup import Hierarchy
-from hugewise.errors import HugewiseError, MachineError
+from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.guests import boot, initramfs, program
 from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting
-from hugewise.guests.counted import CountingKnobs, CountingMachine
 from hugewise.guests.definition import Backing, Guest, Kernel
 from hugewise.guests.folders import SCRATCH, GuestFolders
 from hugewise.guests.hugetlbfs import Mount
-from hugewise.guests.knobs import GuestSettings, fill_pool
+from hugewise.guests.knobs import GuestSettings
 from hugewise.guests.leaf import Groups
 from hugewise.guests.machine import GuestMachine
 from hugewise.guests.network import USER, Bridge, Link
@@ -31,6 +30,8 @@ from hugewise.guests.survey import Surveyed
 from hugewise.ledger import Mounted, Record, Scratched
 from hugewise.machine import Contained, Folders
 from hugewise.plan import Arm, Cell
+from hugewise.pool import Pools
+from hugewise.quantity import format_size
 from hugewise.scene import Peer
 from hugewise.scratch import Scratch, discard
 from hugewise.site import Site
@@ -88,9 +89,11 @@ class Boarding:
         links: Callable[[int], Link | None] = lambda _: USER if use.network == "user" else None  # noqa: E731
         if use.network == "tap":
             links = closing.enter_context(Bridge.open(max(1, len(study.design.slots)), uid, note)).link
-        export = None
+        export, link = None, links(0)
         if use.nfs:
-            export = closing.enter_context(serve(place, links(0), who))
+            if who is None or link is None:
+                raise UserError("nfs = true needs root and a network", hint='sudo hugewise ...; network = "user"')
+            export = closing.enter_context(serve(place, link, who))
         mounts = {}
         for page in sorted({_page(backing_of(use)) for use in study.policies if backing_of(use).source == "file"}):
             mount = Mount.open(page, who, lambda path: note(Mounted(path)))
@@ -189,6 +192,8 @@ class _Aboard:
         assert self.arm.kernel is not None
         survey = self.boarding.provided.surveys[self.arm.kernel]
         assert not isinstance(survey, str)
+        from hugewise.guests.counted import CountingKnobs, CountingMachine
+
         machine = CountingMachine(Surveyed(survey, self.name), self._boot, self.boarding.provided.use.settle)
         return Site(
             machine=machine,
@@ -201,22 +206,28 @@ class _Aboard:
 
     def _live(self) -> Site:
         agent = self._boot()
+        assert self.booted is not None
         hello = agent.hello()
         machine = GuestMachine(agent, emulated=self.boarding.provided.emulated)
         if self.link is not None:
             agent.network(self.link.interface, self.link.address, self.link.prefix)
         if self.boarding.export is not None:
-            self.boarding.export.mount(agent, _SERVED)
+            assert self.link is not None
+            self.boarding.export.mount(agent, self.link, self.name, _SERVED)
         with suppress(OSError):  # the guest is nobody else's
             machine.host.write("/proc/sys/kernel/perf_event_paranoid", "0")
         treatment = self.arm.treatment
-        pool = self.cell.workload.pool(treatment, self.cell.given(self.arm))
-        if pool and treatment.target.size:
-            fill_pool(machine.host, treatment.target.size, -(-pool // treatment.target.size))
+        settings = GuestSettings(machine.host)
+        if (pool := self.cell.workload.pool(treatment, self.cell.given(self.arm))) and treatment.target.size:
+            wanted = -(-pool // treatment.target.size)
+            granted = Pools(settings).fill({treatment.target.size: wanted})[treatment.target.size]
+            if granted < wanted:
+                size = format_size(treatment.target.size)
+                raise self.booted.error(f"the guest needs {wanted} pages of {size}; its kernel granted {granted}")
         nobody = pwd.getpwnam("nobody")
         return Site(
             machine=machine,
-            knobs=GuestSettings(machine.host),
+            knobs=settings,
             contain=Groups(machine).create,
             scratch=lambda place: GuestFolders.open(
                 machine, f"{_SERVED}/{self.name}" if place == NFS else SCRATCH, nobody.pw_uid, nobody.pw_gid

@@ -1,4 +1,4 @@
-"""What a kernel offers, asked of one boot and kept: page sizes and their knobs, as files of a machine that is not there.
+"""What a kernel offers, asked of one boot and kept: page sizes and knobs, as files of a machine that is not there.
 
 Plans are made from surveys, so that a study need not boot all of its kernels to say what it will do.
 """
