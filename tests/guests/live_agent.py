@@ -83,10 +83,16 @@ def live(folder: Path, *, emulated: bool = True) -> Iterator[Live]:
             agent.close()
 
 
-def job(folder: Path, *argv: str, micro: bool = False, scan: Literal["none", "exit"] = "none") -> probe.Job:
+def job(
+    folder: Path,
+    *argv: str,
+    micro: bool = False,
+    scan: Literal["none", "exit"] = "none",
+    groups: tuple[Path, ...] = (),
+) -> probe.Job:
     """A job with all its files below `folder`, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    spec = msgspec.structs.replace(
-        SPEC, argv=argv, micro=micro, scan=scan, stdout=str(folder / "stdout"), stderr=str(folder / "stderr")
-    )
+    streams = {"stdout": str(folder / "stdout"), "stderr": str(folder / "stderr")}
+    entered = tuple(map(str, groups))
+    spec = msgspec.structs.replace(SPEC, argv=argv, micro=micro, scan=scan, cgroup_procs=entered, **streams)
     return probe.Job(spec, *(folder / name for name in ("spec.json", "events.jsonl", "probe-stderr")))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import errno
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from hugewise import probe
 from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import messages
 from hugewise.guests.agent import Agent
@@ -272,3 +274,16 @@ def test_every_request_has_the_form_of_the_contract() -> None:
             {"id": 5, "do": "signal", "pid": 5, "number": 15},
             {"id": 6, "do": "settle", "seconds": 0},
         ]
+
+
+def test_every_line_that_the_agent_can_say_is_read() -> None:
+    done = subprocess.run([probe.find(), "describe", "--agent"], capture_output=True, check=True)
+    heard: set[type] = set()
+    for line in done.stdout.splitlines():
+        try:
+            found = messages.decode(line)
+        except messages.Malformed as error:
+            assert b'"id":null' in line, error  # what it did not understand has no number to answer to
+        else:
+            heard.add(type(found))
+    assert heard == {messages.Answer, messages.Hello, messages.Line, messages.Ended}

@@ -149,8 +149,9 @@ class Launched:
         return self._descriptor
 
     def poll(self) -> int | None:
-        if not self._done.is_set():
-            return None
+        with self._lock:  # the descriptor is readable as soon as this says so, and the other way round
+            if not self._done.is_set():
+                return None
         if self._problem is not None and not self._unwanted:
             raise self._problem
         if self._status is not None:

@@ -1,0 +1,93 @@
+"""Groups of a guest: figures from the files of one, and real groups of this host through an agent."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from hugewise import cgroup
+from hugewise.errors import HugewiseError, MachineError
+from hugewise.guests.leaf import Groups, Leaf
+from hugewise.host import LocalHost
+from tests.guests.live_agent import job, live
+from tests.requirements import need, need_root
+
+
+def leaf(folder: Path, *, counted: bool = True, emulated: bool = True) -> Leaf:
+    return Leaf(LocalHost(), str(folder), counted, emulated, os.rmdir)
+
+
+def test_figures_of_a_group(tmp_path: Path) -> None:
+    (tmp_path / "memory.peak").write_text("4096\n")
+    (tmp_path / "memory.stat").write_text("anon 1\npgfault 77\npgmajfault 2\n")
+    (tmp_path / "cpu.stat").write_text("usage_usec 3000000\nuser_usec 2000000\nsystem_usec 1000000\n")
+    (tmp_path / "cgroup.procs").write_text("12\n7\n")
+    found = leaf(tmp_path)
+    assert (found.peak_bytes(), found.faults(), found.processes()) == (4096, 77, [7, 12])
+    assert found.procs_files == (tmp_path / "cgroup.procs",)
+    assert found.cpu() is None  # of an emulated guest
+    assert leaf(tmp_path, emulated=False).cpu() == cgroup.CpuTime(3.0, 2.0, 1.0)
+    (tmp_path / "memory.max").write_text("max")
+    found.limit_memory(1 << 20)
+    assert (tmp_path / "memory.max").read_text() == "1048576"
+
+
+def test_what_is_not_counted_is_none(tmp_path: Path) -> None:
+    found = leaf(tmp_path, counted=False, emulated=False)
+    assert (found.peak_bytes(), found.faults(), found.cpu(), found.processes()) == (None, None, None, [])
+    with pytest.raises(MachineError, match="has none") as caught:
+        found.limit_memory(1 << 20)
+    assert caught.value.hint == "give the study a kernel with CONFIG_MEMCG"
+    counted = leaf(tmp_path)
+    assert (counted.peak_bytes(), counted.faults()) == (None, None)  # a kernel without memory.peak
+    with pytest.raises(MachineError, match="cannot limit the memory"):
+        counted.limit_memory(1 << 20)
+
+
+def test_a_group_that_cannot_be_killed_or_removed_says_so(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+    with pytest.raises(MachineError, match="cannot kill what is in the cgroup"):
+        leaf(tmp_path).kill()
+    with pytest.raises(MachineError, match="cannot remove the cgroup"):
+        leaf(tmp_path).remove()
+
+
+def test_groups_of_a_kernel_without_any(tmp_path: Path) -> None:
+    with live(tmp_path) as guest, pytest.raises(HugewiseError, match="cannot make the cgroup") as caught:
+        Groups(guest.machine, str(tmp_path / "none")).create("sut")
+    assert caught.value.hint == "give the study a kernel with CONFIG_CGROUPS"
+
+
+def test_programs_enter_a_group_and_die_with_it(tmp_path: Path) -> None:
+    need_root()
+    mounted = cgroup.find().get("2")
+    need(mounted is not None, "a cgroup v2 file system")
+    root = f"{mounted}/hugewise-{os.getpid()}-groups"
+    with live(tmp_path, emulated=False) as guest:
+        groups = Groups(guest.machine, root)
+        sut, client = groups.create("sut"), groups.create("client")
+        try:
+            told = job(tmp_path / "job", "/bin/sh", "-c", "sleep 600 & sleep 600", groups=sut.procs_files)
+            running = guest.machine.start(told)
+            while len(sut.processes()) < 3:
+                time.sleep(0.01)
+            assert client.processes() == []
+            assert client.kill() == 0
+            assert sut.kill() == 3
+            assert sut.processes() == []
+            assert running.wait(20) == 0
+            running.close()
+            used = sut.cpu()
+            assert used is not None
+            assert used.total_s > 0
+            with pytest.raises(HugewiseError, match="File exists"):
+                groups.create("sut")
+        finally:
+            sut.kill()
+            sut.remove()
+            client.remove()
+            guest.machine.remove(root)
+    assert not Path(root).exists()

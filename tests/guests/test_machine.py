@@ -1,0 +1,317 @@
+"""A guest as a machine: the probe's own agent, as a process of this host instead of in a guest."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise import probe, serving
+from hugewise.errors import MachineError, ProbeError, StorageError
+from hugewise.guests.agent import CHUNK
+from hugewise.guests.folders import GuestFolders
+from hugewise.serving import Serving
+from tests.guests.live_agent import Live, job, live
+
+SH = "/bin/sh"
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Iterator[Live]:
+    with live(tmp_path) as found:
+        yield found
+
+
+def run(guest: Live, told: probe.Job) -> int:
+    return serving.run([(guest.machine, told)])[0]
+
+
+# -- programs
+
+
+def test_a_program_leaves_the_same_files_here_as_one_of_this_host(guest: Live) -> None:
+    told = job(guest.folder / "job", SH, "-c", "echo said; echo complained >&2; exit 3")
+    assert run(guest, told) == 0
+    assert Path(told.spec.stdout).read_text() == "said\n"
+    assert Path(told.spec.stderr).read_text() == "complained\n"
+    events = serving.events(told)
+    assert isinstance(events[0], probe.Start)
+    ended = events[-1]
+    assert isinstance(ended, probe.Exit)
+    assert ended.code == 3
+    assert told.stderr.read_bytes() == b""
+    kept = msgspec.json.decode(told.told.read_bytes(), type=probe.Spec)
+    assert kept.argv == told.spec.argv
+    assert Path(kept.stdout).parent == guest.folder / "out"
+    assert stat.S_IMODE(told.told.stat().st_mode) == 0o600
+    assert list((guest.folder / "out").iterdir()) == []  # the guest's memory is not filled with them
+
+
+def test_one_file_for_both_streams_stays_one(guest: Live) -> None:
+    told = job(guest.folder / "job", SH, "-c", "echo one; echo two >&2; echo three")
+    spec = msgspec.structs.replace(told.spec, stderr=told.spec.stdout)
+    assert run(guest, msgspec.structs.replace(told, spec=spec)) == 0
+    assert Path(spec.stdout).read_text() == "one\ntwo\nthree\n"
+
+
+def test_long_outputs_come_whole(guest: Live) -> None:
+    told = job(guest.folder / "job", SH, "-c", f"head -c {3 * CHUNK + 5} /dev/zero; printf end >&2")
+    assert run(guest, told) == 0
+    assert Path(told.spec.stdout).read_bytes() == bytes(3 * CHUNK + 5)
+    assert Path(told.spec.stderr).read_text() == "end"
+
+
+def test_a_micro_workload_says_its_result(guest: Live) -> None:
+    told = job(guest.folder / "job", "fault", "--bytes", "4m", micro=True, scan="exit")
+    assert run(guest, told) == 0
+    kinds = {type(event) for event in serving.events(told)}
+    assert {probe.Start, probe.Result, probe.Coverage, probe.Usage, probe.Exit} <= kinds
+    assert not Path(told.spec.stdout).exists()  # as on this host: it says all to its launcher
+
+
+def test_a_program_that_is_not_there_is_the_workloads_fault(guest: Live) -> None:
+    told = job(guest.folder / "job", "/no/such/program")
+    assert run(guest, told) == 0
+    assert [event.fault for event in serving.events(told) if isinstance(event, probe.Error)] == ["workload"]
+
+
+def test_a_specification_that_is_refused_says_why(guest: Live) -> None:
+    told = job(guest.folder / "job")
+    assert run(guest, told) == 2
+    assert "argv" in told.stderr.read_text()
+
+
+def test_several_programs_at_once(guest: Live) -> None:
+    jobs = [job(guest.folder / f"job{number}", SH, "-c", f"sleep 0.1; echo {number}") for number in range(4)]
+    assert serving.run([(guest.machine, each) for each in jobs]) == [0] * 4
+    assert [Path(each.spec.stdout).read_text() for each in jobs] == ["0\n", "1\n", "2\n", "3\n"]
+
+
+SERVER = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.02; done"
+
+
+def announced(told: probe.Job) -> probe.Job:
+    return msgspec.structs.replace(told, spec=msgspec.structs.replace(told.spec, announce=True))
+
+
+def test_a_server_is_started_and_stopped_by_its_own_signal(guest: Live) -> None:
+    told = announced(job(guest.folder / "job", SH, "-c", SERVER))
+    server = Serving(guest.machine, told)
+    assert Path("/proc", str(server.pid)).exists()
+    assert not server.ended()
+    while not any((guest.folder / "out").glob("*.stdout")) or "up" not in (guest.folder / "out/1.stdout").read_text():
+        time.sleep(0.01)
+    assert server.stop(signal.SIGTERM, 20)
+    assert select.select([server.launcher], [], [], 0)[0]
+    assert Path(told.spec.stdout).read_text() == "up\nbye\n"
+    server.close()
+    guest.machine.signal(server.pid, signal.SIGTERM)  # gone: nothing happens
+
+
+def test_what_is_interrupted_is_ended_with_all_below_it(guest: Live) -> None:
+    told = job(guest.folder / "job", SH, "-c", "sleep 600 & echo $!; wait")
+
+    def interrupted(_: object) -> None:
+        while not (guest.folder / "out/1.stdout").exists() or not (guest.folder / "out/1.stdout").read_text():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serving.run([(guest.machine, told)], alongside=interrupted)
+    sleeper = Path(told.spec.stdout).read_text().strip()
+    assert not Path("/proc", sleeper).exists()
+    assert any(isinstance(event, probe.Exit) for event in serving.events(told))
+
+
+def test_a_launcher_that_is_killed_has_a_negative_status(guest: Live) -> None:
+    told = announced(job(guest.folder / "job", SH, "-c", "exec sleep 600"))
+    running = guest.machine.start(told)
+    while not told.events.read_bytes():
+        time.sleep(0.01)
+    running.kill()
+    assert running.wait(20) in (-signal.SIGKILL, 1)  # its guardian may say it first
+    running.close()
+    assert running.fileno() == -1
+
+
+def test_a_program_under_way_is_lost_with_its_machine(guest: Live) -> None:
+    told = announced(job(guest.folder / "job", SH, "-c", "exec sleep 600"))
+    server = Serving(guest.machine, told)
+    with pytest.raises(TimeoutError):
+        server._running.wait(0.01)
+    guest.process.kill()
+    assert select.select([server.launcher], [], [], 20)[0]
+    with pytest.raises(MachineError, match="guest live: it ended"):
+        server.ended()
+    with pytest.raises(MachineError, match="guest live: it ended"):
+        guest.machine.start(told)
+    server.close()  # what was asked to end has ended
+
+
+def test_only_launchers_of_this_host_can_meet(guest: Live) -> None:
+    told = job(guest.folder / "job", "/bin/true")
+    met = msgspec.structs.replace(told, spec=msgspec.structs.replace(told.spec, barrier=probe.Barrier(3, 4)))
+    with pytest.raises(ProbeError, match="cannot meet"):
+        guest.machine.start(met)
+
+
+def test_a_disk_that_is_full_is_told_when_the_program_has_ended(guest: Live) -> None:
+    told = job(guest.folder / "job", SH, "-c", "echo said")
+    running = guest.machine.start(msgspec.structs.replace(told, events=Path("/dev/full")))
+    with pytest.raises(StorageError, match="cannot write /dev/full: No space left"):
+        running.wait(20)
+    running.close()
+
+
+def test_short_subcommands_answer_or_fail(guest: Live) -> None:
+    assert isinstance(guest.machine.ask("cpu"), probe.Cpu)
+    found = guest.machine.ask("scan", "--pid", str(os.getpid()), "--source", "smaps")
+    assert isinstance(found, probe.Coverage)
+    assert found.pid == os.getpid()
+    same = guest.machine.agent.coverage(os.getpid(), None, "smaps")
+    assert isinstance(same, probe.Coverage)
+    assert same.bytes.keys() == found.bytes.keys()
+    with pytest.raises(ProbeError, match="hugewise-probe scan --pid 999999999 .*failed in guest live"):
+        guest.machine.ask("scan", "--pid", "999999999", "--source", "smaps")
+    with pytest.raises(ProbeError, match="hugewise-probe run failed"):
+        guest.machine.ask("run")
+    assert not guest.machine.agent.ended()
+
+
+# -- the system
+
+
+def test_what_the_machine_has(guest: Live) -> None:
+    assert set(guest.machine.cpus()) <= set(range(os.cpu_count() or 1))
+    assert guest.machine.ports(0) == ()
+    assert len(set(guest.machine.ports(3))) == 3
+    assert guest.machine.emulated
+    assert not guest.machine.counters
+    assert "/usr/bin" in guest.machine.environment["PATH"].split(":")
+
+
+# -- files
+
+
+def test_the_host_reads_and_writes_as_the_local_one(guest: Live) -> None:
+    host, place = guest.machine.host, guest.folder / "knob"
+    place.write_text("always [madvise] never\n")
+    assert host.read(str(place)) == "always [madvise] never"
+    host.write(str(place), "never")
+    assert place.read_text() == "nevers [madvise] never\n"  # one write, from the beginning, as a knob takes it
+    assert host.writable(str(place))
+    place.chmod(0o444)
+    assert not host.writable(str(place))
+    assert not host.writable(str(guest.folder))
+    assert not host.writable(str(guest.folder / "none"))
+    with pytest.raises(FileNotFoundError):
+        host.read(str(guest.folder / "none"))
+    with pytest.raises(FileNotFoundError):
+        host.write(str(guest.folder / "none"), "1")
+    assert host.names(str(guest.folder)) == ["knob", "messages", "tmp"]
+    assert host.names(str(guest.folder / "none")) == []
+    assert host.names(str(place)) == []
+    assert host.privileged()
+    assert host.read("/proc/sys/kernel/random/boot_id") == guest.machine.agent.hello().boot_id
+
+
+def test_files_go_in_and_out_whatever_their_size(guest: Live) -> None:
+    inside = guest.folder / "inside"
+    for size in (0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK):
+        content = os.urandom(size)
+        guest.machine.put(str(inside / "deep/file"), content, None, None)
+        assert (inside / "deep/file").read_bytes() == content
+        source = guest.folder / "source"
+        source.write_bytes(content)
+        source.chmod(0o750)
+        guest.machine.put_file(source, str(inside / "copy"))
+        assert (inside / "copy").read_bytes() == content
+        assert stat.S_IMODE((inside / "copy").stat().st_mode) == 0o750
+        guest.machine.get_file(str(inside / "copy"), guest.folder / "back")
+        assert (guest.folder / "back").read_bytes() == content
+    with pytest.raises(StorageError, match=r"cannot read .*none"):
+        guest.machine.put_file(guest.folder / "none", str(inside / "x"))
+    with pytest.raises(StorageError, match=r"cannot read .*none in guest live: No such file"):
+        guest.machine.get_file(str(inside / "none"), guest.folder / "never")
+    assert not (guest.folder / "never").exists()
+
+
+def test_a_tree_comes_out_without_its_links(guest: Live) -> None:
+    inside = guest.folder / "inside"
+    (inside / "a/b").mkdir(parents=True)
+    (inside / "a/b/file").write_text("1")
+    (inside / "a/link").symlink_to("/etc/passwd")
+    os.mkfifo(inside / "pipe")
+    (inside / "top").write_text("2")
+    guest.machine.get_tree(str(inside), guest.folder / "back")
+    found = sorted(str(path.relative_to(guest.folder / "back")) for path in (guest.folder / "back").rglob("*"))
+    assert found == ["a", "a/b", "a/b/file", "top"]
+    assert (guest.folder / "back/a/b/file").read_text() == "1"
+
+
+def test_folders_are_fresh(guest: Live) -> None:
+    place = guest.folder / "place"
+    guest.machine.folder(str(place), None, None)
+    (place / "left").write_text("")
+    guest.machine.folder(str(place), None, None)
+    assert list(place.iterdir()) == []
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    guest.machine.remove(str(place))
+    guest.machine.remove(str(place))
+    assert not place.exists()
+    with pytest.raises(StorageError, match="cannot make /proc/none in guest live"):
+        guest.machine.folder("/proc/none", None, None)
+
+
+def test_files_are_found_by_name_and_links_are_not_followed(guest: Live) -> None:
+    place = guest.folder / "place"
+    place.mkdir()
+    for name, content in {"b.csv": "2", "a.csv": "1", "c.txt": "3", "a.csv.bak": "4"}.items():
+        (place / name).write_text(content)
+    (place / "d.csv").symlink_to("/etc/passwd")
+    (place / "e.csv").mkdir()
+    os.mkfifo(place / "f.csv")
+    assert list(guest.machine.files(str(place), re.compile(r"\w\.csv"))) == [b"1", b"2"]
+
+
+def test_scratch_folders_of_an_attempt(guest: Live) -> None:
+    place = guest.folder / "scratch"
+    folders = GuestFolders.open(guest.machine, str(place), None, None)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o711
+    assert GuestFolders.open(guest.machine, str(place), None, None) == folders
+    data = folders.folder("data")
+    assert data == place / "data"
+    (data / "file").write_text("1")
+    assert list(folders.folder("data").iterdir()) == []
+    folders.clear()
+    assert list(place.iterdir()) == []
+    guest.process.kill()
+    guest.process.wait()
+    with pytest.raises(MachineError):
+        folders.folder("data")
+    folders.clear()  # gone with the guest
+
+
+def test_an_account_owns_what_is_made_for_it(guest: Live) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("requires: root")
+    folders = GuestFolders.open(guest.machine, str(guest.folder / "scratch"), 65534, 65534)
+    made = folders.folder("run")
+    assert (made.stat().st_uid, made.stat().st_gid) == (65534, 65534)
+    guest.machine.put(str(made / "file"), b"1", 65534, 65534)
+    assert (made / "file").stat().st_uid == 65534
+
+
+def test_python_as_a_program_of_the_guest_gets_no_environment_of_ours(guest: Live) -> None:
+    told = job(guest.folder / "job", sys.executable, "-c", "import os; print(sorted(os.environ))")
+    assert run(guest, told) == 0
+    assert Path(told.spec.stdout).read_text() in ("['PATH']\n", "['LC_CTYPE', 'PATH']\n")

@@ -1,0 +1,195 @@
+"""Orders: given before a guest can be reached, heard when all is done. The agent is a process of this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise import probe, serving
+from hugewise.errors import MachineError, ProbeError, SettingError
+from hugewise.guests import messages
+from hugewise.guests.agent import CHUNK, Agent
+from hugewise.guests.orders import Orders
+from tests.guests.fake_guest import HELLO, fake_guest
+from tests.guests.live_agent import job, started
+
+SH = "/bin/sh"
+
+
+@contextmanager
+def ordered(folder: Path, orders: Orders) -> Iterator[tuple[Agent, subprocess.Popen[bytes]]]:
+    """An agent that carries out `orders`, and has not been heard yet."""
+    file = folder / "orders.jsonl"
+    file.write_bytes(orders.render())
+    with started(folder, "--orders", str(file)) as (channel, process):
+        agent = Agent(channel, "counting")
+        try:
+            yield agent, process
+        finally:
+            agent.close()
+
+
+def test_orders_are_carried_out_one_after_the_other(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    orders = Orders(str(tmp_path / "out"))
+    orders.make(str(place), 0o700)
+    orders.put(str(place / "file"), b"before", 0o644)
+    before = orders.read(str(place / "file"))
+    first = orders.spawn(job(tmp_path / "first", SH, "-c", f"sleep 0.2; echo after! > {place}/file; echo said; exit 3"))
+    orders.wait(first)
+    after = orders.read(str(place / "file"))
+    orders.settle(0.01)
+    second = orders.spawn(job(tmp_path / "second", "fault", "--bytes", "4m", micro=True, scan="exit"))
+    orders.wait(second)
+    scanned = orders.ask("scan", "--pid", str(os.getpid()), "--source", "smaps")
+    with ordered(tmp_path, orders) as (agent, _):
+        with pytest.raises(ValueError, match="nothing is known before the orders are collected"):
+            before.get()
+        assert orders.collect(agent, 60) == []
+        assert (before.get(), after.get()) == ("before", "after!")
+        assert (first.status(), second.status()) == (0, 0)
+        assert isinstance(scanned.get(), probe.Coverage)
+        # It answers like any other now.
+        assert agent.hello().boot_id == agent.read("/proc/sys/kernel/random/boot_id").strip()
+    assert Path(first.job.spec.stdout).read_text() == "said\n"
+    ended = serving.events(first.job)[-1]
+    assert isinstance(ended, probe.Exit)
+    assert ended.code == 3
+    assert any(isinstance(event, probe.Coverage) for event in serving.events(second.job))
+    kept = msgspec.json.decode(first.job.told.read_bytes(), type=probe.Spec)
+    assert Path(kept.stdout).parent == tmp_path / "out"
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_long_files_and_outputs(tmp_path: Path) -> None:
+    content = os.urandom(2 * CHUNK + 7)
+    orders = Orders(str(tmp_path / "out"))
+    orders.put(str(tmp_path / "in"), content, 0o644)
+    copied = orders.spawn(job(tmp_path / "job", "/bin/cat", str(tmp_path / "in")))  # not waited for
+    with ordered(tmp_path, orders) as (agent, _):
+        assert orders.collect(agent, 60) == []
+    assert copied.status() == 0
+    assert Path(copied.job.spec.stdout).read_bytes() == content
+
+
+def test_what_could_not_be_done_is_said_by_what_was_asked(tmp_path: Path) -> None:
+    orders = Orders(str(tmp_path / "out"))
+    orders.write(str(tmp_path / "none"), "1")
+    orders.write(str(tmp_path / "none"), "2", optional=True)
+    missing = orders.read(str(tmp_path / "none"))
+    refused = orders.spawn(job(tmp_path / "refused"))
+    orders.wait(refused)
+    done = orders.spawn(job(tmp_path / "done", "/bin/true"))
+    with ordered(tmp_path, orders) as (agent, _):
+        assert orders.collect(agent, 60) == [
+            f"write '1' to {tmp_path}/none: No such file or directory",
+            f"read {tmp_path}/none: No such file or directory",
+        ]
+    with pytest.raises(FileNotFoundError):
+        missing.get()
+    assert refused.status() == 2  # the launcher was there, and refused its specification
+    assert "argv" in refused.job.stderr.read_text()
+    assert done.status() == 0
+
+
+def test_a_launcher_that_cannot_be_started(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("in the way")
+    orders = Orders(str(tmp_path / "out"))
+    spawned = orders.spawn(job(tmp_path / "job", "/bin/true"))
+    orders.wait(spawned)
+    with ordered(tmp_path, orders) as (agent, _):
+        assert orders.collect(agent, 60) == ["start /bin/true: File exists"]
+    with pytest.raises(ProbeError, match="start /bin/true: File exists"):
+        spawned.status()
+
+
+def test_a_knob_that_was_not_taken_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "knob").write_text("0")
+    orders = Orders(str(tmp_path / "out"))
+    orders.turn({str(tmp_path / "knob"): "07"})
+    with (
+        ordered(tmp_path, orders) as (agent, _),
+        pytest.raises(SettingError, match="did not take .*knob = 7: it is 07"),
+    ):
+        orders.collect(agent, 60)
+    assert (tmp_path / "knob").read_text() == "07"
+
+
+def test_groups_are_made_once_for_all(tmp_path: Path) -> None:
+    orders = Orders()
+    assert orders.group("sut") == "/sys/fs/cgroup/hugewise/sut/cgroup.procs"
+    orders.group("client")
+    lines = [msgspec.json.decode(line) for line in orders.render().splitlines()]
+    assert [(line["id"], line["do"], line["path"].removeprefix("/sys/fs/cgroup/")) for line in lines] == [
+        (1, "make", "hugewise"),
+        (2, "write", "hugewise/cgroup.subtree_control"),
+        (3, "write", "hugewise/cgroup.subtree_control"),
+        (4, "make", "hugewise/sut"),
+        (5, "make", "hugewise/client"),
+    ]
+
+
+def test_the_same_orders_are_the_same_bytes(tmp_path: Path) -> None:
+    def rendered() -> bytes:
+        orders = Orders()
+        orders.settle(60)
+        orders.wait(orders.spawn(job(tmp_path / "job", "/bin/true")))
+        return orders.render()
+
+    assert rendered() == rendered()
+    assert str(tmp_path).encode() not in rendered()  # where the results lie does not reach the guest
+
+
+def test_a_guest_that_dies_over_its_orders(tmp_path: Path) -> None:
+    orders = Orders(str(tmp_path / "out"))
+    spawned = orders.spawn(job(tmp_path / "job", SH, "-c", "sleep 600"))
+    orders.wait(spawned)
+    with ordered(tmp_path, orders) as (agent, process):
+        while not (tmp_path / "out").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        with pytest.raises(MachineError, match="guest counting: it ended"):
+            orders.collect(agent, 60)
+
+
+def test_a_guest_that_never_comes_to_an_end(tmp_path: Path) -> None:
+    orders = Orders(str(tmp_path / "out"))
+    orders.settle(2)
+    with ordered(tmp_path, orders) as (agent, _):
+        with pytest.raises(MachineError, match=r"it did not say hello within 0\.05 s"):
+            orders.collect(agent, 0.05)
+        assert agent.ended()
+
+
+def test_a_guest_that_keeps_its_answers() -> None:
+    orders = Orders()
+    orders.settle(0)
+    with fake_guest() as (agent, _), pytest.raises(MachineError, match="has not carried out its orders"):
+        orders.collect(agent, 0.05)
+
+
+def test_answers_of_another_form_end_the_machine() -> None:
+    orders = Orders()
+    orders.read("/x")
+    with fake_guest(greeting=HELLO + b'{"id":1,"ok":{}}\n') as (agent, _):
+        with pytest.raises(MachineError, match="answered something else than was ordered"):
+            orders.collect(agent, 10)
+        assert agent.ended()
+
+
+def test_orders_that_cannot_be_said(tmp_path: Path) -> None:
+    orders = Orders()
+    orders.write("/x", "x" * messages.LONGEST)
+    with pytest.raises(OSError, match="more than the 1048576 bytes"):
+        orders.render()
+    told = job(tmp_path / "job", "/bin/true")
+    met = msgspec.structs.replace(told.spec, barrier=probe.Barrier(3, 4))
+    with pytest.raises(ProbeError, match="cannot meet"):
+        orders.spawn(msgspec.structs.replace(told, spec=met))
