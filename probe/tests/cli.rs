@@ -20,6 +20,7 @@ fn help_is_as_it_was() {
 #[test]
 fn the_examples_are_as_they_were() {
     insta::assert_snapshot!("examples", printed(&["describe", "--examples"]));
+    insta::assert_snapshot!("agent_examples", printed(&["describe", "--agent"]));
 }
 
 #[test]
