@@ -24,6 +24,7 @@ __all__ = [
     "cpus",
     "executable",
     "installed",
+    "looking_here",
     "looking_in",
     "machine",
     "matching",
@@ -77,6 +78,16 @@ def looking_in(
     told = tuple(sorted((packages or {}).items()))
     contents = Contents(frozenset(programs), frozenset(files), told, cpus, machine)
     token = _PLACE.set(contents)
+    try:
+        yield
+    finally:
+        _PLACE.reset(token)
+
+
+@contextmanager
+def looking_here() -> Iterator[None]:
+    """Meanwhile, programs are looked for on this host: those that run there beside a guest."""
+    token = _PLACE.set(None)
     try:
         yield
     finally:

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from hugewise import programs
 from hugewise.pages import PageTarget
 from hugewise.policy import Treatment
-from hugewise.scene import Places
+from hugewise.scene import Peer, Places
 from hugewise.workload import ParameterValue
 from hugewise.workloads.iperf3 import WORKLOAD
 from tests.requirements import need_program
 from tests.servers.said import Said
 from tests.servers.trying import need_pages, tried
 
-VALUES: dict[str, ParameterValue] = {"duration": 2.0, "streams": 1}
+VALUES: dict[str, ParameterValue] = {"duration": 2.0, "streams": 1, "bytes": 0, "peer": "machine"}
 BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
 # Said by iperf3 3.12 on Debian 12, without the cookie and the name of the system.
 JSON = (Path(__file__).parent / "data" / "iperf3.json").read_text()
@@ -41,7 +42,34 @@ def test_bandwidth_and_cpu_of_both_sides_are_read() -> None:
         rel=0.001,
     )
     assert len(reading.series) == 2
-    assert reading.facts == {"iperf3": "iperf 3.12"}
+    assert reading.facts == {"iperf3": "iperf 3.12", "sent_bytes": 3122135040, "received_bytes": 3121741824}
+    assert reading.problem is None
+
+
+def test_a_server_beside_a_guest_is_reached_at_the_address_of_the_host() -> None:
+    values = {**VALUES, "peer": "host", "bytes": 64 << 20}
+    peer = Peer(bind="127.0.0.1", address="10.0.2.2", ports=(31001,))
+    scene = WORKLOAD.scene(BASE, values, Places(data="/d", run="/r", ports=(1,), sut=(0,), client=(0,), peer=peer))
+    (server,) = scene.servers
+    assert (server.where, server.argv) == ("host", ("iperf3", "-s", "-B", "127.0.0.1", "-p", "31001"))
+    assert server.ready.argv[:5] == ("iperf3", "-c", "10.0.2.2", "-p", "31001")
+    work = ("-n", "67108864", "-P", "1", "-J")
+    assert scene.timed.argv == ("iperf3", "-c", "10.0.2.2", "-p", "31001", *work)
+    assert scene.timed.proof == "exit"
+
+
+def test_work_that_was_not_done_fails_the_attempt() -> None:
+    less = WORKLOAD.read(Said({"timed": JSON}), {**VALUES, "bytes": 4 << 30})
+    assert less.problem == "the client sent 3122135040 of 4294967296 bytes"
+    lost = JSON.replace("3121741824", "1048576")
+    assert WORKLOAD.read(Said({"timed": lost}), VALUES).problem == "the server received 1048576 of 3122135040 bytes"
+
+
+def test_iperf3_must_be_on_both_sides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with programs.looking_in(["/usr/bin/iperf3"]):
+        assert WORKLOAD.missing(VALUES) == ()
+        assert [each.package for each in WORKLOAD.missing({**VALUES, "peer": "host"})] == ["iperf3"]
 
 
 @pytest.mark.parametrize("said", ["", "{}", '{"error": "unable to connect to server"}', '{"end": 1}'])
@@ -54,6 +82,8 @@ def test_a_pool_is_refused_with_the_reason() -> None:
     pool = Treatment(policy="hugetlb-2m", mechanism="system", target=PageTarget("hugetlb", 2 << 20))
     assert "mapped from a file" in (WORKLOAD.refuses(pool, VALUES) or "")
     assert WORKLOAD.refuses(BASE, VALUES) is None
+    assert "not one of machine, host" in (WORKLOAD.refuses(BASE, {**VALUES, "peer": "there"}) or "")
+    assert "at least 0" in (WORKLOAD.refuses(BASE, {**VALUES, "bytes": -1}) or "")
     assert "at least 1 s" in (WORKLOAD.refuses(BASE, {**VALUES, "duration": 0.5}) or "")
 
 
@@ -71,6 +101,15 @@ def test_nothing_of_it_becomes_huge(tmp_path: Path) -> None:
     rate = found["thp"].metrics["receiver_bits_per_s"]
     assert rate is not None
     assert rate > 1e6
+
+
+def test_a_server_on_the_host_side_of_this_host(tmp_path: Path) -> None:
+    need_program("iperf3", "iperf3")
+    need_pages()
+    workload = {"name": "iperf3", "parameters": {"bytes": "128M", "peer": "host"}}
+    found = tried(tmp_path, workload, ["base", "thp"])
+    assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
+    assert found["thp"].facts["sent_bytes"] >= 128 << 20  # type: ignore[operator]
 
 
 def test_a_demanded_share_is_not_delivered(tmp_path: Path) -> None:

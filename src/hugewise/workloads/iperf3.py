@@ -3,7 +3,8 @@
 Server and client have some 4 MiB each, most of it their programs' files; what they send lies in a buffer of 128 KiB
 that is mapped from a temporary file, and the kernel's socket buffers are no process's memory. So no policy can change
 what backs it, and an effect that is found here is none of page sizes. What was published is about two virtual machines,
-whose whole memory the policy backs.
+whose whole memory the policy backs: there the server is on the host (`peer = "host"`), and the client in the guest is
+the system under test.
 
 Source: iperf 3.12, src/iperf_api.c (iperf_new_stream).
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from hugewise import programs
 from hugewise.metric import Metric
 from hugewise.policy import Treatment
 from hugewise.scene import Data, Outputs, Places, Reading, Scene, Server, Step
@@ -24,18 +26,28 @@ from hugewise.workloads._parameters import Values, integer, number
 __all__ = ["WORKLOAD"]
 
 _HOST = "127.0.0.1"
+_PEERS = ("machine", "host")
+_ON_THE_WAY = 16 << 20  # bytes that socket buffers can hold; 2 to 7 MiB were seen
 
 
 class Iperf3:
-    """The server is the system under test; one stream from a client beside it. Arms are settings: none delivers."""
+    """The server is the system under test, with a client beside it; or the client is, and the server on the host beside
+    its guest. Arms are settings: none delivers.
+    """
 
     name = "iperf3"
-    description = "iperf3 over the loopback: a negative control, nothing of it becomes huge on one host"
+    description = "iperf3 over the loopback, or from a guest to the host: nothing of it becomes huge on one host"
     ports = 1
     clients = True
     parameters = (
         Parameter("duration", "duration", "10s", "length of the transfer, in whole seconds"),
+        Parameter(
+            "bytes", "size", 0, "how much is sent, instead of a duration: the same work on any machine; 0: by time"
+        ),
         Parameter("streams", "integer", 1, "parallel streams"),
+        Parameter(
+            "peer", "text", "machine", "where the server is: machine (the client's own), or host (beside a guest)"
+        ),
     )
     metrics = (
         Metric("sender_bits_per_s", "bits/s", "higher", "what the client sent a second"),
@@ -50,6 +62,10 @@ class Iperf3:
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Pages of a pool reach nothing of it; values that cannot be."""
+        if values["peer"] not in _PEERS:
+            return f"peer = {values['peer']!r} is not one of {', '.join(_PEERS)}"
+        if integer(values, "bytes") < 0:
+            return f"bytes = {values['bytes']} must be at least 0"
         duration, streams = number(values, "duration"), integer(values, "streams")
         if duration < 1:
             return f"duration = {duration:g} s must be at least 1 s"
@@ -60,9 +76,12 @@ class Iperf3:
         return None
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
-        """iperf3."""
-        del values
-        return tuple(_program.not_on_path({"iperf3": "iperf3"}))
+        """iperf3, and on the host too where the server is there."""
+        lacking = list(_program.not_on_path({"iperf3": "iperf3"}))
+        if not lacking and values["peer"] == "host":
+            with programs.looking_here():
+                lacking += _program.not_on_path({"iperf3": "iperf3"})
+        return tuple(lacking)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Two small processes."""
@@ -80,22 +99,29 @@ class Iperf3:
         return None
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
-        """A server on the loopback, which has answered a transfer of one block; then the timed one."""
-        del treatment
-        port = ("-p", str(places.ports[0]))
-        client = ("iperf3", "-c", _HOST, *port)
+        """A server that has answered a transfer of one block; then the timed one."""
+        beside = values["peer"] == "host"
+        bind, address = (places.peer.bind, places.peer.address) if beside else (_HOST, _HOST)
+        port = ("-p", str((places.peer.ports if beside else places.ports)[0]))
+        client = ("iperf3", "-c", address, *port)
         server = Server(
             name="server",
-            argv=("iperf3", "-s", "-B", _HOST, *port),
-            ready=Step(name="ready", argv=(*client, "-n", "128K"), timeout=10),
+            argv=("iperf3", "-s", "-B", bind, *port),
+            ready=Step(name="ready", argv=(*client, "-n", "128K"), timeout=30),
+            where="host" if beside else "machine",
         )
-        duration, streams = values["duration"], values["streams"]
-        argv = (*client, "-t", f"{duration:.0f}", "-P", str(streams), "-J")
-        return Scene(servers=(server,), timed=Launch(argv=argv, micro=False, proof="live"))
+        duration, size = values["duration"], integer(values, "bytes")
+        work = ("-n", str(size)) if size else ("-t", f"{duration:.0f}")
+        timed = Launch(
+            argv=(*client, *work, "-P", str(values["streams"]), "-J"),
+            micro=False,
+            proof="exit" if beside else "live",
+            environment=treatment.environment if beside else {},
+        )
+        return Scene(servers=(server,), timed=timed)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """iperf3's JSON."""
-        del values
+        """iperf3's JSON, and whether all that was to be sent has arrived."""
         said = outputs.stdout()
         try:
             found = msgspec.json.decode(said.encode())
@@ -110,10 +136,26 @@ class Iperf3:
             }
             series = tuple(_whole_seconds(found["intervals"]))
             version = str(found["start"]["version"])
+            carried = int(sent["bytes"]), int(received["bytes"])
         except (KeyError, TypeError, ValueError) as error:  # msgspec's errors are ValueErrors
             raise ValueError(f"iperf3's JSON is not as expected ({error!r}): {said[:300]!r}") from None
         absent = {"retransmits": "iperf3 does not say on this system"} if metrics["retransmits"] is None else {}
-        return Reading(metrics=metrics, absent=absent, series=series, facts={"iperf3": version})
+        return Reading(
+            metrics=metrics,
+            absent=absent,
+            series=series,
+            facts={"iperf3": version, "sent_bytes": carried[0], "received_bytes": carried[1]},
+            problem=_short(integer(values, "bytes"), *carried),
+        )
+
+
+def _short(wanted: int, sent: int, received: int) -> str | None:
+    """What is lacking of a transfer; the server stops counting with the last bytes still on their way."""
+    if sent < wanted:
+        return f"the client sent {sent} of {wanted} bytes"
+    if received < max(1, sent - _ON_THE_WAY):
+        return f"the server received {received} of {sent} bytes"
+    return None
 
 
 def _whole_seconds(intervals: list[Any]) -> list[float]:
