@@ -89,7 +89,8 @@ def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
         found = make_plan(study, guests=bare).left_out
         return tuple(dict.fromkeys(package for left in found for package in left.packages))
 
-    return _guests().provide(study, lacking, say)
+    found: Provided = _guests().provide(study, lacking, say)
+    return found
 
 
 def _guests() -> ModuleType:

@@ -15,6 +15,7 @@ from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.guests import boot, initramfs, program
 from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting
+from hugewise.guests.counted import CountingKnobs, CountingMachine
 from hugewise.guests.definition import Backing, Guest, Kernel
 from hugewise.guests.folders import SCRATCH, GuestFolders
 from hugewise.guests.hugetlbfs import Mount
@@ -26,7 +27,6 @@ from hugewise.guests.nfs import Export, serve
 from hugewise.guests.orders import NAME
 from hugewise.guests.provided import Provided
 from hugewise.guests.qemu import HUGETLB_BYTES
-from hugewise.guests.survey import Surveyed
 from hugewise.ledger import Mounted, Record, Scratched
 from hugewise.machine import Contained, Folders
 from hugewise.plan import Arm, Cell
@@ -42,6 +42,7 @@ from hugewise.underway import Backed
 
 __all__ = ["Boarding"]
 
+_BOOT_S = 120.0
 _SERVED = "/nfs"  # in the guest
 _PLACE = Path("/dev/shm")  # noqa: S108  (a short path for sockets; the folder is private)
 
@@ -184,7 +185,9 @@ class _Aboard:
     def _boot(self, orders: bytes | None = None) -> Agent:
         extra = {} if orders is None else {NAME: orders}
         image = initramfs.build(self.guest.kernel, extra=extra)
-        self.booted = boot.boot(self.guest, image, self.hosting, program=program.find(self.guest.arch))
+        # One that has orders says hello when they are done.
+        timeout = None if orders is None else _BOOT_S + self.cell.timeout
+        self.booted = boot.boot(self.guest, image, self.hosting, program=program.find(self.guest.arch), timeout=timeout)
         self.agent = Agent(self.booted.agent, self.name, self.booted.error)
         return self.agent
 
@@ -192,9 +195,8 @@ class _Aboard:
         assert self.arm.kernel is not None
         survey = self.boarding.provided.surveys[self.arm.kernel]
         assert not isinstance(survey, str)
-        from hugewise.guests.counted import CountingKnobs, CountingMachine
-
-        machine = CountingMachine(Surveyed(survey, self.name), self._boot, self.boarding.provided.use.settle)
+        settle, patience = self.boarding.provided.use.settle, _BOOT_S + self.cell.timeout
+        machine = CountingMachine(survey, self.name, self._boot, settle=settle, patience=patience)
         return Site(
             machine=machine,
             knobs=CountingKnobs(machine),
