@@ -124,11 +124,13 @@ def only_run(results: Path) -> Path:
 # Help and listings
 
 
-@pytest.mark.parametrize("verb", ["", "run", "resume", "report", "doctor", "list", "restore", "combine"])
+@pytest.mark.parametrize(
+    "verb", ["", "run", "resume", "report", "doctor", "list", "restore", "combine", "guest", "guest kernel"]
+)
 def test_help(call: Call, verb: str) -> None:
-    status, out, err = call(*filter(None, [verb]), "--help")
+    status, out, err = call(*verb.split(), "--help")
     assert (status, err) == (0, "")
-    check_golden(f"help{verb and '-'}{verb}", out)
+    check_golden("-".join(("help", *verb.split())), out)
 
 
 @pytest.mark.parametrize("what", ["policies", "workloads", "metrics"])

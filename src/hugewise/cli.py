@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.guest_cli import guest
 
 __all__ = ["main"]
 
@@ -38,6 +39,9 @@ def cli() -> None:
         Path.cwd()
     except FileNotFoundError:
         raise UserError("the working directory was removed", hint="change to one that is there") from None
+
+
+cli.add_command(guest)
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})

@@ -1,6 +1,6 @@
 """`hugewise guest`: what guests are made of, outside of any study.
 
-Commands of other modules join with `guest.add_command`; each imports what it uses when it is called.
+A command of another module joins with `guest.add_command`, and imports what it uses when it is called.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from hugewise import guest_xml
 
 if TYPE_CHECKING:
     from hugewise.guests.definition import Kernel
@@ -23,18 +25,18 @@ _SUITE = click.option("--suite", default="trixie", show_default=True, help="Debi
 
 @click.group()
 def guest() -> None:
-    """Kernels and definitions of QEMU guests."""
+    """What QEMU guests are made of."""
 
 
 @guest.group()
 def kernel() -> None:
-    """Kernels that guests boot: Debian's, or built from a recipe."""
+    """Kernels that guests boot."""
 
 
 @kernel.command("list")
 @_SUITE
 def list_(suite: str) -> None:
-    """List recipes and Debian's kernels, and which of them are in the cache."""
+    """List kernels, and which are in the cache."""
     from hugewise.guests.kernels import listing  # noqa: PLC0415
 
     listing.show(suite)
@@ -45,7 +47,10 @@ def list_(suite: str) -> None:
 @_ARCH
 @_SUITE
 def get(name: str, arch: Any, suite: str) -> None:
-    """Have the kernel NAME, a recipe or a Debian package, in the cache; nothing is installed."""
+    """Fetch or build the kernel NAME into the cache.
+
+    NAME is a recipe or a Debian package, which is unpacked and not installed.
+    """
     from hugewise.guests.kernels import catalogue  # noqa: PLC0415
 
     _tell(catalogue.get(name, arch, suite, _say))
@@ -64,9 +69,10 @@ def get(name: str, arch: Any, suite: str) -> None:
 @click.option("--arch", type=click.Choice(["x86-64", "arm64"]), help="Of a kernel that is no recipe.")
 @_SUITE
 def build(name: str, fragments: Sequence[Path], source: Path | None, arch: Any, suite: str) -> None:
-    """Build the kernel NAME: a recipe, with fragments of yours over it, or one of your own.
+    """Build NAME, with fragments of yours or without.
 
-    One of your own is what every guest needs, and your fragments. A study names what comes out by its path.
+    NAME is a recipe, or a name of your own for what every guest needs and your fragments over it. A study names a
+    kernel with fragments of yours by its path.
     """
     from hugewise.guests.kernels import catalogue  # noqa: PLC0415
 
@@ -78,10 +84,13 @@ def build(name: str, fragments: Sequence[Path], source: Path | None, arch: Any, 
 @click.argument("second")
 @_SUITE
 def diff(first: str, second: str, suite: str) -> None:
-    """List the configuration symbols that differ between two kernels in the cache."""
+    """List the symbols in which two kernels differ."""
     from hugewise.guests.kernels import listing  # noqa: PLC0415
 
     listing.show_difference(first, second, suite)
+
+
+guest.add_command(guest_xml.command)
 
 
 def _say(line: str) -> None:

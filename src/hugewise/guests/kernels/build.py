@@ -46,7 +46,7 @@ Say = Callable[[str], None]
 def asked(recipe: Recipe, source: str) -> store.Key:
     """The key of what is asked for; `source`: the suite whose linux-source it is, or a tarball's SHA-256."""
     return {
-        "fragments": recipe.texts,
+        "symbols": configs.together(recipe.texts),
         "name": recipe.name,  # it is in the release
         "arch": recipe.arch,
         "compiler": tools.compiler(recipe.arch),

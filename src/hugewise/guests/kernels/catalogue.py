@@ -101,14 +101,11 @@ def own_recipe(name: str, fragments: Sequence[tuple[str, str]], arch: Architectu
     if arch is None:
         raise UserError(f"the architecture of the kernel {name} is not said", hint="add --arch x86-64 or --arch arm64")
     base = [(each, fragment(each)) for each in BASE[arch]]
-    symbols: dict[str, str] = {}
-    for _, text in (*base, *fragments):
-        symbols.update(config.parse(text))
     return Recipe(
         name=name,
         arch=arch,
         fragments=(*base, *fragments),
-        page_size=config.base_page(symbols),
+        page_size=config.base_page(config.together(text for _, text in (*base, *fragments))),
         about="of the user's own fragments",
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-__all__ = ["NO", "Difference", "base_page", "differing", "merged", "parse", "unmet"]
+__all__ = ["NO", "Difference", "base_page", "differing", "merged", "parse", "together", "unmet"]
 
 NO = "n"
 
@@ -45,11 +45,17 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
-def merged(base: str, fragments: Iterable[str]) -> str:
-    """A configuration for `make olddefconfig`: the base, without what the fragments say, and then what they say."""
+def together(fragments: Iterable[str]) -> dict[str, str]:
+    """What fragments ask for: where two name a symbol, the later one counts. Raises ValueError."""
     asked: dict[str, str] = {}
     for fragment in fragments:
         asked.update(parse(fragment))
+    return asked
+
+
+def merged(base: str, fragments: Iterable[str]) -> str:
+    """A configuration for `make olddefconfig`: the base, without what the fragments say, and then what they say."""
+    asked = together(fragments)
     kept = [f"CONFIG_{symbol}={value}" for symbol, value in parse(base).items() if symbol not in asked]
     return "\n".join((*kept, *(f"CONFIG_{symbol}={value}" for symbol, value in asked.items()))) + "\n"
 
@@ -60,13 +66,10 @@ def unmet(fragments: Iterable[str], config: str) -> list[Difference]:
     `first` is what was asked. A symbol is dropped silently by the kernel's own tools where what it depends on is not
     there, or where it was renamed.
     """
-    asked: dict[str, str] = {}
-    for fragment in fragments:
-        asked.update(parse(fragment))
     there = parse(config)
     return [
         Difference(symbol, value, there.get(symbol, NO))
-        for symbol, value in asked.items()
+        for symbol, value in together(fragments).items()
         if there.get(symbol, NO) != value
     ]
 
