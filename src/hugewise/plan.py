@@ -11,6 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -37,6 +38,7 @@ __all__ = ["EVERY", "Arm", "Cell", "DeliveryThreshold", "GuestHouse", "Plan", "p
 EVERY = "*"  # in LeftOut: every cell, or every policy of the cell
 
 _MOST_CELLS = 10_000
+_EXACT = frozenset(metric.name for metric in COMMON if metric.emulated)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
 _LONGEST_ID = 120
 _MEMORY = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
@@ -110,6 +112,11 @@ class GuestHouse(Protocol):
         ...
 
     @property
+    def counting(self) -> bool:
+        """Whether their instructions are counted."""
+        ...
+
+    @property
     def memory(self) -> int:
         """Bytes of memory of each guest."""
         ...
@@ -159,8 +166,12 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     offline, memory = _offline(study.design.slots, host), _memory(host) if guests is None else guests.memory
     with nullcontext() if guests is None else guests.within():
         for index, used in enumerate(study.workload, 1):
-            emulated = guests is not None and guests.emulated
-            for cell in _cells(used, place.at("workload").item(index), study, workloads, taken, emulated=emulated):
+            exact = (
+                None
+                if guests is None or not guests.emulated
+                else _EXACT | ({"instructions"} if guests.counting else set())
+            )
+            for cell in _cells(used, place.at("workload").item(index), study, workloads, taken, exact):
                 planned = _offer(cell, used, study, arms, offline, memory)
                 left_out += planned.left_out
                 cells += planned.cells
@@ -178,7 +189,12 @@ def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse) ->
 
 
 def _cells(
-    used: WorkloadUse, place: Place, study: Study, workloads: Mapping[str, Workload], taken: set[str], *, emulated: bool
+    used: WorkloadUse,
+    place: Place,
+    study: Study,
+    workloads: Mapping[str, Workload],
+    taken: set[str],
+    exact: AbstractSet[str] | None,
 ) -> list[Cell]:
     """One cell without arms for each combination of the parameters and ways to run. Raises StudyError."""
     workload = workloads.get(used.name)
@@ -208,7 +224,7 @@ def _cells(
                 id=_identify(called, workload, values, varied, taken),
                 workload=workload,
                 values=values,
-                metric=_metric(used, workload, values, place, emulated=emulated),
+                metric=_metric(used, workload, values, place, exact),
                 baseline=study.compared_with,
                 arms=(),
                 timeout=used.timeout,
@@ -347,9 +363,13 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], memory: int |
 
 
 def _metric(
-    used: WorkloadUse, workload: Workload, values: Mapping[str, ParameterValue], place: Place, *, emulated: bool
+    used: WorkloadUse,
+    workload: Workload,
+    values: Mapping[str, ParameterValue],
+    place: Place,
+    exact: AbstractSet[str] | None,
 ) -> Metric:
-    """The metric that is judged; where guests are emulated, the one that emulation counts exactly."""
+    """The metric that is judged; in guests that are emulated one of those that are `exact` there."""
     named: tuple[Metric, ...] = ()
     if isinstance(workload, Hearing):
         try:
@@ -363,14 +383,15 @@ def _metric(
             raise place.at(key).wrong(
                 f"is not a metric of {workload.name}", name, hint=keys.near(name, known, what="metrics")
             )
-    if used.counted is not None and not known[used.counted].emulated:
-        counts = ", ".join(sorted(name for name, metric in known.items() if metric.emulated))
+    counting = {name for name, metric in known.items() if metric.emulated} | {"instructions"}
+    if used.counted is not None and used.counted not in counting:
+        counts = ", ".join(sorted(counting))
         raise place.at("counted").wrong(
             "is nothing that emulation counts exactly", used.counted, hint=f"one of {counts}"
         )
-    if emulated:
+    if exact is not None:
         wanted = used.counted or used.metric or own[0].name
-        return known[wanted if known[wanted].emulated else "page_faults"]
+        return known[wanted if wanted in exact or known[wanted].emulated else "page_faults"]
     return own[0] if used.metric is None else known[used.metric]
 
 

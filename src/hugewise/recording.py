@@ -20,15 +20,17 @@ __all__ = ["stored"]
 def stored(group: Group, work: Work) -> Attempt:
     """The attempt as it is kept, from everything that its steps have found."""
     bench, cell, arm, trial = group.bench, group.cell, work.arm, work.trial
-    assert group.before is not None and group.after is not None and work.before is not None
-    site, after = group.site(work), work.after or work.before
+    assert group.before is not None and group.after is not None
+    site = group.site(work)
     play, command = work.play, work.command
     # A client of servers has its own event with its figures, which the workload reads.
     own_result = command.micro and not work.is_client
     result = outcome.outcome(work.events, micro=own_result, timeout_s=cell.timeout, success=command.success)
     host = noise.difference(group.before, group.after)
-    around = (work.before, after) if play is None or play.around is None else play.around
-    result = outcome.with_kernel_work(result, noise.difference(*around), site.base_size)
+    seen = (work.before, work.after) if work.before is not None and work.after is not None else None
+    around = seen if play is None or play.around is None else play.around
+    if around is not None:
+        result = outcome.with_kernel_work(result, noise.difference(*around), site.base_size)
     if play is not None:
         result = outcome.staged(
             result,
@@ -46,8 +48,8 @@ def stored(group: Group, work: Work) -> Attempt:
         play.coverage if play is not None and work.is_client else work.events,
         work.twin,
         # The counters are the machine's: they cannot tell attempts apart that ran at once.
-        noise.coverage_from_counters(work.before, after, own_faults, site.base_size)
-        if len(group.works) == 1 or work.guest is not None
+        noise.coverage_from_counters(*seen, own_faults, site.base_size)
+        if seen is not None and (len(group.works) == 1 or work.guest is not None)
         else None,
         target=arm.treatment.target,
         proof=command.proof,
@@ -97,7 +99,8 @@ def stored(group: Group, work: Work) -> Attempt:
         metrics=result.metrics,
         absent=result.absent,
         disturbances=(
-            *noise.disturbances(group.before, group.after, bench.study.validity),
+            # What happens to this host moves no count.
+            *(() if site.machine.emulated else noise.disturbances(group.before, group.after, bench.study.validity)),
             *(play.marks if play is not None else ()),
         ),
         environment_pad=trial.environment_pad,

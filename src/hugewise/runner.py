@@ -140,11 +140,8 @@ def check(group: Group) -> None:
         if isinstance(workload, Staged) and workload.clients:
             work.client = contain(f"{name}-client")
     group.before = noise.snapshot(group.bench.host)
-    for site, first in group.sites:
-        before = group.before if first.guest is None else noise.snapshot(site.host)
-        for work in group.works:
-            if group.site(work) is site:
-                work.before = before
+    for work in group.works:
+        work.before = _seen(work, group.before)
 
 
 def supply(group: Group) -> None:
@@ -243,10 +240,15 @@ def recheck(group: Group) -> None:
 def _look_again(group: Group) -> None:
     group.after = noise.snapshot(group.bench.host)
     for work in group.works:
-        if work.guest is None:
-            work.after = group.after
-        elif work.broken is None:
-            work.after = noise.snapshot(work.guest.site.host)
+        if work.broken is None:
+            work.after = _seen(work, group.after)
+
+
+def _seen(work: Work, here: noise.Snapshot) -> noise.Snapshot | None:
+    """The machine that `work` runs on; None of a guest that counts, which must not be looked at."""
+    if work.guest is None:
+        return here
+    return None if work.guest.counting else noise.snapshot(work.guest.site.host)
 
 
 def prove(group: Group) -> None:

@@ -54,6 +54,11 @@ class Provided:
         return self.choice.accelerator == "tcg"
 
     @property
+    def counting(self) -> bool:
+        """Whether the guests' instructions are counted."""
+        return self.use.counting
+
+    @property
     def memory(self) -> int:
         """Bytes of memory of each guest."""
         return self.use.memory
