@@ -98,6 +98,24 @@ def test_the_modes_are_those_of_the_load_generator(workload: KeyValue) -> None:
 
 
 @BOTH
+def test_a_fixed_amount_of_work_has_neither_duration_nor_lead(workload: KeyValue) -> None:
+    argv = played(workload, operations=5000).timed.argv
+    assert argv[-2:] == ("--operations", "5000")
+    assert "--preload" in argv
+    assert not {"--duration", "--lead"} & set(argv)
+    for other in ({"mode": "rate", "rate": 10}, {"client": "memtier", "instances": 1}):
+        assert "name a duration" in str(workload.refuses(BASE, given(workload, operations=5000, **other)))
+
+
+@BOTH
+def test_work_that_was_not_done_whole_is_a_problem(workload: KeyValue) -> None:
+    done = changed(f"{workload.name}.jsonl", operations=4000)
+    reading = workload.read(said(workload.name, done), given(workload, operations=5000))
+    assert reading.problem == "4000 operations were done of 5000"
+    assert workload.read(said(workload.name, done), given(workload, operations=4000)).problem is None
+
+
+@BOTH
 def test_all_arms_run_the_same_command(workload: KeyValue) -> None:
     """But for what the treatment itself puts into the environment."""
     libc = {"allocator": "libc"} if workload is REDIS else {}

@@ -48,6 +48,12 @@ def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
         Parameter("instances", "integer", 0, "servers, each on a CPU of its own; 0: one for each CPU that they have"),
         Parameter("mode", "text", "throughput", "throughput (closed loop), sla (the highest rate), rate, or tune"),
         Parameter("duration", "duration", "10s", "of the measured part (mode sla and tune: of each probe in it)"),
+        Parameter(
+            "operations",
+            "integer",
+            0,
+            "mode throughput: so many over all instances in place of `duration`, and no `lead`; 0: for `duration`",
+        ),
         Parameter("lead", "duration", "2s", "the same mix before the measured part"),
         Parameter("connections", "integer", 8, "connections to each instance"),
         Parameter("pipeline", "integer", 1, "requests that a connection may have under way"),
@@ -125,6 +131,8 @@ class KeyValue:
         for name, least in (("keys", 1), ("instances", 0), ("connections", 1), ("pipeline", 1), ("seed", 0)):
             if integer(values, name) < least:
                 return f"{name} = {values[name]} must be at least {least}"
+        if values["operations"] and (values["mode"] != "throughput" or values["client"] != "probe"):
+            return 'operations are counted in mode = "throughput" by client = "probe": elsewhere, name a duration'
         if number(values, "duration") <= 0:
             return f"duration = {values['duration']} must be above 0"
         mode = values["mode"]
@@ -221,6 +229,8 @@ class KeyValue:
         for name in ("connections", "pipeline", "keys", "popularity", "set_get", "hit_ratio", "payload", "seed"):
             argv += [f"--{name.replace('_', '-')}", str(values[name])]
         argv += ["--preload", *(["--touch"] if values["verify"] else [])]
+        if values["operations"]:  # a lead is as much work as there is time for
+            return (*argv, "--operations", str(values["operations"]))
         argv += ["--lead", f"{number(values, 'lead'):g}", "--duration", f"{number(values, 'duration'):g}"]
         match values["mode"]:
             case "rate":
@@ -236,7 +246,8 @@ class KeyValue:
         every = (outputs.stdout(f"told-{number}") for number in itertools.count())
         told = self.told(list(itertools.takewhile(bool, every)), values)
         read = _memtier.read(outputs) if values["client"] == "memtier" else _probe(outputs)
-        operations = read.facts.get("operations")
+        operations, fixed = read.facts.get("operations"), integer(values, "operations")
+        undone = f"{operations} operations were done of {fixed}" if fixed and operations != fixed else None
         metrics, absent = dict(read.metrics), dict(read.absent)
         if values["mode"] in ("sla", "tune"):
             absent["server_cpu_us"] = "the measured part holds many rates: CPU time of one of them is not known"
@@ -249,7 +260,7 @@ class KeyValue:
             absent=absent | dict(told.absent),
             series=read.series,
             facts=dict(told.facts) | dict(read.facts),
-            problem=read.problem or told.problem,
+            problem=read.problem or told.problem or undone,
             marks=(*read.marks, *told.marks),
         )
 
