@@ -19,7 +19,7 @@ import msgspec
 from hugewise.errors import UserError
 from hugewise.guests.definition import Architecture
 
-__all__ = ["Module", "about_image", "about_module", "parse_modinfo"]
+__all__ = ["Module", "about_image", "about_module", "parse_modinfo", "unpacked"]
 
 _OPENERS: Mapping[str, Callable[[bytes], bytes]] = {
     ".ko": lambda data: data,
@@ -38,13 +38,21 @@ class Module(msgspec.Struct, frozen=True):
 
 def about_module(path: Path) -> Module:
     """What the module in that file needs. Raises UserError."""
+    try:
+        return parse_modinfo(_section(unpacked(path), b".modinfo"))
+    except (ValueError, struct.error) as error:
+        raise UserError(f"{path} is not a kernel module that can be read: {error}") from None
+
+
+def unpacked(path: Path) -> bytes:
+    """The module in that file, which may be compressed. Raises UserError."""
     opened = _OPENERS.get(path.suffix)
     if opened is None:
         hint = "unpack the modules, and name the folder that they are in"
         raise UserError(f"{path}: hugewise cannot unpack modules that end with {path.suffix}", hint=hint)
     try:
-        return parse_modinfo(_section(opened(path.read_bytes()), b".modinfo"))
-    except (OSError, EOFError, ValueError, struct.error, lzma.LZMAError, zlib.error) as error:
+        return opened(path.read_bytes())
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise UserError(f"{path} is not a kernel module that can be read: {error}") from None
 
 

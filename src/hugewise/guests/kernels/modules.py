@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from hugewise.errors import UserError
+from hugewise.guests.definition import Kernel
 from hugewise.guests.kernels.elf import Module, about_module
 
-__all__ = ["NEEDED", "WANTED", "index", "lacking", "load_order", "needed_in"]
+__all__ = ["NEEDED", "WANTED", "index", "lacking", "load_order", "needed_in", "without_nfs"]
 
 # Symbols of the configuration without which a guest does not come up, or cannot be asked.
 NEEDED = (
     *("BLK_DEV_INITRD", "BINFMT_ELF", "PROC_FS", "SYSFS", "TMPFS", "DEVTMPFS", "UNIX98_PTYS", "CGROUPS"),
     *("TRANSPARENT_HUGEPAGE", "PROC_PAGE_MONITOR", "VIRTIO_PCI", "VIRTIO_CONSOLE", "VIRTIO_BLK", "EXT4_FS"),
 )
-# Modules, where they are not built in: QEMU's devices, the file system of images, and NFS.
+# Modules, where they are not built in: QEMU's devices, the file system of images, and NFS with what only that needs.
 WANTED = (
     *("virtio_pci", "virtio_mmio", "virtio_console", "virtio_blk", "virtio_net"),
     *("ext4", "nfsv3", "nfsv4"),
+)
+_OF_NFS = frozenset(
+    "auth_rpcgss dns_resolver fscache grace lockd netfs nfs nfs_acl nfs_ssc nfsv3 nfsv4 sunrpc".split()  # noqa: SIM905
 )
 
 
@@ -61,6 +67,17 @@ def load_order(wanted: Iterable[str], there: Iterable[str], about: Callable[[str
     for name in wanted:
         take(name)
     return list(order)
+
+
+def without_nfs(kernel: Kernel) -> Kernel:
+    """The kernel for a guest that mounts no NFS. To load its modules takes an emulated guest seconds."""
+    kept = tuple(each for each in kernel.modules if _name(each) not in _OF_NFS)
+    return msgspec.structs.replace(kernel, modules=kept)
+
+
+def _name(path: str) -> str:
+    """A module's name, of a file that may be called 05-nfs.ko.xz."""
+    return Path(path).name.partition(".ko")[0].lstrip("0123456789").removeprefix("-").replace("-", "_")
 
 
 def needed_in(folder: Path) -> tuple[Path, ...]:

@@ -13,10 +13,11 @@ from hugewise.guests.debian import Package
 from hugewise.guests.definition import Architecture, Kernel
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store
+from hugewise.guests.kernels.elf import unpacked
 
 __all__ = ["asked", "chosen", "provide"]
 
-_FORMAT = 2  # of what is kept of a package
+_FORMAT = 3  # of what is kept of a package
 # An image of a version, and modules of one where Debian splits them off; not a meta-package such as linux-image-amd64.
 _IMAGE = re.compile(r"linux-image-(unsigned-)?\d[a-z0-9.+~-]*")
 _MODULES = re.compile(r"linux-(modules|binary)-\d[a-z0-9.+~-]*")
@@ -58,19 +59,19 @@ def provide(package: str, arch: Architecture, suite: str, say: Say) -> Kernel:
         files = debian.fetch(parts, say)
         say(f"unpacking {parts[0].name}")
         folder.mkdir()
-        unpacked = folder / "unpacked"
-        unpacked.mkdir()
+        tree = folder / "tree"
+        tree.mkdir()
         for file in files:
-            debian.unpack(file, unpacked, without=_LEFT_OUT)
-        _take(package, arch, unpacked, folder, origin)
-        shutil.rmtree(unpacked)
+            debian.unpack(file, tree, without=_LEFT_OUT)
+        _take(package, arch, tree, folder, origin)
+        shutil.rmtree(tree)
 
     return store.have(asked(package, arch, suite), made_of, make)
 
 
-def _take(package: str, arch: Architecture, unpacked: Path, folder: Path, origin: str) -> None:
+def _take(package: str, arch: Architecture, tree: Path, folder: Path, origin: str) -> None:
     """Keep the image, its configuration and the modules that guests need."""
-    found = sorted((unpacked / "boot").glob("vmlinu[xz]-*"))
+    found = sorted((tree / "boot").glob("vmlinu[xz]-*"))
     if len(found) != 1:
         raise UserError(f"the package {package} has {len(found)} kernels below /boot, not one")
     image = found[0]
@@ -80,11 +81,12 @@ def _take(package: str, arch: Architecture, unpacked: Path, folder: Path, origin
     try:
         shutil.copy2(config, folder / store.CONFIG)
         _check(package, config.read_text(encoding="utf-8"))
-        needed = modules.needed_in(_modules(unpacked, release))
+        needed = modules.needed_in(_modules(tree, release))
         (folder / store.MODULES).mkdir()
         for number, module in enumerate(needed):
-            kept.append(f"{store.MODULES}/{number:02}-{module.name}")
-            shutil.copyfile(module, folder / kept[-1])
+            # Emulated, a guest takes seconds to unpack what this host unpacks once.
+            kept.append(f"{store.MODULES}/{number:02}-{module.name.partition('.ko')[0]}.ko")
+            (folder / kept[-1]).write_bytes(unpacked(module))
         image.replace(folder / store.IMAGE)
     except OSError as error:
         raise StorageError(f"cannot take the kernel of {package}: {error}") from error
@@ -101,9 +103,9 @@ def _take(package: str, arch: Architecture, unpacked: Path, folder: Path, origin
     store.write(folder, kernel)
 
 
-def _modules(unpacked: Path, release: str) -> Path:
+def _modules(tree: Path, release: str) -> Path:
     """/lib/modules is below /usr since Debian 13."""
-    places = [unpacked / top / release for top in ("usr/lib/modules", "lib/modules")]
+    places = [tree / top / release for top in ("usr/lib/modules", "lib/modules")]
     return next((each for each in places if each.is_dir()), places[0])
 
 

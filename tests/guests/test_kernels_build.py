@@ -1,0 +1,167 @@
+"""Building a kernel, of a source of Linux that is a small Makefile: what is kept, and what is said when it fails."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.guests.definition import Kernel
+from hugewise.guests.kernels import build, modules, source, store, tools
+from hugewise.guests.kernels.recipe import Recipe
+from tests.requirements import need_program
+
+NEEDED = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED)
+MAKEFILE = """
+# What hugewise asks of the kernel's own.
+tinyconfig:
+\t@printf '# CONFIG_MODULES is not set\\nCONFIG_NET=n\\n' > $(O)/.config
+olddefconfig:
+\t@sed -i '/CONFIG_UNKNOWN/d' $(O)/.config
+bzImage:
+\t@mkdir -p $(O)/arch/x86/boot $(O)/include/config
+\t@echo '  CC      init/main.o'
+\t@STEP
+\t@printf 'kernel for %s by %s' $(ARCH) $$KBUILD_BUILD_USER > $(O)/arch/x86/boot/bzImage
+\t@echo 6.12.0$(LOCALVERSION) > $(O)/include/config/kernel.release
+"""
+
+
+@pytest.fixture(autouse=True)
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of its own, and a machine that has all that kernels are built with."""
+    for name in ("make", "tar", "gzip"):
+        need_program(name, name)
+    monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tools, "missing", lambda arch: ())
+    monkeypatch.setattr(tools, "compiler", lambda arch: "gcc 12; ld 2")
+    monkeypatch.setenv("KCFLAGS", "-DNOT_FOR_KERNELS")
+    yield tmp_path / "cache" / "kernels"
+
+
+def linux(folder: Path, step: str = "true") -> Path:
+    tree = folder / "linux-6.12"
+    tree.mkdir()
+    (tree / "Kbuild").touch()
+    (tree / "Makefile").write_text(MAKEFILE.replace("STEP", step))
+    with tarfile.open(folder / "linux.tar.gz", "w:gz") as tar:
+        tar.add(tree, tree.name)
+    return folder / "linux.tar.gz"
+
+
+def recipe(*more: str) -> Recipe:
+    texts = (("needed", NEEDED), *((str(number), text) for number, text in enumerate(more)))
+    return Recipe(name="small", arch="x86-64", fragments=texts, page_size=4096, about="of a test")
+
+
+def provided(tarball: Path, wanted: Recipe, told: list[str]) -> Kernel:
+    origin = source.of_file(tarball, told.append)
+    return build.provide(wanted, origin, build.asked(wanted, origin.sha256), told.append)
+
+
+def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, cached: Path) -> None:
+    tarball, told = linux(tmp_path), list[str]()
+    kernel = provided(tarball, recipe("CONFIG_NET=y\n"), told)
+    assert Path(kernel.image).read_text() == "kernel for x86_64 by hugewise"
+    assert (kernel.name, kernel.arch, kernel.release) == ("small", "x86-64", "6.12.0-small")
+    assert kernel.digest == store.sha256(Path(kernel.image))
+    assert kernel.config is not None
+    assert "CONFIG_NET=y" in Path(kernel.config).read_text()
+    assert store.sha256(tarball) in kernel.origin
+    assert "gcc 12" in kernel.origin
+    folder = Path(kernel.image).parent
+    assert sorted(each.name for each in folder.iterdir()) == ["config", "image", "kernel.json"]
+    assert json.loads((folder / "kernel.json").read_text())["image"] == "image"
+    assert [line.partition(" ")[0] for line in told] == ["unpacking", "building", "built"]
+    assert "s of CPU time" in told[-1]
+    (log,) = cached.glob("*.log")
+    assert "  CC      init/main.o" in log.read_text()
+    told.clear()
+    assert provided(tarball, recipe("CONFIG_NET=y\n"), told) == kernel
+    assert told == []
+    assert store.find(build.asked(recipe("CONFIG_NET=y\n"), store.sha256(tarball))) == kernel
+
+
+def test_what_is_built_is_known_by_its_symbols_source_and_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = build.asked(recipe("CONFIG_NET=y\n"), "a")
+    assert build.asked(recipe("# another comment\n\nCONFIG_NET=y\n"), "a") == first
+    assert build.asked(recipe("CONFIG_NET=y\n"), "b") != first
+    assert build.asked(recipe(), "a") != first
+    monkeypatch.setattr(tools, "compiler", lambda arch: "gcc 14; ld 2")
+    assert build.asked(recipe("CONFIG_NET=y\n"), "a") != first
+
+
+def test_a_symbol_that_the_source_drops_is_named(tmp_path: Path, cached: Path) -> None:
+    with pytest.raises(UserError, match=r"does not take CONFIG_UNKNOWN=y \(it is n\)"):
+        provided(linux(tmp_path), recipe("CONFIG_UNKNOWN=y\n"), [])
+    assert not [each for each in cached.iterdir() if each.is_dir()]
+
+
+def test_a_kernel_that_no_guest_could_boot_is_refused() -> None:
+    with pytest.raises(UserError, match=r"cannot be a guest's: it lacks .*VIRTIO_CONSOLE"):
+        build.refused(Recipe(name="s", arch="arm64", fragments=(), page_size=4096, about=""), "CONFIG_NET=y\n")
+
+
+def test_a_build_that_fails_says_the_logs_last_lines(tmp_path: Path, cached: Path) -> None:
+    with pytest.raises(HugewiseError, match="error: 'x' undeclared") as raised:
+        provided(linux(tmp_path, "echo \"init/main.c:7: error: 'x' undeclared\"; exit 1"), recipe(), [])
+    assert "make bzImage failed" in raised.value.message
+    (log,) = cached.glob("*.log")
+    assert str(log) in str(raised.value.hint)
+    assert not [each for each in cached.iterdir() if each.is_dir()]
+
+
+def test_an_interrupted_build_leaves_no_process_and_no_folder(
+    tmp_path: Path, cached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "_EVERY_S", 0)
+
+    def interrupt(line: str) -> None:
+        if "2 steps" in line:
+            raise KeyboardInterrupt
+
+    tarball = linux(tmp_path, 'sleep 300 & echo "  CC      sleeper $$!"; wait')
+    wanted, origin = recipe(), source.of_file(tarball, print)
+    with pytest.raises(KeyboardInterrupt):
+        build.provide(wanted, origin, build.asked(wanted, "x"), interrupt)
+    assert not [each for each in cached.iterdir() if each.is_dir()]
+    (log,) = cached.glob("*.log")
+    found = re.search(r"sleeper (\d+)", log.read_text())
+    assert found is not None
+    assert ended(int(found[1]))
+
+
+def ended(pid: int) -> bool:
+    """Whether the process ends within 10 s; one that nobody has waited for yet has ended too."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("inside", [None, "README"])
+def test_what_is_no_source_of_linux(tmp_path: Path, inside: str | None) -> None:
+    path = tmp_path / "a.tar"
+    if inside is None:
+        path.write_text("text")
+    else:
+        (tmp_path / inside).touch()
+        with tarfile.open(path, "w") as tar:
+            tar.add(tmp_path / inside, f"folder/{inside}")
+    with pytest.raises((UserError, StorageError), match=r"a\.tar is not a source of Linux|cannot unpack .*a\.tar"):
+        provided(path, recipe(), [])
+    with pytest.raises(UserError, match="the source cannot be read"):
+        source.of_file(tmp_path / "none.tar", print)

@@ -1,0 +1,81 @@
+"""Kernels of Debian packages: which of a meta-package's is meant, and a small one had for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import UserError
+from hugewise.guests import debian, kernels
+from hugewise.guests.kernels import packages
+from hugewise.guests.kernels.elf import about_image
+from hugewise.study_guest import KernelUse
+from tests.requirements import need, need_program
+
+# Of what `apt-get install --print-uris` said on 2026-11-21, the lines about the kernel and some others.
+SAID = "".join(
+    f"'http://archive.example/pool/{file}' {file} {size} SHA256:{digit * 64}\n"
+    for file, size, digit in (
+        ("linux-base_4.12.1_all.deb", 25544, "1"),
+        ("linux-image-6.12.107+deb13-arm64_6.12.107-1_arm64.deb", 92902468, "2"),
+        ("linux-image-arm64_6.12.107-1_arm64.deb", 1444, "3"),
+        ("libzstd1_1.5.7+dfsg-1_arm64.deb", 266052, "4"),
+    )
+)
+NAME = "linux-image-6.12.107+deb13-arm64"
+
+
+def test_a_meta_package_means_the_version_that_it_brings() -> None:
+    resolved = debian.parse_uris(SAID, ("trixie", "arm64"))
+    assert len(resolved) == 4
+    for asked in ("linux-image-arm64", NAME):
+        (found,) = packages.chosen(asked, resolved)
+        assert (found.name, found.version, found.sha256) == (NAME, "6.12.107-1", "2" * 64)
+
+
+def test_modules_of_a_package_of_their_own_come_along() -> None:
+    more = "'http://x/y' linux-modules-7.1.3-arm64_7.1.3-1_arm64.deb 4 SHA256:" + "5" * 64
+    resolved = debian.parse_uris(SAID + more, ("forky", "arm64"))
+    assert [each.name for each in packages.chosen("linux-image-arm64", resolved)] == [NAME, "linux-modules-7.1.3-arm64"]
+
+
+def test_a_package_without_a_kernel_is_no_kernel() -> None:
+    resolved = [each for each in debian.parse_uris(SAID, ("trixie", "arm64")) if not each.name.startswith("linux-im")]
+    with pytest.raises(UserError, match="redis does not bring one kernel: it brings none"):
+        packages.chosen("redis", resolved)
+
+
+def test_a_real_package_is_unpacked_once_and_found_without_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for program, package in (("apt-get", "apt"), ("dpkg-deb", "dpkg")):
+        need_program(program, package)
+    monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
+    use, told = KernelUse(name="debian", package="linux-image-cloud-amd64"), list[str]()
+    assert kernels.available(use, "x86-64", "trixie") is None
+    try:
+        found = kernels.provide(use, "x86-64", "trixie", told.append)
+    except UserError as error:
+        need("cannot read the package lists" not in error.message, f"Debian's archive through apt ({error.message})")
+        raise
+    assert any("unpacking linux-image-" in line for line in told)
+    assert found.name == "debian"
+    assert found.arch == "x86-64"
+    assert found.release.endswith("-cloud-amd64")
+    assert about_image(Path(found.image).read_bytes()) == ("x86-64", found.release)
+    assert kernels.base_page(found) == 4096
+    names = [Path(each).name.partition("-")[2].partition(".")[0] for each in found.modules]
+    assert names.index("failover") < names.index("net_failover") < names.index("virtio_net")
+    assert names.index("sunrpc") < names.index("nfsv4")
+    assert all(Path(each).is_file() for each in found.modules)
+    assert f"{found.release} 6." in found.origin
+    # Nothing but what is used stays, and nothing is asked of apt again.
+    folder = Path(found.image).parent
+    assert sorted(each.name for each in folder.iterdir()) == ["config", "image", "kernel.json", "modules"]
+    monkeypatch.setattr(debian, "resolve", None)
+    told.clear()
+    assert kernels.provide(use, "x86-64", "trixie", told.append) == found
+    assert told == []
+    assert kernels.available(use, "x86-64", "bookworm") is None
+    assert kernels.difference(found, found) == []
