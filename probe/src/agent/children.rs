@@ -75,7 +75,7 @@ impl Children {
         fs::create_dir_all(&folder)?;
         let told = folder.join("spec.json");
         // Nobody else reads it: the environment of a command can hold secrets.
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&told)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&told)?;
         file.write_all(spec.to_string().as_bytes())?;
         self.start(Purpose::Process(process), &["run".as_ref(), "--spec".as_ref(), told.as_os_str()])?;
         Ok(json!({}))

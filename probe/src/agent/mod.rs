@@ -11,6 +11,7 @@ mod server;
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -43,18 +44,16 @@ pub struct AgentArgs {
 pub fn main(args: &AgentArgs) -> Result<ExitCode> {
     let folder = std::env::temp_dir().join(format!("hugewise-agent-{}", std::process::id()));
     let orders = args.orders.as_deref().map(read_orders).transpose()?.flatten();
+    // A new one of its own: in a folder that everybody may write, a stranger could have made it before.
+    let made = fs::DirBuilder::new().mode(0o700).create(&folder);
+    made.with_context(|| format!("cannot make {}", folder.display()))?;
     let served = serve(&folder, orders.as_deref(), || match &args.channel {
         None => Channel::port(),
         Some(path) if path.as_os_str() == "-" => Ok(Channel::standard()?),
         Some(path) => Channel::open(path),
     });
-    match fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot remove {}", folder.display()));
-        }
-        _ => served?,
-    }
-    Ok(ExitCode::SUCCESS)
+    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    served.map(|()| ExitCode::SUCCESS)
 }
 
 /// Whether the kernel has started this program as the init of its initramfs.
