@@ -164,6 +164,9 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     cells: list[Cell] = []
     taken: set[str] = set()
     offline, memory = _offline(study.design.slots, host), _memory(host) if guests is None else guests.memory
+    exact = None
+    if guests is not None and guests.emulated:
+        exact = _EXACT | ({"instructions"} if guests.counting else set())
     with nullcontext() if guests is None else guests.within():
         for index, used in enumerate(study.workload, 1):
             exact = (
@@ -188,7 +191,7 @@ def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse) ->
     return arm if isinstance(arm, str) else msgspec.structs.replace(arm, kernel=kernel, backing=backing_of(use))
 
 
-def _cells(
+def _cells(  # noqa: PLR0917 (what is used, where it says so, and what is known already)
     used: WorkloadUse,
     place: Place,
     study: Study,

@@ -21,6 +21,7 @@ from hugewise.guests.accelerator import Choice
 from hugewise.guests.agent import Agent
 from hugewise.guests.definition import Architecture, Backing, Guest, Image, Kernel
 from hugewise.guests.machine import GuestMachine
+from hugewise.guests.record import GuestsRecord, KernelRecord, Option
 from hugewise.study import Study
 from hugewise.study_guest import GuestUse, KernelUse, kernel_of
 from hugewise.workload import Missing
@@ -89,6 +90,39 @@ class Provided:
             found["image"] = self.image.digest[:16]
         return found
 
+    def record(self, study: Study) -> GuestsRecord:
+        """What the run's folder keeps of them. The configurations of the kernels are compared here and now."""
+        wanted = {use.name: use for use in _wanted(study)}
+        named = next(use for use in study.policies if use.name == study.baseline)
+        baseline = kernel_of(study, named).name
+        first = self.kernels[baseline]
+        kept = []
+        for name, kernel in self.kernels.items():
+            if not isinstance(kernel, Kernel) or not isinstance(first, Kernel):
+                continue
+            found = kernels.difference(first, kernel)
+            use = wanted[name]
+            kept.append(
+                KernelRecord(
+                    name=name,
+                    release=kernel.release,
+                    origin=kernel.origin,
+                    sha256=kernel.digest,
+                    had="build" if use.build is not None else "package" if use.package is not None else "path",
+                    base_page=kernels.base_page(kernel),
+                    differs=None if found is None else tuple(Option(d.symbol, d.first, d.second) for d in found),
+                )
+            )
+        return GuestsRecord(
+            arch=self.arch,
+            accelerator=self.choice.accelerator,
+            why=self.choice.why,
+            counting=self.use.counting,
+            baseline=baseline,
+            kernels=tuple(kept),
+            packages=dict(self.image.packages),
+        )
+
     def within(self) -> AbstractContextManager[None]:
         """Meanwhile programs are looked for in the image."""
         return programs.looking_in(
@@ -101,8 +135,16 @@ class Provided:
 
 
 def cpu_model(use: GuestUse, choice: Choice) -> str:
-    """The model that the study names; else all that QEMU can emulate, or the host's own under KVM."""
-    return use.cpu or ("host" if choice.accelerator == "kvm" else "max")
+    """The model that the study names; else the host's own under KVM, or all that QEMU can emulate.
+
+    Arm's pointer authentication is emulated by its own algorithm at a high price (a boot took 40 s against 18 s), where
+    an implementation may have any: QEMU, docs/system/arm/cpu-features.rst.
+    """
+    if use.cpu is not None:
+        return use.cpu
+    if choice.accelerator == "kvm":
+        return "host"
+    return "max,pauth-impdef=on" if architecture(use) == "arm64" else "max"
 
 
 def architecture(use: GuestUse) -> Architecture:
