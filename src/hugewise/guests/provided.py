@@ -93,7 +93,7 @@ class Provided:
     def record(self, study: Study) -> GuestsRecord:
         """What the run's folder keeps of them. The configurations of the kernels are compared here and now."""
         wanted = {use.name: use for use in _wanted(study)}
-        named = next(use for use in study.policies if use.name == study.baseline)
+        named = next(use for use in study.policies if use.name == study.compared_with)
         baseline = kernel_of(study, named).name
         first = self.kernels[baseline]
         kept = []
@@ -138,13 +138,14 @@ def cpu_model(use: GuestUse, choice: Choice) -> str:
     """The model that the study names; else the host's own under KVM, or all that QEMU can emulate.
 
     Arm's pointer authentication is emulated by its own algorithm at a high price (a boot took 40 s against 18 s), where
-    an implementation may have any: QEMU, docs/system/arm/cpu-features.rst.
+    an implementation may have any: QEMU, docs/system/arm/cpu-features.rst. QEMU 7.2 leaves wrong flags behind
+    cmpxchg16b where it emulates one processor, which kernels built for it do not survive (2 of 2 boots).
     """
     if use.cpu is not None:
         return use.cpu
     if choice.accelerator == "kvm":
         return "host"
-    return "max,pauth-impdef=on" if architecture(use) == "arm64" else "max"
+    return "max,pauth-impdef=on" if architecture(use) == "arm64" else "max,-cx16"
 
 
 def architecture(use: GuestUse) -> Architecture:
