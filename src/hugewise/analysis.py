@@ -14,6 +14,8 @@ import msgspec
 
 from hugewise import published, runlog, within
 from hugewise.arrangement import qualified
+from hugewise.guest_arms import guests
+from hugewise.guests import record
 from hugewise.policy import Treatment
 from hugewise.published.beside import beside
 from hugewise.quantity import format_size
@@ -77,6 +79,7 @@ def analyze(path: Path) -> Results:
         left_out=opened.left_out,
         cells=tuple(_cell(cell, blocks, attempts, found, study.confidence) for cell in opened.cells),
         attempts=tuple(attempts),
+        guests=guests(opened.cells, attempts, record.read(path), opened.versions),
     )
     if study.published is None:
         return results

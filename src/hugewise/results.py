@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from hugewise.guests.definition import Accelerator, Architecture, Backing
+from hugewise.guests.record import KernelRecord
 from hugewise.metric import Metric
 from hugewise.policy import Deployment, Mechanism
 from hugewise.published.rows import Beside
@@ -18,6 +20,8 @@ __all__ = [
     "Comparison",
     "Difference",
     "Fact",
+    "GuestArm",
+    "Guests",
     "LeftOut",
     "Reach",
     "Results",
@@ -102,6 +106,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
                          what multiplies over runs. evidence_larger, evidence_smaller: for a ratio above 1, and below
     reach, tiers         how far the verdict reaches (sequential methods), and each tier with its interval
     warnings             what the reader should know beside the verdict; never changes it
+    constant             every pair has the same ratio (two at least): counts that do not vary. There is no spread that
+                         an interval could be made from; the verdict is the method's all the same
     judged               whether the verdict speaks of the arm's pages (backing) or of its setting; and the same of the
                          baseline. delivered_share, baseline_share: those of their `ArmSummary`
     """
@@ -134,6 +140,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     evidence: float | None = None
     evidence_larger: float | None = None
     evidence_smaller: float | None = None
+    constant: bool = False
     judged: Judged = "backing"
     delivered_share: float | None = None
     baseline_judged: Judged = "backing"
@@ -205,9 +212,56 @@ class LeftOut(msgspec.Struct, frozen=True):
         return " on ".join(part for part in (self.policy, self.cell) if part != "*") or "everything"
 
 
+class GuestArm(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm whose attempts ran in guests, as they were found to be (attempts that were rejected are not among them).
+
+    attempts     how many tell of their guest
+    policy       the page policy within the guest
+    kernel, backing   the study's name of the kernel, and what the guest's memory was to be made of on the host
+    release, sha256   of the kernel
+    share        the smallest share of the guest's memory that was proven to be so backed; null without attempts
+    memory       bytes; image: its SHA-256, empty where there is nothing but the agent
+    varied       facts that should be the same in all attempts of the arm and were not, with their values
+    """
+
+    arm: str
+    policy: str
+    attempts: int
+    kernel: str
+    release: str
+    sha256: str
+    backing: Backing
+    share: float | None
+    proof: str
+    accelerator: str
+    cpu_model: str
+    cpus: int | None
+    memory: int | None
+    qemu: str
+    image: str
+    varied: Mapping[str, tuple[str, ...]] = {}
+
+
+class Guests(msgspec.Struct, frozen=True, kw_only=True):
+    """The guests of a run. `why` says how the accelerator was chosen, `counting` whether instructions are counted.
+
+    kernels   as they were when the run began, with the difference of their configurations from the baseline's kernel;
+              empty in runs that were made before it was kept
+    """
+
+    arch: Architecture | None
+    accelerator: Accelerator | None
+    why: str
+    counting: bool
+    baseline: str
+    arms: tuple[GuestArm, ...]
+    kernels: tuple[KernelRecord, ...] = ()
+
+
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """One run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run.
 
+    guests   where the arms ran in guests: what these were; else null
     beside   the published experiment that the study restates beside what was measured; null where it names none
     """
 
@@ -235,4 +289,5 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...]
     cells: tuple[CellResult, ...]
     attempts: tuple[Attempt, ...]
+    guests: Guests | None = None
     beside: Beside | None = None

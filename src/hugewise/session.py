@@ -361,6 +361,7 @@ class _Session:
         """The run's first record, or the proof that a resumed one is the same."""
         cells = identity.cell_records(self.plan, self.sizes)
         if self.opened is None:
+            self.record_guests()
             self.folder.append(
                 runlog.Opened(
                     t=time.time(),
@@ -392,6 +393,14 @@ class _Session:
         self.folder.append(runlog.Resumed(t=time.time(), session=self.number, boot_id=self.boot_id))
         for text in self.changes(self.opened):
             self.folder.append(runlog.Noted(t=time.time(), text=f"session {self.number}: {text}"))
+
+    def record_guests(self) -> None:
+        """What kernels and accelerator the run's guests have, and how the kernels differ."""
+        if self.guests is not None:
+            from hugewise.guests import record  # noqa: PLC0415  (only studies of guests need it)
+
+            with runlog.storing(f"the run's folder {self.folder.path}"):
+                record.write(self.folder.path, self.guests.record(self.study))
 
     def versions(self) -> dict[str, str]:
         """The programs that take part, those of guests among them."""

@@ -192,7 +192,13 @@ class Pairs:
             ratio_all=ratio_all,
             failures_arm=sum(pair.arm_failed for pair in self.usable),
             failures_baseline=sum(pair.baseline_failed for pair in self.usable),
+            constant=self._constant(),
         )
+
+    def _constant(self) -> bool:
+        """Whether all usable pairs, two at least, have the same ratio (`log_ratio` rounds, so that equal ones tie)."""
+        ratios = {pair.log_ratio for pair in self.usable}
+        return len(self.usable) > 1 and len(ratios) == 1 and None not in ratios
 
     def refusal(self, planned: int) -> str | None:
         """Why there is no verdict and will be none within `planned` pairs, whatever the blocks to come."""
