@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hugewise.guests.definition import Backing, Guest
-from hugewise.guests.qemu import Places, argv, thp_disable
+from hugewise.guests.qemu import Places, argv, cpu_model, thp_disable
 from tests.guests.examples import MIB, guest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "qemu"
@@ -96,3 +96,12 @@ def test_base_pages_are_had_by_prctl_alone() -> None:
     assert {thp_disable(Backing(pages=pages)) for pages in ("thp", "hugetlb-2m", "hugetlb-1g")} == {"none"}
     # The command line does not tell them apart: the mechanism does.
     assert words(guest(backing=Backing(pages="base"))) == words(guest())
+
+
+def test_what_emulation_does_badly_is_left_out_of_the_cpu() -> None:
+    assert cpu_model(guest(cpu="max,-erms")) == "max,-erms,-cx16"
+    assert cpu_model(guest(cpu="max,+cx16")) == "max,+cx16"  # somebody wants to see it
+    assert cpu_model(guest(cpu="host", accelerator="kvm")) == "host"
+    assert cpu_model(guest("arm64")) == "max,pauth-impdef=on"
+    assert cpu_model(guest("arm64", cpu="neoverse-n1")) == "neoverse-n1"
+    assert cpu_model(guest("arm64", cpu="max,pauth=off")) == "max,pauth=off"

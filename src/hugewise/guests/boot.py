@@ -24,13 +24,12 @@ from pathlib import Path
 import msgspec
 
 from hugewise import probe
-from hugewise.cgroup import Leaf
 from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import backing, qemu
 from hugewise.guests.definition import Guest
 from hugewise.guests.qmp import Qmp
 from hugewise.local_machine import LocalMachine
-from hugewise.machine import Machine
+from hugewise.machine import Contained, Machine
 from hugewise.runlog import storing
 from hugewise.serving import Serving
 
@@ -70,7 +69,7 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
     outputs: Path
     run: Path
     account: pwd.struct_passwd | None = None
-    leaf: Leaf | None = None
+    leaf: Contained | None = None
     cpus: tuple[int, ...] | None = None
     hugetlbfs: str | None = None
     tap: str | None = None
@@ -171,8 +170,8 @@ def boot(
     """
     end = time.monotonic() + (PATIENCE_S[guest.accelerator] if timeout is None else timeout)
     with ExitStack() as undo:
-        listening = {name: _listen(hosting, name, undo) for name in ("agent", "qmp")}
         places, copies = _places(guest, initramfs, hosting, undo)
+        listening = {name: _listen(hosting, name, undo) for name in ("agent", "qmp")}
         argv = qemu.argv(guest, program=program, places=places)
         with storing("guest-argv.json"):
             (hosting.outputs / "guest-argv.json").write_bytes(msgspec.json.format(msgspec.json.encode(argv), indent=1))
@@ -334,7 +333,9 @@ def _over(serving: Serving, hosting: Hosting) -> MachineError:
     select.select([serving.launcher], [], [], _TO_LEAVE_S)
     end = next((event for event in serving.events() if isinstance(event, probe.Exit)), None)
     if end is not None and end.code == 0:
-        return _error("the guest ended before it said hello", hosting.outputs)
+        error = _error("the guest ended before it said hello", hosting.outputs)
+        error.hint = "a kernel with too little memory ends so: give the guest more"
+        return error
     how = "" if end is None else f" (exit status {end.code})" if end.code is not None else f" (signal {end.signal})"
     return _error(f"QEMU failed before the guest said hello{how}", hosting.outputs)
 

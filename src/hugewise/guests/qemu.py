@@ -12,7 +12,7 @@ import msgspec
 
 from hugewise.guests.definition import Architecture, Backing, Guest, Pages
 
-__all__ = ["HUGETLB_BYTES", "PORT", "PROGRAMS", "Places", "argv", "thp_disable"]
+__all__ = ["HUGETLB_BYTES", "PORT", "PROGRAMS", "Places", "argv", "cpu_model", "thp_disable"]
 
 PROGRAMS: dict[Architecture, str] = {"x86-64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 
@@ -60,7 +60,7 @@ def argv(guest: Guest, *, program: str, places: Places) -> tuple[str, ...]:
     _check(guest, places)
     words = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     words += ["-name", "hugewise", "-machine", _machine(guest), "-accel", _accelerator(guest)]
-    words += ["-cpu", _cpu(guest), "-smp", str(guest.cpus), "-m", f"size={guest.memory // _MIB}M"]
+    words += ["-cpu", cpu_model(guest), "-smp", str(guest.cpus), "-m", f"size={guest.memory // _MIB}M"]
     words += ["-object", _memory(guest, places.hugetlbfs), "-seed", str(guest.seed)]
     if guest.counting:
         words += ["-icount", "shift=0,sleep=off", "-rtc", _CLOCK]
@@ -106,10 +106,17 @@ def _accelerator(guest: Guest) -> str:
     return f"tcg,thread={'single' if guest.cpus == 1 else 'multi'},tb-size={_TRANSLATIONS_MIB}"
 
 
-def _cpu(guest: Guest) -> str:
-    # The architected algorithm of pointer authentication takes most of the time of an emulated boot.
-    is_slow = guest.arch == "arm64" and guest.accelerator == "tcg" and guest.cpu == "max"
-    return "max,pauth-impdef=on" if is_slow else guest.cpu
+def cpu_model(guest: Guest) -> str:
+    """The CPU model as QEMU is told it: that of the guest, less what emulation does badly."""
+    named = guest.cpu.partition(",")[0]
+    if guest.accelerator == "kvm":
+        return guest.cpu
+    if guest.arch == "arm64":
+        # The architected algorithm of pointer authentication takes most of the time of an emulated boot.
+        return f"{guest.cpu},pauth-impdef=on" if named == "max" and "pauth" not in guest.cpu else guest.cpu
+    # QEMU 7.2 leaves a wrong EFLAGS after cmpxchg16b: an interrupt just then, and the kernel dies of a double fault
+    # (one boot in ten of Linux 6.12). Kernels do without that instruction where the processor does not have it.
+    return guest.cpu if "cx16" in guest.cpu else f"{guest.cpu},-cx16"
 
 
 def _memory(guest: Guest, hugetlbfs: str | None) -> str:

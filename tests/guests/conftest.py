@@ -1,0 +1,83 @@
+"""Guests for tests that boot one: Debian's kernels, and the agent alone as their user space."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise.errors import HugewiseError
+from hugewise.guests import initramfs, kernels, program
+from hugewise.guests.boot import Booted, Hosting, boot
+from hugewise.guests.definition import Architecture, Guest, Kernel
+from hugewise.study_guest import KernelUse
+from hugewise.workload import Missing
+from tests.guests.examples import guest
+from tests.requirements import need
+
+_SUITE = "trixie"
+
+
+@dataclass(frozen=True)
+class Bootable:
+    """A kernel with its initramfs, and the QEMU for it."""
+
+    kernel: Kernel
+    initramfs: Path
+    program: str
+
+    def guest(self, **other: Any) -> Guest:
+        """A guest of 256 MiB with base pages (which no setting of the host can take away), or what is named instead."""
+        return guest(self.kernel.arch, **{"kernel": self.kernel, **other})
+
+    def boot(self, hosting: Hosting, timeout: float | None = None, **other: Any) -> Booted:
+        """Boot such a guest."""
+        return boot(self.guest(**other), self.initramfs, hosting, program=self.program, timeout=timeout)
+
+
+def bootable(package: str, arch: Architecture) -> Bootable:
+    """Debian's kernel of that package, fetched if need be. Nothing is installed."""
+    lacking = program.missing(arch)
+    need(lacking is None, "" if lacking is None else f"{lacking.reason} (apt install {lacking.package})")
+    agent = initramfs.guest_probe(arch)
+    need(not isinstance(agent, Missing), agent.reason if isinstance(agent, Missing) else "")
+    try:
+        kernel = kernels.provide(KernelUse(name=package, package=package), arch, _SUITE, lambda _: None)
+    except HugewiseError as error:
+        need(condition=False, requirement=f"Debian's package {package} ({error.message})")
+        raise
+    return Bootable(kernel, initramfs.build(kernel), program.find(arch))
+
+
+@pytest.fixture(scope="session")
+def x86() -> Bootable:
+    """Debian's kernel for x86-64 clouds."""
+    return bootable("linux-image-cloud-amd64", "x86-64")
+
+
+@pytest.fixture(scope="session")
+def arm64() -> Bootable:
+    """Debian's kernel for arm64, with base pages of 4 KiB."""
+    return bootable("linux-image-arm64", "arm64")
+
+
+@pytest.fixture(scope="session")
+def arm64_16k() -> Bootable:
+    """Debian's kernel for arm64, with base pages of 16 KiB."""
+    return bootable("linux-image-arm64-16k", "arm64")
+
+
+@pytest.fixture
+def hosting(tmp_path: Path) -> Iterator[Hosting]:
+    """Folders for one guest; under root QEMU runs as nobody."""
+    account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+    # pytest's own folder has too long a name for a socket.
+    with tempfile.TemporaryDirectory(prefix="hw-", dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        yield Hosting(outputs=tmp_path, run=Path(folder), account=account)

@@ -1,0 +1,295 @@
+"""Guests that are really booted, under TCG: they come up, and they go, whatever happens to them or to hugewise."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise import probe
+from hugewise.errors import MachineError
+from hugewise.guests import accelerator
+from hugewise.guests.agent import Agent
+from hugewise.guests.boot import Booted, Hosting, boot, plain_lines
+from hugewise.guests.definition import Backing
+from hugewise.host import LocalHost
+from hugewise.journal import Journal
+from hugewise.pool import Pools
+from hugewise.setting import Settings
+from tests.guests.conftest import Bootable
+from tests.guests.examples import MIB, guest, kernel
+from tests.requirements import need, need_root
+
+BASE = Backing(pages="base")
+_PATIENCE_S = 60.0
+
+
+def qemu_of(hosting: Hosting) -> int:
+    """The process that the launcher said it started."""
+    lines = (hosting.outputs / "qemu.jsonl").read_bytes().splitlines(keepends=True)
+    return next(event.pid for event in probe.decode(lines) if isinstance(event, probe.Start))
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process is gone, or a zombie that nobody has reaped yet, within the patience."""
+    end = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end:
+        with suppress(ProcessLookupError, FileNotFoundError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.02)
+                continue
+        return True
+    return False
+
+
+def agent_of(booted: Booted) -> Agent:
+    return Agent(booted.agent, "a test's", booted.error)
+
+
+def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable, hosting: Hosting) -> None:
+    with x86.boot(hosting, backing=BASE) as booted:
+        agent = agent_of(booted)
+        hello = agent.hello()
+        assert (hello.arch, hello.release, hello.page_size) == ("x86_64", x86.kernel.release, 4096)
+        status = Path(f"/proc/{booted.pid}/status").read_text()
+        account = hosting.account or pwd.getpwuid(os.geteuid())
+        assert f"Uid:\t{account.pw_uid}\t{account.pw_uid}\t{account.pw_uid}\t{account.pw_uid}" in status
+        proof = booted.prove()
+        assert proof.accepted, proof.why
+        assert proof.bytes == {"base": 256 * MIB}
+        assert "KernelPageSize:        4 kB" in (hosting.outputs / "smaps.txt").read_text()
+        assert booted.qmp.execute("query-status")["running"] is True
+        assert not booted.ended()
+        # Nothing can connect any more, and nothing is there to be replaced.
+        assert not {"agent", "qmp"} & {path.name for path in hosting.run.iterdir()}
+        assert booted.stop()
+        assert booted.ended()
+        agent.close()
+    assert is_gone(booted.pid)
+    assert list(hosting.run.iterdir()) == []
+    argv = msgspec.json.decode((hosting.outputs / "guest-argv.json").read_bytes())
+    assert argv[0] == x86.program
+    assert "tcg,thread=single,tb-size=64" in argv
+
+
+def test_a_guest_that_powers_off_is_gone_before_it_is_stopped(x86: Bootable, hosting: Hosting) -> None:
+    with x86.boot(hosting, backing=BASE) as booted:
+        agent = agent_of(booted)
+        agent.hello()
+        agent.poweroff()
+        booted.serving.stop(signal.SIGCONT, _PATIENCE_S)  # waits for its end, and does nothing to it
+        assert booted.ended()
+        assert booted.stop()
+        agent.close()
+    ends = [event for event in booted.serving.events() if isinstance(event, probe.Exit)]
+    assert [(end.code, end.killed) for end in ends] == [(0, 0)]
+
+
+@pytest.fixture
+def pools(tmp_path: Path) -> Iterator[Pools]:
+    """hugetlb pages for guests, given back afterwards."""
+    need_root()
+    host = LocalHost()
+    journal = Journal.begin(host, tmp_path / "journal" / "journal.jsonl", "a test")
+    settings = Settings(host, journal)
+    filled = Pools(settings)
+    try:
+        yield filled
+    finally:
+        left = filled.restore()
+        journal.close()
+    assert left == []
+
+
+@pytest.mark.parametrize(("pages", "size"), [("hugetlb-2m", 2 * MIB), ("hugetlb-1g", 1024 * MIB)])
+def test_hugetlb_pages_are_proven_while_it_runs(
+    x86: Bootable, hosting: Hosting, pools: Pools, pages: Any, size: int
+) -> None:
+    memory = max(256 * MIB, size)
+    need(Path(f"/sys/kernel/mm/hugepages/hugepages-{size >> 10}kB").exists(), f"hugetlb pages of {size >> 10} kB")
+    pools.fill({size: memory // size})
+    with x86.boot(hosting, backing=Backing(pages=pages), memory=memory) as booted:
+        proof = booted.prove()
+    assert proof.accepted, proof.why
+    assert proof.bytes == {f"hugetlb:{size}": memory}
+
+
+def test_transparent_huge_pages_are_proven_while_it_runs(x86: Bootable, hosting: Hosting) -> None:
+    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    need(enabled.exists() and "[never]" not in enabled.read_text(), "transparent huge pages that are not `never`")
+    with x86.boot(hosting, backing=Backing(pages="thp")) as booted:
+        proof = booted.prove()
+    assert proof.accepted, proof.why
+
+
+def test_a_pool_without_pages_is_an_error_in_qemus_words(x86: Bootable, hosting: Hosting) -> None:
+    pool = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+    need(pool.exists() and int(pool.read_text()) < 128, "a short pool of hugetlb pages of 2 MiB")
+    with pytest.raises(MachineError, match=r"QEMU failed before the guest said hello \(exit status 1\)") as raised:
+        x86.boot(hosting, backing=Backing(pages="hugetlb-2m"))
+    assert "QEMU: " in raised.value.message
+    assert "Cannot allocate memory" in raised.value.message
+
+
+def test_a_panic_is_told_with_its_cause(x86: Bootable, hosting: Hosting) -> None:
+    with x86.boot(hosting, backing=BASE) as booted:
+        agent = agent_of(booted)
+        agent.hello()
+        with pytest.raises(MachineError, match="Kernel panic - not syncing: sysrq triggered crash") as raised:
+            agent.write("/proc/sysrq-trigger", "c")
+        assert "\x1b" not in raised.value.message
+        assert "console: " in raised.value.message
+        agent.close()
+    assert is_gone(booted.pid)
+
+
+def test_a_guest_that_panics_before_it_says_hello(x86: Bootable, hosting: Hosting) -> None:
+    with pytest.raises(MachineError, match="the guest ended before it said hello") as raised:
+        x86.boot(hosting, backing=BASE, append=("rdinit=/nothing",))
+    assert "Kernel panic - not syncing" in raised.value.message
+    assert is_gone(qemu_of(hosting))
+
+
+def test_a_guest_without_room_to_boot(x86: Bootable, hosting: Hosting) -> None:
+    with pytest.raises(MachineError, match="the guest ended before it said hello") as raised:
+        x86.boot(hosting, backing=BASE, memory=32 * MIB)
+    assert raised.value.hint is not None
+    assert "too little memory" in raised.value.hint
+    assert is_gone(qemu_of(hosting))
+
+
+def test_a_guest_that_runs_out_of_memory_ends_the_attempt(x86: Bootable, hosting: Hosting) -> None:
+    """Its tmpfs is filled until the kernel has nobody left to kill but the agent."""
+    with x86.boot(hosting, backing=BASE, memory=128 * MIB) as booted:
+        agent = agent_of(booted)
+        agent.hello()
+        with pytest.raises(MachineError, match="Kernel panic - not syncing: .*memory"):
+            for folder in ("/tmp", "/dev/shm", "/run"):  # each may take half of the memory
+                with suppress(OSError):
+                    for number in range(128):
+                        agent.put(f"{folder}/{number}", b"x" * MIB, 0o600)
+        agent.close()
+    assert is_gone(booted.pid)
+
+
+def test_a_guest_that_says_nothing_is_ended(x86: Bootable, hosting: Hosting) -> None:
+    with pytest.raises(MachineError, match="did not"):
+        x86.boot(hosting, timeout=0.3, backing=BASE)
+    assert is_gone(qemu_of(hosting))
+    assert list(hosting.run.iterdir()) == []
+
+
+def test_an_option_that_qemu_does_not_know(x86: Bootable, hosting: Hosting) -> None:
+    with pytest.raises(MachineError, match="QEMU failed .*\n  QEMU: .*unable to find CPU model 'nonsense'"):
+        x86.boot(hosting, cpu="nonsense", backing=BASE)
+
+
+def test_who_connects_and_is_not_the_guest_is_turned_away(x86: Bootable, hosting: Hosting) -> None:
+    path, heard = hosting.run / "agent", list[bytes]()
+
+    def intrude() -> None:
+        end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger, suppress(OSError):
+                stranger.connect(str(path))
+                stranger.sendall(b'{"hello": {}}\n')
+                try:
+                    heard.append(stranger.recv(1))
+                except ConnectionResetError:  # what it sent was never read
+                    heard.append(b"")
+                return
+            time.sleep(0.001)
+
+    intruder = threading.Thread(target=intrude)
+    intruder.start()
+    try:
+        with x86.boot(hosting, backing=BASE) as booted:
+            agent = agent_of(booted)
+            assert agent.hello().release == x86.kernel.release
+            agent.close()
+    finally:
+        intruder.join()
+    assert heard == [b""]
+
+
+def test_qemu_does_not_outlive_hugewise_that_is_killed(x86: Bootable, hosting: Hosting) -> None:
+    hosting = msgspec.structs.replace(hosting, account=None)
+    script = f"""\
+        import msgspec, signal
+        from pathlib import Path
+        from hugewise.guests.boot import Hosting, boot
+        from hugewise.guests.definition import Guest
+        guest = msgspec.json.decode({msgspec.json.encode(x86.guest(backing=BASE))!r}, type=Guest)
+        hosting = Hosting(outputs=Path({str(hosting.outputs)!r}), run=Path({str(hosting.run)!r}))
+        booted = boot(guest, Path({str(x86.initramfs)!r}), hosting, program={x86.program!r})
+        print(booted.pid, flush=True)
+        signal.pause()
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        pid = int(running.stdout.readline())
+        assert Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system")
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        assert is_gone(pid)
+
+
+def test_kvm_is_taken_only_where_it_boots(x86: Bootable, hosting: Hosting) -> None:
+    accelerator._known.clear()
+    found = accelerator.choose(x86.kernel, x86.initramfs, hosting)
+    assert accelerator.choose(x86.kernel, x86.initramfs, hosting) == found
+    if accelerator.refusal("x86-64") is not None:
+        assert found.accelerator == "tcg"
+        assert found.why == f"no KVM: {accelerator.refusal('x86-64')}"
+    elif found.accelerator == "kvm":
+        with x86.boot(hosting, accelerator="kvm", cpu="host", backing=BASE) as booted:
+            assert booted.qmp.execute("query-kvm") == {"enabled": True, "present": True}
+    else:
+        assert found.why.startswith("no KVM: a guest does not boot with it within 10 s: ")
+
+
+@pytest.mark.parametrize(("kind", "page"), [("arm64", 4096), ("arm64_16k", 16384)])
+def test_guests_of_arm64_have_the_base_page_of_their_kernel(
+    request: pytest.FixtureRequest, hosting: Hosting, kind: str, page: int
+) -> None:
+    found: Bootable = request.getfixturevalue(kind)
+    with found.boot(hosting, backing=BASE) as booted:
+        agent = agent_of(booted)
+        hello = agent.hello()
+        assert (hello.arch, hello.page_size) == ("aarch64", page)
+        assert booted.prove().accepted
+        agent.close()
+
+
+def test_consoles_are_told_as_text() -> None:
+    said = "\x1b[2J\x1b[01;01HSeaBIOS\r\n\x1b]0;title\x07one\r\n\r\n\x1b(Btwo\x07\tthree \rfour\r\r\n"
+    assert plain_lines(said) == ["SeaBIOS", "one", "two\tthree", "four"]
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_named(tmp_path: Path) -> None:
+    run = tmp_path / ("x" * 108)
+    run.mkdir()
+    there = tmp_path / "there"
+    there.touch()
+    with pytest.raises(MachineError, match="longer than the 107 bytes") as raised:
+        boot(guest(kernel=kernel(image=str(there))), there, Hosting(outputs=tmp_path, run=run), program="/bin/true")
+    assert raised.value.hint is not None
+
+
+def test_a_kernel_that_is_not_there_is_named(hosting: Hosting) -> None:
+    with pytest.raises(MachineError, match="/kernels/k/vmlinuz: there is no such file"):
+        boot(guest(), hosting.run / "initramfs", hosting, program="/bin/true")
+    assert list(hosting.run.iterdir()) == []
