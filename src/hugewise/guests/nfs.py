@@ -262,7 +262,10 @@ def _lay_out(folder: Path, owner: tuple[int, int]) -> None:
 
 def _free_port(bind: str) -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as taken:
-        taken.bind((bind, 0))
+        try:
+            taken.bind((bind, 0))
+        except OSError as error:
+            raise MachineError(f"the NFS server cannot listen on {bind}: {error.strerror}") from None
         return int(taken.getsockname()[1])
 
 

@@ -1,0 +1,155 @@
+"""The NFS server on the host: its configuration, its life, and a guest that writes and reads there."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise.errors import MachineError, UserError
+from hugewise.guests import network, nfs, rpc
+from hugewise.guests.agent import Agent
+from hugewise.guests.boot import Hosting
+from hugewise.guests.network import USER, Bridge
+from hugewise.scratch import Scratch
+from tests.guests.conftest import Bootable
+from tests.requirements import need, need_root
+
+NOBODY = pwd.getpwnam("nobody")
+
+
+@pytest.fixture
+def place() -> Iterator[Scratch]:
+    """A session's folder, on the tmpfs that sessions use."""
+    with tempfile.TemporaryDirectory(prefix="hw-", dir="/dev/shm") as folder:
+        Path(folder).chmod(0o711)
+        yield Scratch(Path(folder), NOBODY.pw_uid, NOBODY.pw_gid)
+
+
+def _need_server() -> None:
+    need_root()
+    lacking = nfs.missing()
+    need(not lacking, f"{lacking[0].reason} (apt install {lacking[0].package})" if lacking else "")
+
+
+def test_the_configuration_names_one_folder_one_address_and_one_account() -> None:
+    text = nfs.configuration("/dev/shm/hugewise-1/nfs", "/usr/lib/x/ganesha", ("127.0.0.1", 4711), (65534, 65533))
+    for line in (
+        "Bind_Addr = 127.0.0.1;",
+        "NFS_Port = 4711;",
+        "Protocols = 4;",
+        "Enable_NLM = false;",
+        'Path = "/dev/shm/hugewise-1/nfs/export";',
+        "Squash = All_Squash;",
+        "Anonymous_uid = 65534;",
+        "Anonymous_gid = 65533;",
+    ):
+        assert f"  {line}\n" in text
+    assert text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize("path", ['/a";Squash=None;"', "/a\nb", "relative", "/a{b}", "/ä"])
+def test_a_path_that_means_something_in_it_is_refused(path: str) -> None:
+    with pytest.raises(UserError, match="cannot be exported"):
+        nfs.configuration(path, "/usr/lib", ("127.0.0.1", 1), (1, 1))
+
+
+def test_what_is_missing_is_named_with_its_packages(monkeypatch: pytest.MonkeyPatch, place: Scratch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    (lacking,) = nfs.missing()
+    assert lacking.package == "nfs-ganesha nfs-ganesha-vfs"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(UserError, match="no such program") as caught:
+        nfs.serve(place, USER, NOBODY)
+    assert caught.value.hint == "apt install nfs-ganesha nfs-ganesha-vfs"
+
+
+def test_without_root_it_is_refused(monkeypatch: pytest.MonkeyPatch, place: Scratch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UserError, match="needs root"):
+        nfs.serve(place, USER, NOBODY)
+
+
+# -- the real server
+
+
+def test_the_export_is_there_and_then_gone(place: Scratch) -> None:
+    _need_server()
+    with nfs.serve(place, USER, NOBODY) as export:
+        assert rpc.serves("127.0.0.1", export.port, nfs.NAME, 5)
+        assert not rpc.serves("127.0.0.1", export.port, "other", 5)
+        assert (export.folder.stat().st_mode & 0o7777, export.folder.stat().st_uid) == (0o700, 0)
+        assert export.path.stat().st_uid == NOBODY.pw_uid
+        export.check()
+    assert list(place.path.iterdir()) == []
+    with pytest.raises(OSError, match="refused"):
+        rpc.serves("127.0.0.1", export.port, nfs.NAME, 5)
+    with pytest.raises(MachineError, match="the NFS server ended"):
+        export.check()
+    assert export.stop()
+
+
+def test_a_server_that_was_killed_is_told(place: Scratch) -> None:
+    _need_server()
+    with nfs.serve(place, USER, NOBODY) as export:
+        os.kill(int((export.folder / "pid").read_text()), signal.SIGKILL)
+        with pytest.raises(MachineError, match="the NFS server ended"):
+            while True:
+                export.check()
+    assert list(place.path.iterdir()) == []
+
+
+def test_one_that_does_not_come_up_says_why(place: Scratch, monkeypatch: pytest.MonkeyPatch) -> None:
+    _need_server()
+    real = nfs.configuration
+    monkeypatch.setattr(nfs, "configuration", lambda *words: real(*words).replace("Name = VFS", "Name = NONE"))
+    monkeypatch.setattr(nfs, "_READY_S", 3.0)
+    with pytest.raises(MachineError, match="NFS server"):
+        nfs.serve(place, USER, NOBODY)
+    assert list(place.path.iterdir()) == []
+
+
+def test_an_address_that_is_not_the_hosts_is_told(place: Scratch) -> None:
+    _need_server()
+    with pytest.raises(MachineError, match=r"cannot listen on 203\.0\.113\.1"):
+        nfs.serve(place, msgspec.structs.replace(USER, bind="203.0.113.1"), NOBODY)
+
+
+@pytest.mark.parametrize("kind", ["user", "tap"])
+def test_a_guest_writes_and_reads_on_it(kind: str, x86: Bootable, hosting: Hosting, place: Scratch) -> None:
+    _need_server()
+    need(not network.missing(), "ip and /dev/net/tun")
+    content = bytes(range(256)) * 4096
+    with ExitStack() as closing:
+        link = USER
+        if kind == "tap":
+            link = closing.enter_context(Bridge.open(1, NOBODY.pw_uid, lambda _: None)).link(0)
+        export = closing.enter_context(nfs.serve(place, link, NOBODY))
+        here = msgspec.structs.replace(hosting, tap=link.tap)
+        booted = closing.enter_context(x86.boot(here, network=kind))
+        agent = Agent(booted.agent, kind, booted.error)
+        closing.callback(agent.close)
+        agent.hello()
+        agent.network(link.interface, link.address, link.prefix)
+        export.mount(agent, link, "guest", "/nfs")
+        assert "nfs4" in agent.read("/proc/mounts")
+        agent.make("/nfs/folder", 0o700, NOBODY.pw_uid, NOBODY.pw_gid)
+        agent.put("/nfs/folder/theirs", content, 0o4755)
+        written = export.path / "folder" / "theirs"
+        assert written.read_bytes() == content
+        # Whatever root in the guest does, on this host it is a file of nobody's that gives nobody a right.
+        assert (written.stat().st_uid, written.stat().st_mode & 0o4000) == (NOBODY.pw_uid, 0)
+        ours = export.path / "folder" / "ours"
+        ours.write_bytes(content)
+        ours.chmod(0o644)
+        assert b"".join(agent.get("/nfs/folder/ours")) == content
+        with pytest.raises(OSError, match=r"[Pp]ermitted|[Pp]ermission"):
+            agent.make("/nfs/other", 0o700, 1000, 1000)
+        assert agent.poweroff(30)
