@@ -150,7 +150,7 @@ def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None 
         made.supply()
         made.serve()
         assert made.problem is None
-        alongside = made.timing()
+        alongside = made.timing(held=False)
         with subprocess.Popen(made.scene.timed.argv, cwd=made.stage.places.run) as client:
             if window is None:
                 alongside([Launched(client)])

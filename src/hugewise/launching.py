@@ -52,9 +52,8 @@ def probes(
             if play is None:
                 statuses = serving.run(jobs, meeting)
             else:
-                if gated and meeting is None:
-                    play.mark()
-                statuses = serving.run(jobs, meeting, before=play.mark, alongside=play.timing())
+                timing = play.timing(held=gated and meeting is not None)
+                statuses = serving.run(jobs, meeting, before=play.mark, alongside=timing)
     found = []
     for (_, job), status in zip(jobs, statuses, strict=True):
         said = serving.events(job)

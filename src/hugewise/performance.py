@@ -70,6 +70,7 @@ class Performance:
     footprint: int | None = None
     marks: list[str] = field(default_factory=list)
     counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
+    _unheld: bool = False
     _counting: Counting | None = None
     _stage: Stage | None = None
     _scene: Scene | None = None
@@ -161,11 +162,16 @@ class Performance:
             else:
                 self.counted = "the counters of a guest's servers are not read"
 
-    def timing(self) -> Callable[[Sequence[Running]], None]:
-        """What to do while the timed command runs."""
-        if self.scene.window is None and not self.scene.gate:
+    def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
+        """What to do while the timed command runs. `held`: a client with a gate waits there to be let go.
+
+        One that cannot be held stores its keys within the measured part, and memory is whole only at its end.
+        """
+        self._unheld = self.scene.gate and not held
+        if self.scene.window is None and (self._unheld or not self.scene.gate):
             self.mark()
-        return self.stage.attend(self.scene.window, self.mark, self.look, self.scene.beside)
+        look = (lambda: None) if self._unheld else self.look
+        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside)
 
     def mark(self) -> None:
         """The measured part begins or ends."""
@@ -236,7 +242,7 @@ class Performance:
             self.problem = Problem("failed", self.reading.problem)
         self.marks += self.reading.marks
         faults, resident = self.use("sut").faults, self.footprint
-        if self.served and faults is not None and resident:
+        if self.served and not self._unheld and faults is not None and resident:
             share = faults / (resident / self.site.base_size)
             if share >= _WARM and faults > _FEW:
                 self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
