@@ -85,7 +85,7 @@ def _spec(
     if play is not None:
         leaf = work.client if work.is_client else work.leaf
         cpus = play.stage.places.client if work.is_client else play.stage.places.sut
-    slots = bench.study.design.slots
+    slots = bench.study.design.slots if work.guest is None else ()  # a guest as a whole has its slot
     # A micro-workload counts its timed region itself; the launcher counts the whole command.
     words = (
         *(("--counters", ",".join(counters)) if counters else ()),
