@@ -13,11 +13,12 @@ from functools import cache
 
 import msgspec
 
+from hugewise.emulation import ABSENT
 from hugewise.metric import COMMON, Metric
 from hugewise.results import CellResult, Comparison, Verdict
 from hugewise.trial import Attempt, Judged
 
-__all__ = ["Change", "changes", "known_metrics", "value_of"]
+__all__ = ["Change", "changes", "emulated_away", "known_metrics", "value_of"]
 
 _OF_EVERY_ATTEMPT = ("wall_s", "cpu_s", "peak_bytes", "pool_bytes")
 
@@ -30,6 +31,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     value, value_baseline   medians over those attempts, in `unit`
     verdict            None: not judged
     judged, delivered_share   whether a verdict speaks of the arm's pages (backing) or its setting; what was delivered
+    constant           every pair of a judged comparison has the same ratio
     estimand           what `ratio` is of
     reason             why there is no ratio, or no verdict
     """
@@ -49,6 +51,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict | None = None
     judged: Judged = "backing"
     delivered_share: float | None = None
+    constant: bool = False
     estimand: str = "ratio of medians"
     reason: str = ""
 
@@ -74,6 +77,15 @@ def value_of(attempt: Attempt, metric: str) -> float | None:
         value: float | None = getattr(attempt, metric)
         return value
     return None
+
+
+def emulated_away(attempts: Iterable[Attempt]) -> frozenset[str]:
+    """The metrics that none of the attempts has because its guest was emulated: a report says that once for all."""
+    found = list(attempts)
+    lacking = {name for one in found for name, why in one.absent.items() if why == ABSENT}
+    return frozenset(
+        name for name in lacking if all(value_of(one, name) is None and one.absent.get(name) == ABSENT for one in found)
+    )
 
 
 @cache
@@ -110,6 +122,7 @@ def _judged(cell: CellResult, one: Comparison, attempts: Sequence[Attempt]) -> C
         verdict=one.verdict,
         judged=one.judged,
         delivered_share=one.delivered_share,
+        constant=one.constant,
         estimand=one.estimand,
         reason=one.reason,
     )

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hugewise.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
-from hugewise.report.numbers import effect, percent
-from hugewise.report.sentences import SYMBOLS, printable
+from hugewise.report.numbers import percent
+from hugewise.report.sentences import SYMBOLS, effect_of, printable
 from hugewise.results import CellResult, Comparison, Results
 
 __all__ = ["effects", "overview"]
@@ -94,7 +94,7 @@ def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
         "bandlow": 1 - margin,
         "bandhigh": 1 + margin,
         "verdict": comparison.verdict,
-        "text": f"{effect(ratio, comparison.low, comparison.high)}  {SYMBOLS[comparison.verdict]} {comparison.verdict}",
+        "text": f"{effect_of(comparison)}  {SYMBOLS[comparison.verdict]} {comparison.verdict}",
     }
 
 

@@ -108,7 +108,8 @@ def _span(found: list[Point], medians: Mapping[str, float | None]) -> tuple[floa
         for p in found
         if p.value is not None and p.state in _COUNTED and (median := medians.get(p.arm))
     ]
-    return min(counted, default=-0.01), max(counted, default=0.01)
+    low, high = min(counted, default=-0.01), max(counted, default=0.01)
+    return (low, high) if low < high else (low - 0.01, high + 0.01)  # counts that do not vary
 
 
 def _median(found: list[Point]) -> float | None:

@@ -149,7 +149,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the figures stand. `runs` and `statistic` say what a figure outside of a benchmark is made from."""
+    """Where the figures stand. `runs` and `statistic` say what a figure outside of a benchmark is made from;
+    `caveats` what must be known before it is compared with a figure of today.
+    """
 
     title: str
     publisher: str
@@ -157,6 +159,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     missing: tuple[str, ...]
     runs: int | None = None
     statistic: str | None = None
+    caveats: tuple[str, ...] = ()
 
 
 class Published(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from hugewise.changes import Change, changes
+from hugewise.changes import Change, changes, known_metrics
 from hugewise.published import Claim, Finding, Published
 from hugewise.published.agreement import BEYOND, NOT_HERE, agreement, sign, trend
 from hugewise.published.figure import Figure, figures
@@ -48,8 +48,8 @@ def beside(
         date=source.date,
         machine=published.machine,
         kernel=published.kernel,
-        here_machine=_text(host, "cpu", "model"),
-        here_kernel=_text(host, "kernel", "release") or _text(host, "kernel"),
+        here_machine=_machine(results) or _text(host, "cpu", "model"),
+        here_kernel=_kernels(results) or _text(host, "kernel", "release") or _text(host, "kernel"),
         runs=source.runs,
         statistic=source.statistic,
         missing=source.missing,
@@ -57,6 +57,7 @@ def beside(
         elsewhere=tuple(arm for arm in published.arms if arm in known - shown),
         points=points,
         findings=tuple(one.findings(entries)),
+        caveats=source.caveats,
     )
 
 
@@ -68,6 +69,7 @@ class _Beside:
     ) -> None:
         self._published, self._arms, self._results = published, arms, results
         self._uses = uses
+        self._foreign = _foreign(results)
         self._changes = {
             cell.cell: {(one.metric, one.arm): one for one in reversed(changes(cell, results.attempts))}
             for cell in results.cells
@@ -128,6 +130,7 @@ class _Beside:
             measured=measured,
             agreement=agreement(said, measured, measured.ratio if measured is not None else None),
             reason=reason,
+            points=_points(cell, figure.percent, measured),
         )
 
     def _signs(self, entry: str, finding: Finding, claim: Claim, policy: str) -> Iterator[PublishedFinding]:
@@ -205,6 +208,8 @@ class _Beside:
         found, reason = self._change(cell, policy, quantity)
         if found is None:
             return None, reason
+        if policy in self._foreign and found.metric.endswith("_bytes"):
+            return None, "its kernel is of another family than the baseline's: memory is compared within one"
         return Measured(
             arm=found.arm,
             baseline=found.baseline,
@@ -218,6 +223,7 @@ class _Beside:
             estimand=found.estimand,
             judged=found.judged,
             delivered_share=found.delivered_share,
+            constant=found.constant,
         ), found.reason
 
     def _change(self, cell: CellResult, policy: str, quantity: str | None) -> tuple[Change | None, str]:
@@ -285,6 +291,42 @@ def _within(claim: Claim, cell: CellResult | None) -> bool:
 def _level(cell: CellResult, name: str) -> float | None:
     value = cell.parameters.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _points(cell: CellResult | None, percent: float | None, measured: Measured | None) -> float | None:
+    """How far a count is from the published one: no clock enters it, so that its size can be compared, not its sign
+    alone.
+    """
+    if cell is None or percent is None or measured is None or measured.ratio is None:
+        return None
+    metric = known_metrics(cell.workload).get(measured.metric)
+    counted = measured.metric == "instructions" or (metric is not None and metric.emulated)
+    return round((measured.ratio - 1) * 100 - percent, 6) if counted else None
+
+
+def _foreign(results: Results) -> frozenset[str]:
+    """Arms in guests whose kernel was not had as the baseline's was: by a recipe, by a package, by a file."""
+    if results.guests is None:
+        return frozenset()
+    had = {kernel.name: kernel.had for kernel in results.guests.kernels}
+    of_baseline = had.get(results.guests.baseline)
+    return frozenset(arm.arm for arm in results.guests.arms if had.get(arm.kernel) != of_baseline)
+
+
+def _machine(results: Results) -> str | None:
+    """What the arms ran on, where these were guests."""
+    guests = results.guests
+    if guests is None:
+        return None
+    model = next((arm.cpu_model for arm in guests.arms if arm.cpu_model), "not told")
+    how = {"tcg": "emulated", "kvm": "under KVM", None: "by QEMU"}[guests.accelerator]
+    return f"guests {how} ({guests.arch or 'architecture not told'}, CPU model {model})"
+
+
+def _kernels(results: Results) -> str | None:
+    if results.guests is None:
+        return None
+    return ", ".join(dict.fromkeys(arm.release for arm in results.guests.arms if arm.release)) or None
 
 
 def _text(facts: Mapping[str, Any], *keys: str) -> str | None:

@@ -9,14 +9,17 @@ import msgspec
 from hugewise.published import Sample
 from hugewise.trial import Judged
 
-__all__ = ["Beside", "Level", "Measured", "PublishedFinding", "PublishedPoint"]
+__all__ = ["APART", "Beside", "Level", "Measured", "PublishedFinding", "PublishedPoint"]
+
+
+APART = 5.0  # percentage points: a count that differs by more is marked, and is to be explained
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """One's own side: `ratio` is arm/baseline of `metric`, `n` the pairs (not judged: the attempts of the arm).
 
     Not judged: a ratio of medians, without interval. `judged`: whether a verdict speaks of the arm's pages (backing) or
-    of its setting, of whose pages `delivered_share` were delivered.
+    of its setting, of whose pages `delivered_share` were delivered. `constant`: every pair has the same ratio.
     """
 
     arm: str
@@ -31,6 +34,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     estimand: str
     judged: Judged
     delivered_share: float | None
+    constant: bool = False
 
 
 class PublishedPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,8 @@ class PublishedPoint(msgspec.Struct, frozen=True, kw_only=True):
     statistic           what a published figure is made of
     policy              the study's arm that stands for the published one; empty: none
     measured            null: nothing stands beside it, for the `reason`
+    points              of a count or a size: measured change less published change, in percentage points; null for
+                        what depends on the machine's speed, and where one of the two is not there
     agreement           same sign, opposite sign, undecided here, ...
     """
 
@@ -62,6 +68,7 @@ class PublishedPoint(msgspec.Struct, frozen=True, kw_only=True):
     measured: Measured | None
     agreement: str
     reason: str
+    points: float | None = None
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +109,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     machine, kernel     the published ones; `here_machine`, `here_kernel` this run's; null where it is not told
     runs, statistic     what a published figure is made of, where the source says
     missing             what the source does not give
+    caveats             what must be known before its figures are compared with those of today
     texts               what it says in words of the entries that the study names
     elsewhere           published arms that no policy of the study stands for
     """
@@ -121,3 +129,4 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: tuple[str, ...]
     points: tuple[PublishedPoint, ...]
     findings: tuple[PublishedFinding, ...]
+    caveats: tuple[str, ...] = ()

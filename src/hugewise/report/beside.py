@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hugewise.emulation import ABSENT
 from hugewise.published import Sample
-from hugewise.published.rows import Beside, Level, Measured, PublishedFinding, PublishedPoint
+from hugewise.published.rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.report import numbers
 from hugewise.report.numbers import MINUS, NOTHING
 from hugewise.report.sentences import SYMBOLS, printable
@@ -32,6 +33,9 @@ _POINTS = (
     *("published quantity", "published arm", "published change", "published figures"),
     *("measured policy", "measured metric", "measured change (interval)", "n", "verdict", "signs"),
 )
+_DIFFERENCE = 7  # the column before which the difference of counts stands
+_MARK = "✱"
+
 _FINDINGS = (
     *("published in words", "published arms", "published figures"),
     *("measured in", "measured policy", "measured metric", "measured change (interval)", "n", "verdict", "signs"),
@@ -51,6 +55,12 @@ def introduction(beside: Beside) -> Iterator[str]:
         yield f"A published figure is the {beside.statistic} of {beside.runs} runs."
     if beside.missing:
         yield f"The source does not give: {'; '.join(beside.missing)}."
+    yield from beside.caveats
+    if any(point.points is not None for point in beside.points):
+        yield (
+            "Differences are of counts and sizes: the measured change less the published one, in percentage points; "
+            f"{_MARK} marks more than {APART:g}."
+        )
 
 
 def remarks(beside: Beside) -> Iterator[str]:
@@ -68,7 +78,14 @@ def tables(beside: Beside) -> Iterator[Table]:
         against = ", ".join(dict.fromkeys(point.baseline for point in mine))
         place = f"beside {cell}" if cell else "with nothing measured beside it"
         caption = f"{entry} as published, {place}; published changes are against {against}"
-        yield _table(caption, _POINTS, [_point(point) for point in mine])
+        head, rows = _POINTS, [_point(point) for point in mine]
+        if any(point.points is not None for point in mine):
+            head = (*head[:_DIFFERENCE], "difference", *head[_DIFFERENCE:])
+            rows = [
+                (*row[:_DIFFERENCE], _points(point.points), *row[_DIFFERENCE:])
+                for row, point in zip(rows, mine, strict=True)
+            ]
+        yield _table(caption, head, rows)
     if beside.findings:
         rows = [row for finding in beside.findings for row in _finding(finding)]
         yield _table("what is published in words beside what was measured", _FINDINGS, rows)
@@ -153,6 +170,13 @@ def _point(point: PublishedPoint) -> tuple[str, ...]:
     )
 
 
+def _points(points: float | None) -> str:
+    """`+5.4 points ✱`: the measured change less the published one."""
+    if points is None:
+        return NOTHING
+    return f"{_sign(f'{points:+.1f}')} points{f' {_MARK}' if abs(points) > APART else ''}"
+
+
 def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
     said = (
         published_words(finding),
@@ -177,8 +201,9 @@ def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
 def _side(measured: Measured | None, reason: str) -> tuple[str, str, str, str]:
     """Metric, change, n, verdict."""
     if measured is None:
-        return NOTHING, reason or NOTHING, NOTHING, NOTHING
-    change = numbers.effect(measured.ratio, measured.low, measured.high)
+        why = "not measured by emulation" if reason == ABSENT else reason  # which is explained once
+        return NOTHING, why or NOTHING, NOTHING, NOTHING
+    change = _effect(measured)
     if measured.verdict == "not judged":
         return measured.metric, f"{change}, of medians", str(measured.n), "not judged"
     verdict = f"{SYMBOLS[measured.verdict]} {measured.verdict}"
@@ -193,7 +218,11 @@ def _level(level: Level) -> str:
 
 
 def _measured(measured: Measured) -> str:
-    return f"{measured.metric} {numbers.effect(measured.ratio, measured.low, measured.high)}"
+    return f"{measured.metric} {_effect(measured)}"
+
+
+def _effect(measured: Measured) -> str:
+    return numbers.effect(measured.ratio, measured.low, measured.high, measured.n if measured.constant else None)
 
 
 def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

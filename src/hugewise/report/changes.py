@@ -1,23 +1,27 @@
 """The table of changes in percent against the first arm, and counters of two arms side by side.
 
 Both are tables and no pictures: so were those of the studies that they are drawn after. What has an interval shows it;
-what was not judged is a change of medians, and says how many attempts it is of.
+what was not judged is a change of medians, and says how many attempts it is of. Counters are means with their spread,
+as `perf stat` lists them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 
-from hugewise.changes import Change, changes
+from hugewise.changes import Change, changes, emulated_away, known_metrics, value_of
 from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import SYMBOLS, printable
 from hugewise.report.tables import Table
 from hugewise.results import CellResult, Results
+from hugewise.trial import Attempt
 
 __all__ = ["changes_table", "counters_table"]
 
-# As the mail of 2009 lists them for its two kernels.
+# As the mail of 2009 lists them for its two kernels; what only guests are asked for stands behind.
 _COUNTERS: Mapping[str, str] = {
     "cpu_s": "task clock",
     "cpu_migrations": "CPU migrations",
@@ -30,12 +34,19 @@ _COUNTERS: Mapping[str, str] = {
     "dtlb_load_misses": "dTLB load misses",
     "wall_s": "time elapsed",
 }
+_OF_GUESTS: Mapping[str, str] = {
+    "lifetime_faults": "page faults, set-up included",
+    "charged_peak_bytes": "peak memory charged, page cache included",
+    "peak_bytes": "peak memory of the largest process",
+    "footprint_bytes": "memory at the proof",
+}
 _OF_MAPPING_CALLS = ("mmap-perf", "lat-mmap")  # the workloads that are listed so
 
 
 def changes_table(results: Results, cell: CellResult) -> Table | None:
     """Every metric of the cell, a row each: the baseline's median, and the change of every other arm in percent."""
-    found = changes(cell, results.attempts)
+    untold = emulated_away(_counted(results, cell))
+    found = [one for one in changes(cell, results.attempts) if one.metric not in untold or one.verdict is not None]
     rows: dict[tuple[str, str], dict[str, Change]] = {}
     for one in found:
         rows.setdefault((one.metric, one.estimand), {})[one.arm] = one
@@ -52,27 +63,70 @@ def changes_table(results: Results, cell: CellResult) -> Table | None:
 
 
 def counters_table(results: Results, cell: CellResult) -> Table | None:
-    """Counters side by side for the workloads of mapping calls: each arm's median, and its change."""
-    if cell.workload not in _OF_MAPPING_CALLS:
+    """Counters side by side, for the workloads of mapping calls and for cells whose arms ran in guests.
+
+    Each arm's mean, with the spread of its runs (standard deviation / mean) and their number, and the change of the
+    mean against the baseline's. Guests with the same seed would repeat each other: such runs count once.
+    """
+    mine = _counted(results, cell)
+    in_guests = any(one.guest for one in mine)
+    if cell.workload not in _OF_MAPPING_CALLS and not in_guests:
         return None
-    found = {(one.metric, one.arm): one for one in reversed(changes(cell, results.attempts))}
+    untold = emulated_away(mine)
+    units = known_metrics(cell.workload)
+    names = {**_COUNTERS, **_OF_GUESTS} if in_guests else _COUNTERS
     arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
-    head = ["counter", cell.baseline, *(entry for arm in arms for entry in (arm, "change"))]
     rows = []
-    for name, words in _COUNTERS.items():
-        several = [found.get((name, arm)) for arm in arms]
-        base = next((one for one in several if one is not None), None)
-        row = [words, _value(base, base.value_baseline if base is not None else None)]
-        for one in several:
-            told = base is None or base.value_baseline is None  # the reason stands with the baseline
-            value = (
-                NOTHING
-                if told and (one is None or one.value is None)
-                else _value(one, None if one is None else one.value)
-            )
-            row += [value, _percent(one)]
+    for name, words in names.items():
+        values = {arm.arm: _values(mine, arm.arm, name) for arm in cell.arms}
+        if name in untold or (in_guests and not any(values.values())):
+            continue
+        unit = units[name].unit if name in units else ""
+        base = values[cell.baseline]
+        reason = next((one.absent[name] for one in mine if one.arm == cell.baseline and name in one.absent), "")
+        told = f"{NOTHING} ({reason or 'not recorded'})" if not base else _mean(base, unit)
+        row = [words, told]
+        for arm in arms:
+            ratio = fmean(values[arm]) / fmean(base) if values[arm] and base and fmean(base) else None
+            row += [_mean(values[arm], unit), numbers.change(ratio, places=2)]
         rows.append(row)
-    return _table("counters side by side: medians of the accepted attempts", head, rows)
+    caption = (
+        "counters side by side: mean of the accepted attempts ± their spread (standard deviation / mean), n; "
+        "changes are of means, and not judged"
+    )
+    head = ["counter", cell.baseline, *(entry for arm in arms for entry in (arm, "change"))]
+    return Table(printable(caption), tuple(map(printable, head)), tuple(tuple(map(printable, row)) for row in rows), 1)
+
+
+def _counted(results: Results, cell: CellResult) -> list[Attempt]:
+    return [one for one in results.attempts if one.cell == cell.cell and one.state == "accepted"]
+
+
+def _values(attempts: Sequence[Attempt], arm: str, name: str) -> list[float]:
+    """The arm's values, of guests with the same seed the first one."""
+    found: dict[object, float] = {}
+    for one in attempts:
+        value = value_of(one, name)
+        if one.arm == arm and value is not None and math.isfinite(value):
+            found.setdefault(one.guest.get("guest_seed", (one.block, one.number)), value)
+    return list(found.values())
+
+
+def _mean(values: Sequence[float], unit: str) -> str:
+    """`2,161,280,486 ± 0.01%, n 10`."""
+    if not values:
+        return NOTHING
+    mean = fmean(values)
+    if unit in {"s", "ms", "us", "ns"}:
+        text = numbers.scale(unit, [mean]).text(mean)
+    elif unit == "bytes":
+        text = numbers.size(mean)
+    else:
+        text = f"{mean:,.0f}" if mean >= 1000 or mean.is_integer() else f"{mean:,.4g}"
+    if len(values) > 1 and mean > 0:
+        spread = stdev(values) / mean * 100
+        text += f" ± {'0' if spread == 0 else f'{spread:.2g}'}%"
+    return f"{text}, n {len(values)}"
 
 
 def _called(several: Mapping[str, Change]) -> str:
@@ -98,7 +152,7 @@ def _change(one: Change | None, several: Mapping[str, Change]) -> str:
             return f"{_percent(one)}, n {one.n}"
         told = any(each.value_baseline is None for each in several.values())  # the reason stands with the baseline
         return NOTHING if told else f"{NOTHING} ({one.reason})"
-    effect = numbers.effect(one.ratio, one.low, one.high)
+    effect = numbers.effect(one.ratio, one.low, one.high, one.n if one.constant else None)
     n = f"n {one.n}"
     setting = f", of the setting ({numbers.share(one.delivered_share)} delivered)" if one.judged == "setting" else ""
     return f"{SYMBOLS[one.verdict]} {one.verdict}: {effect}, {n}{setting}"
@@ -110,16 +164,6 @@ def _percent(one: Change | None) -> str:
 
 def _small(ratio: float | None) -> bool:
     return ratio is not None and abs(ratio - 1) < 0.1
-
-
-def _value(one: Change | None, value: float | None) -> str:
-    if one is None:
-        return f"{NOTHING} (not recorded)"
-    if value is None:
-        return f"{NOTHING} ({one.reason})" if one.reason else NOTHING
-    if one.unit in {"s", "ms", "us", "ns"}:
-        return numbers.scale(one.unit, [value]).text(value)
-    return f"{value:,.0f}" if value >= 1000 or value.is_integer() else f"{value:,.4g}"
 
 
 def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -23,16 +23,20 @@ _COMPARISON = tuple(name for name in Comparison.__struct_fields__ if name not in
 
 
 def attempts(results: Results) -> str:
-    """One row per attempt, with its delivery, pressure, disturbances, every metric as `metric.NAME`, covariates."""
+    """One row per attempt, with its delivery, pressure, disturbances, every metric as `metric.NAME`, covariates, and
+    what its guest was as `guest.NAME`.
+    """
     metrics = _names(one.metrics for one in results.attempts)
     pressure = _names(one.pressure for one in results.attempts)
     covariates = _names(one.covariates for one in results.attempts)
+    guest = _names(one.guest for one in results.attempts)
     head = [
         *_ATTEMPT,
         *("delivered", "delivered_share", "promised", "proof", "source", "coverage", "disturbances"),
         *(f"pressure.{name}" for name in pressure),
         *(f"metric.{name}" for name in metrics),
         *(f"covariate.{name}" for name in covariates),
+        *(f"guest.{name}" for name in guest),
     ]
 
     def row(one: Attempt) -> list[object]:
@@ -44,6 +48,7 @@ def attempts(results: Results) -> str:
             *(one.pressure.get(name) for name in pressure),
             *(one.metrics.get(name) for name in metrics),
             *(one.covariates.get(name) for name in covariates),
+            *(one.guest.get(name) for name in guest),
         ]
 
     return _text(head, [row(one) for one in results.attempts])
@@ -68,7 +73,7 @@ def published(beside: Beside) -> str:
         *(f"published.{name}" for name in ("source", "entry", "what", "arm", "baseline", "change_percent")),
         *(f"published.{name}" for name in ("arm_mean", "arm_n", "baseline_mean", "baseline_n", "unit", "words")),
         *("cell", "policy", *(f"measured.{name}" for name in Measured.__struct_fields__)),
-        *("agreement", "reason"),
+        *("agreement", "reason", "difference_points"),
     ]
     rows: list[list[object]] = []
     for point in beside.points:
@@ -79,7 +84,7 @@ def published(beside: Beside) -> str:
                 *(beside.name, point.entry, point.quantity, point.arm, point.baseline, point.percent),
                 *(*figures, point.unit, None),
                 *(point.cell, point.policy, *_measured(point.measured)),
-                *(point.agreement, point.reason),
+                *(point.agreement, point.reason, point.points),
             ]
         )
     rows += [
@@ -87,7 +92,7 @@ def published(beside: Beside) -> str:
             *(beside.name, finding.entry, finding.effect, finding.arm, finding.baseline, None),
             *(None, None, None, None, None, published_words(finding)),
             *(level.cell, finding.policy, *_measured(level.measured)),
-            *(finding.agreement, level.reason or finding.reason),
+            *(finding.agreement, level.reason or finding.reason, None),
         ]
         for finding in beside.findings
         for level in finding.measured or (Level(cell="", value="", measured=None, reason=finding.reason),)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hugewise.figures.theme import colours
-from hugewise.report import beside, changes, numbers, page, programs, tables, within
+from hugewise.report import allocations, beside, changes, guests, numbers, page, programs, tables, within
 from hugewise.report.drawings import across
 from hugewise.report.sentences import SYMBOLS, metric_line, run_line, sentence, winners
 from hugewise.results import Results
@@ -34,6 +34,8 @@ def html(results: Results, figures: Mapping[str, str]) -> str:
         numbers=numbers,
         tables=tables,
         changes=changes,
+        allocations=allocations,
+        guests=guests,
         beside=beside,
         within=within,
         over_programs=programs.programs_table(results),

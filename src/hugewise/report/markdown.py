@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Mapping
 
-from hugewise.report import beside, changes, programs, tables, within
+from hugewise.report import allocations, beside, changes, guests, programs, tables, within
 from hugewise.report.sentences import SYMBOLS, metric_line, printable, run_line, sentence, winners
 from hugewise.report.tables import Table
 from hugewise.results import CellResult, Results
@@ -48,6 +49,7 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
     yield from _deployments(results)
     yield from ("", "## Left out", "")
     yield from _table(tables.left_out_table(results)) if results.left_out else ("Nothing.",)
+    yield from _guests(results)
     yield from _beside(results)
     over_levels = [key for key in figures if key.startswith("across-")]
     if over_levels:
@@ -73,6 +75,24 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
     ):
         yield from ("", f"### {table.caption.capitalize()}", "")
         yield from _table(table)
+
+
+def _guests(results: Results) -> Iterator[str]:
+    if results.guests is None:
+        return
+    yield from ("", f"## {guests.TITLE}")
+    for line in guests.introduction(results.guests):
+        yield from ("", _escape(line))
+    for table in filter(None, (guests.arms_table(results.guests), guests.kernels_table(results.guests))):
+        yield from ("", f"**{_escape(table.caption)}**", "")
+        yield from _table(table)
+    for line, table in guests.differences(results.guests):
+        # Collapsed where Markdown is rendered as on GitHub.
+        yield from ("", f"<details><summary>{html.escape(line)}</summary>", "", f"**{_escape(table.caption)}**", "")
+        yield from _table(table)
+        yield from ("", "</details>")
+    for line in guests.remarks(results.guests):
+        yield from ("", f"**Note**: {_escape(line)}")
 
 
 def _beside(results: Results) -> Iterator[str]:
@@ -105,6 +125,7 @@ def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str,
                 tables.sensitivity_table(cell),
                 changes.changes_table(results, cell),
                 changes.counters_table(results, cell),
+                allocations.allocations_table(results, cell),
             ),
         ),
         ("coverage", (tables.coverage_table(cell), tables.proof_table(cell))),

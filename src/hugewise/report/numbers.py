@@ -18,6 +18,7 @@ __all__ = [
     "change",
     "decimals",
     "effect",
+    "exact",
     "largest",
     "percent",
     "ratio",
@@ -87,6 +88,8 @@ def _number(value: float, half_width: float | None) -> str:
     if half_width is None or half_width <= 0 or not math.isfinite(half_width):
         if value == 0:
             return "0"
+        if half_width == 0 and value.is_integer():
+            return f"{value:,.0f}"  # a count that does not vary
         return f"{value:,.{decimals(abs(value), significant=4, most=9)}f}"
     return f"{value:,.{decimals(half_width)}f}"
 
@@ -101,12 +104,28 @@ def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
     return text.lstrip("+-") if float(text.rstrip("%").replace(",", "")) == 0 else text.replace("-", MINUS)
 
 
+def exact(ratio: float | None) -> str:
+    """A ratio that does not vary, as a change with the digits that it has, at most two of them behind the point (more
+    below 0.1%): 0.0625 -> `-93.75%`, 1 -> `0%`.
+    """
+    if ratio is None or math.isnan(ratio):
+        return NOTHING
+    if ratio > _FAR:
+        return change(ratio)
+    percents = abs(ratio - 1) * 100
+    text = change(ratio, places=2 if percents >= 0.1 or percents < 1e-6 else decimals(percents, most=6)).rstrip("%")
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
+
+
 _MOST_PLACES = 4
+_NO_WIDTH = 1e-9
 
 
 def _places(low: float | None, high: float | None) -> int:
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return 1
+    if high - low <= _NO_WIDTH:
+        return 2
     places = decimals((high - low) * 50, most=4)
     # An end just beside "no change" must not be rounded onto it: whether the interval excludes it is the verdict.
     ends = [abs(end - 1) * 100 for end in (low, high) if end != 1]
@@ -115,10 +134,16 @@ def _places(low: float | None, high: float | None) -> int:
     return places
 
 
-def effect(ratio: float | None, low: float | None, high: float | None) -> str:
-    """`-25.2% (-25.5% to -24.9%)`, to the digits that the interval supports."""
+def effect(ratio: float | None, low: float | None, high: float | None, same: int | None = None) -> str:
+    """`-25.2% (-25.5% to -24.9%)`, to the digits that the interval supports.
+
+    `same`: the number of blocks that all have this ratio, so that there is no spread: `-93.75%, the same in all 3
+    blocks`. An interval of no width would promise more than is known.
+    """
     if ratio is None:
         return NOTHING
+    if same is not None:
+        return f"{exact(ratio)}, the same in all {same} blocks"
     places = _places(low, high)
     point = change(ratio, places=places)
     if low is None or high is None:
@@ -131,7 +156,9 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
     if value is None or not math.isfinite(value):
         return NOTHING
     if low is None or high is None:
-        return f"{value:.3f}"
+        return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"
+    if high - low <= _NO_WIDTH:
+        return f"{value:.6g}"
     places = max(decimals((high - low) / 2, most=6), 2)
     upper = f"{high:.{places}f}" if high <= _FAR else f">{_FAR:,.0f}"
     return f"{value:.{places}f} ({low:.{places}f} to {upper})"

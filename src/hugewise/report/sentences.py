@@ -12,6 +12,7 @@ __all__ = [
     "SYMBOLS",
     "arm_of",
     "better_direction",
+    "effect_of",
     "metric_line",
     "printable",
     "run_line",
@@ -50,17 +51,17 @@ def sentence(comparison: Comparison, metric: Metric, margin: float) -> str:
     blocks = _blocks(comparison)
     match comparison.verdict:
         case "better" | "worse":
-            text = (
-                f"{arm} is {comparison.verdict} than {base}: {name} {_distance(comparison)} "
-                f"({level} interval {_span(comparison)}), from {blocks}."
+            bounds = (
+                f" ({level} interval {_span(comparison)}), from" if not comparison.constant else ", the same in all"
             )
+            text = f"{arm} is {comparison.verdict} than {base}: {name} {_distance(comparison)}{bounds} {blocks}."
         case "equivalent":
             text = (
                 f"{arm} is equivalent to {base} within ±{numbers.percent(margin)}: {name} "
-                f"{_effect(comparison, level)}, from {blocks}."
+                f"{_effect(comparison, level, blocks)}."
             )
         case "undecided":
-            text = f"{arm} against {base} is undecided: {name} {_effect(comparison, level)}, from {blocks}."
+            text = f"{arm} against {base} is undecided: {name} {_effect(comparison, level, blocks)}."
         case _:
             text = f"No verdict on {arm} against {base}."
     return " ".join([text, *_reasons(comparison)])
@@ -71,12 +72,19 @@ def _blocks(comparison: Comparison) -> str:
     return n if comparison.final else f"{n} of {comparison.planned} planned"
 
 
+def effect_of(comparison: Comparison) -> str:
+    """The change with its interval; of counts that do not vary, that they are the same in all blocks."""
+    same = comparison.n if comparison.constant else None
+    return numbers.effect(comparison.ratio, comparison.low, comparison.high, same)
+
+
 def _distance(comparison: Comparison) -> str:
     ratio, low, high = comparison.ratio, comparison.low, comparison.high
     if ratio is None:
         return "changed"
     places = numbers.decimals((high - low) * 50, most=4) if low is not None and high is not None else 1
-    text = f"{numbers.change(ratio, places=places).lstrip('+' + numbers.MINUS)} {'higher' if ratio > 1 else 'lower'}"
+    size = numbers.exact(ratio) if comparison.constant else numbers.change(ratio, places=places)
+    text = f"{size.lstrip('+' + numbers.MINUS)} {'higher' if ratio > 1 else 'lower'}"
     factor = max(ratio, 1 / ratio) if ratio > 0 else 1.0
     return f"{text} (a factor of {factor:.3g})" if factor >= 2 else text
 
@@ -86,11 +94,13 @@ def _span(comparison: Comparison) -> str:
     return whole.partition("(")[2].rstrip(")") or "not available"
 
 
-def _effect(comparison: Comparison, level: str) -> str:
+def _effect(comparison: Comparison, level: str, blocks: str) -> str:
     if comparison.ratio is None:
-        return "has no estimate"
+        return f"has no estimate, from {blocks}"
+    if comparison.constant:
+        return f"{numbers.exact(comparison.ratio)}, the same in all {blocks}"
     whole = numbers.effect(comparison.ratio, comparison.low, comparison.high)
-    return whole.replace("(", f"({level} interval ")
+    return f"{whole.replace('(', f'({level} interval ')}, from {blocks}"
 
 
 def _reasons(comparison: Comparison) -> Iterator[str]:

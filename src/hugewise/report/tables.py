@@ -6,13 +6,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hugewise.changes import emulated_away
 from hugewise.figures.coverage import kind_label, kind_order
 from hugewise.figures.points import points
 from hugewise.metric import COMMON
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING, Scale
-from hugewise.report.sentences import SYMBOLS, arm_of, better_direction, printable
+from hugewise.report.sentences import SYMBOLS, arm_of, better_direction, effect_of, printable
 from hugewise.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.trial import Attempt
 
@@ -105,7 +106,7 @@ def effects_table(cell: CellResult) -> Table:
         return [
             one.arm,
             f"{SYMBOLS[one.verdict]} {one.verdict}",
-            numbers.effect(one.ratio, one.low, one.high),
+            effect_of(one),
             numbers.ratio(one.ratio, one.low, one.high),
             numbers.percent(one.confidence),
             NOTHING if one.p is None else "<0.0001" if one.p < 0.0001 else f"{one.p:.2g}",
@@ -138,7 +139,7 @@ def end_points_table(cell: CellResult) -> Table | None:
     rows = [
         [
             *(one.arm, one.estimand, f"{SYMBOLS[one.verdict]} {one.verdict}"),
-            *(numbers.effect(one.ratio, one.low, one.high), one.reason),
+            *(effect_of(one), one.reason),
         ]
         for one in cell.end_points
     ]
@@ -209,7 +210,8 @@ def proof_table(cell: CellResult) -> Table:
 def metrics_table(results: Results, cell: CellResult) -> Table:
     """The median of every other metric by arm; a value that the machine cannot give shows the reason."""
     mine = [a for a in results.attempts if a.cell == cell.cell and a.state == "accepted"]
-    names = list(dict.fromkeys(name for a in mine for name in a.metrics if name != cell.metric.name))
+    untold = emulated_away(mine) | {cell.metric.name}
+    names = list(dict.fromkeys(name for a in mine for name in a.metrics if name not in untold))
     units = {metric.name: metric.unit for metric in COMMON}
 
     def show(name: str, arm: str) -> str:

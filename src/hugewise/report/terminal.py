@@ -16,8 +16,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hugewise.report import beside, numbers, within
-from hugewise.report.sentences import SYMBOLS, arm_of, better_direction, printable, run_line, sentence, winners
+from hugewise.report import beside, guests, numbers, within
+from hugewise.report.sentences import (
+    SYMBOLS,
+    arm_of,
+    better_direction,
+    effect_of,
+    printable,
+    run_line,
+    sentence,
+    winners,
+)
 from hugewise.report.tables import unit_of
 from hugewise.results import CellResult, Comparison, Results
 
@@ -69,6 +78,8 @@ def _parts(results: Results, report: Path | None) -> Iterator[RenderableType]:
     yield Text(_ascii(f"{results.study}: {results.question}"), style="bold")
     line = run_line(results)
     yield Text(_ascii(line[0].upper() + line[1:]))
+    for told in guests.brief(results.guests) if results.guests is not None else ():
+        yield Text(_ascii(told[0].upper() + told[1:] if told.startswith("guests ") else f"  {told}"), overflow="fold")
     for number, cell in enumerate(results.cells, 1):
         yield Text()
         yield Text(_ascii(f"{number}. {cell.cell}"), style="bold")
@@ -117,7 +128,7 @@ def _table(cell: CellResult) -> Table:
 def _change(cell: CellResult, arm: str, one: Comparison | None) -> str:
     if one is None:
         return "baseline" if arm == cell.baseline else numbers.NOTHING
-    return _ascii(numbers.effect(one.ratio, one.low, one.high))
+    return _ascii(numbers.exact(one.ratio) if one.constant else effect_of(one))
 
 
 def _badge(one: Comparison | None) -> Text:

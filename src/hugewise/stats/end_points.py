@@ -56,7 +56,7 @@ class EndPoint:
             ratio_all=self._finding(self._pairs.everything).ratio,
             confidence=1 - self.alpha,
         )
-        return msgspec.structs.replace(found, estimand=self._estimand, alpha=self.alpha)
+        return msgspec.structs.replace(found, estimand=self._estimand, alpha=self.alpha, constant=False)
 
     def _finding(self, pairs: Sequence[Pair]) -> Finding:
         refusal = self._pairs.refusal(self.planned)

@@ -1,0 +1,66 @@
+"""Anonymous page faults by the size of page that they were served with, as a table: from a guest's own counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from hugewise.quantity import format_size, parse_size
+from hugewise.report import numbers
+from hugewise.report.numbers import NOTHING
+from hugewise.report.sentences import printable
+from hugewise.report.tables import Table
+from hugewise.results import CellResult, Results
+
+__all__ = ["PREFIX", "allocations_table"]
+
+PREFIX = "allocations_"  # of the metrics; the page size follows
+
+
+def allocations_table(results: Results, cell: CellResult) -> Table | None:
+    """Rows: arms; columns: sizes. Mean faults served at the size over the accepted attempts, and the bytes of these.
+
+    None where no attempt has such counts. A size at which no arm was served is named in the caption instead.
+    """
+    means = {arm.arm: _means(results, cell, arm.arm) for arm in cell.arms}
+    every = sorted({size for found in means.values() for size in found})
+    if not every:
+        return None
+    used = [size for size in every if any(found.get(size) for found in means.values())]
+    unused = [format_size(size) for size in every if size not in used]
+    caption = "allocations by page size: mean faults served at it over the accepted attempts, and their bytes"
+    if unused:
+        caption += f"; none at {', '.join(unused)}"
+    caption += "; base pages have no such counter"
+    rows = tuple(
+        (printable(arm), *(_shown(size, found.get(size)) for size in used), _together(found))
+        for arm, found in means.items()
+    )
+    return Table(caption, ("policy", *map(format_size, used), "together"), rows, 1)
+
+
+def _means(results: Results, cell: CellResult, arm: str) -> Mapping[int, float]:
+    """Mean count by page size in bytes; a size that an arm's kernel does not have is not there."""
+    values: dict[int, list[float]] = {}
+    for attempt in results.attempts:
+        if attempt.cell == cell.cell and attempt.arm == arm and attempt.state == "accepted":
+            for name, value in attempt.metrics.items():
+                if name.startswith(PREFIX) and value is not None:
+                    values.setdefault(parse_size(name.removeprefix(PREFIX)), []).append(value)
+    return {size: fmean(several) for size, several in values.items()}
+
+
+def _shown(size: int, count: float | None) -> str:
+    if count is None:
+        return NOTHING
+    if count == 0:
+        return "0"
+    return f"{_count(count)} ({numbers.size(count * size)})"
+
+
+def _together(found: Mapping[int, float]) -> str:
+    return numbers.size(sum(size * count for size, count in found.items())) if found else NOTHING
+
+
+def _count(count: float) -> str:
+    return f"{count:,.0f}" if count.is_integer() or count >= 1000 else f"{count:,.1f}"

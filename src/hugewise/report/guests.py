@@ -1,0 +1,161 @@
+"""The guests of a run: what they were, how their kernels differ, and what figures of emulated ones are valid for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hugewise.guests.definition import Backing
+from hugewise.guests.record import KernelRecord
+from hugewise.quantity import format_size
+from hugewise.report import numbers
+from hugewise.report.numbers import NOTHING
+from hugewise.report.sentences import printable
+from hugewise.report.tables import Table
+from hugewise.results import GuestArm, Guests
+
+__all__ = ["TITLE", "arms_table", "brief", "differences", "introduction", "kernels_table", "remarks"]
+
+TITLE = "Guests"
+
+_ARMS = (
+    *("policy", "in the guest", "kernel", "base page", "backing", "proven", "CPU model", "vCPUs", "memory"),
+    *("accelerator", "QEMU", "image"),
+)
+_KERNELS = ("kernel", "release", "base page", "SHA-256", "origin", "options that differ")
+_HASH = 12  # characters that tell a hash
+_MOST = 500  # options of a difference that are listed
+
+
+def introduction(guests: Guests) -> Iterator[str]:
+    """How the accelerator was chosen, and what figures under it are valid for."""
+    why = f" Reason: {guests.why}." if guests.why else ""
+    match guests.accelerator:
+        case "tcg":
+            yield f"Every attempt ran in a guest of its own, emulated by QEMU (TCG).{why}"
+            counted = (
+                ", and instruction counts, compared within one QEMU, one CPU model and one family of kernels"
+                if guests.counting
+                else ""
+            )
+            yield (
+                "Emulation executes a guest's instructions exactly, and has no TLB, cache or pipeline. Valid are page "
+                "faults, allocations by page size, memory use with its peak, what backs the guest on the host"
+                f"{counted}. There is therefore no time, throughput, TLB or cycle figure in this report."
+            )
+        case "kvm":
+            yield f"Every attempt ran in a guest of its own, under KVM.{why}"
+        case None:
+            yield f"Every attempt ran in a guest of its own.{why}"
+
+
+def arms_table(guests: Guests) -> Table:
+    """A row an arm: its policy, kernel, backing with the smallest proven share, and the machine around it."""
+    pages = {kernel.name: kernel.base_page for kernel in guests.kernels}
+    rows = [
+        [
+            *(arm.arm, arm.policy, _kernel(arm), _page(pages.get(arm.kernel)), _backing(arm.backing), _proven(arm)),
+            *(arm.cpu_model or NOTHING, NOTHING if arm.cpus is None else arm.cpus, numbers.size(arm.memory)),
+            *(_upper(arm.accelerator), arm.qemu or NOTHING, _short(arm.image) if arm.image else "agent alone"),
+        ]
+        for arm in guests.arms
+    ]
+    return _table("the guests of each arm; proven: the smallest share of an attempt", _ARMS, rows)
+
+
+def kernels_table(guests: Guests) -> Table | None:
+    """A row a kernel: release, base page, hash, how it was had, and how many options differ from the baseline's."""
+    rows = [
+        [
+            *(kernel.name, kernel.release, _page(kernel.base_page), _short(kernel.sha256), kernel.origin),
+            _count(guests, kernel),
+        ]
+        for kernel in guests.kernels
+    ]
+    return _table(f"the kernels; differences are from {guests.baseline}", _KERNELS, rows) if rows else None
+
+
+def differences(guests: Guests) -> Iterator[tuple[str, Table]]:
+    """For each kernel that is not the baseline's: a line with the number of options, and their list."""
+    for kernel in guests.kernels:
+        if not kernel.differs:
+            continue
+        count = len(kernel.differs)
+        what = "1 option differs" if count == 1 else f"{count:,} options differ"
+        line = f"Configuration of {kernel.name} against {guests.baseline}: {what}"
+        shown = kernel.differs[:_MOST]
+        more = f", the first {_MOST} of {count:,} (all are in report.json)" if count > _MOST else ""
+        head = ("option", guests.baseline, kernel.name)
+        rows = [[f"CONFIG_{option.symbol}", option.baseline, option.kernel] for option in shown]
+        yield printable(line), _table(f"options (n: not set, or not there){more}", head, rows)
+
+
+def remarks(guests: Guests) -> Iterator[str]:
+    """What the reader should know: backings that were not proven whole, families of kernels, guests that changed."""
+    had = {kernel.name: kernel.had for kernel in guests.kernels}
+    others = [arm.arm for arm in guests.arms if arm.kernel in had and had[arm.kernel] != had.get(guests.baseline)]
+    if others and guests.baseline in had:
+        yield printable(
+            f"Memory of {', '.join(others)} is not to be compared with that of arms on {guests.baseline}: their kernel "
+            "is of another family, and differs in more than what its name says."
+        )
+    for arm in guests.arms:
+        for name, values in arm.varied.items():
+            called = name.replace("_", " ")
+            yield printable(f"{arm.arm}: {called} was not the same in all attempts: {'; '.join(values)}.")
+
+
+def brief(guests: Guests) -> Iterator[str]:
+    """For the terminal: what ran the guests, and a line an arm where these differ."""
+    how = {"tcg": "emulated (TCG): counts and sizes, and no times", "kvm": "under KVM", None: ""}[guests.accelerator]
+    if how:
+        yield f"guests {how}"
+    whats = {(arm.kernel, arm.backing) for arm in guests.arms}
+    for arm in guests.arms if len(whats) > 1 else ():
+        yield f"{arm.arm}: {arm.policy}, kernel {arm.kernel}, backing {_backing(arm.backing)}, {_proven(arm)} proven"
+
+
+def _kernel(arm: GuestArm) -> str:
+    release = f": {arm.release}" if arm.release else ""
+    return f"{arm.kernel}{release}{f', SHA-256 {_short(arm.sha256)}' if arm.sha256 else ''}"
+
+
+def _backing(backing: Backing) -> str:
+    words: list[str] = [backing.pages]
+    if backing.pages.startswith("hugetlb"):
+        words.append(backing.source)
+    if not backing.preallocate:
+        words.append("as it is touched")
+    if backing.nodes is not None:
+        words.append(f"node{_s(len(backing.nodes))} {', '.join(map(str, backing.nodes))}")
+    return ", ".join(words)
+
+
+def _proven(arm: GuestArm) -> str:
+    return NOTHING if arm.share is None else f"{numbers.share(arm.share)} (n {arm.attempts})"
+
+
+def _page(size: int | None) -> str:
+    return NOTHING if size is None else format_size(size)
+
+
+def _short(digest: str) -> str:
+    return f"{digest[:_HASH]}…" if len(digest) > 2 * _HASH else digest
+
+
+def _upper(accelerator: str) -> str:
+    return accelerator.upper() or NOTHING
+
+
+def _count(guests: Guests, kernel: KernelRecord) -> str:
+    if kernel.name == guests.baseline:
+        return "baseline"
+    return "not known: a configuration is missing" if kernel.differs is None else f"{len(kernel.differs):,}"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    cleaned = tuple(tuple(printable(entry) for entry in row) for row in rows)
+    return Table(printable(caption), tuple(printable(entry) for entry in head), cleaned, len(head))
