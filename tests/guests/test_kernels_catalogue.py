@@ -14,6 +14,7 @@ from hugewise.guests import kernels
 from hugewise.guests.definition import Kernel
 from hugewise.guests.kernels import catalogue, config, store, tools
 from hugewise.study_guest import KernelUse
+from hugewise.workload import Missing
 
 Hugewise = Callable[..., str]
 
@@ -154,6 +155,17 @@ def test_a_study_names_kernels_its_own_way() -> None:
     found = kernels.available(KernelUse(name="without", build="pv-none"), "x86-64", "bookworm")
     assert found is not None
     assert found.name == "without"
+
+
+def test_a_recipe_is_not_there_and_not_asked_for_where_no_compiler_says_which_build_is_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put("pv-none", "CONFIG_NET=y\n")
+    use = KernelUse(name="k", build="pv-none")
+    monkeypatch.setattr(tools, "missing", lambda arch: (Missing("no gcc", "gcc"),))
+    assert kernels.missing(use, "x86-64") == (Missing("no gcc", "gcc"),)
+    assert kernels.missing(KernelUse(name="k", package="linux-image-amd64"), "x86-64") == ()
+    assert kernels.available(use, "x86-64", "trixie") is None
 
 
 def test_what_building_needs_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

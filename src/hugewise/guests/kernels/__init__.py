@@ -19,8 +19,9 @@ from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels.config import Difference
 from hugewise.guests.kernels.recipe import RECIPES, SUITE, Recipe
 from hugewise.study_guest import KernelUse
+from hugewise.workload import Missing
 
-__all__ = ["RECIPES", "SUITE", "Difference", "available", "base_page", "difference", "provide", "recipe"]
+__all__ = ["RECIPES", "SUITE", "Difference", "available", "base_page", "difference", "missing", "provide", "recipe"]
 
 Say = Callable[[str], None]
 
@@ -52,11 +53,16 @@ def provide(use: KernelUse, arch: Architecture, suite: str, say: Say) -> Kernel:
         return found
     if use.build is not None:
         chosen, place = recipe(use.build, arch), use.suite or SUITE
-        origin = source.of_debian(place, arch, say)
-        found = build.provide(chosen, origin, build.asked(chosen, place), say)
+        wanted = build.asked(chosen, place)
+        found = build.provide(chosen, source.of_debian(place, arch, say), wanted, say)
     else:
         found = packages.provide(_package(use), arch, suite, say)
     return _named(found, use)
+
+
+def missing(use: KernelUse, arch: Architecture) -> tuple[Missing, ...]:
+    """What this machine lacks to build the kernel. Also of one that was built: which build is meant, compilers say."""
+    return () if use.build is None else tools.missing(arch)
 
 
 def recipe(name: str, arch: Architecture) -> Recipe:
