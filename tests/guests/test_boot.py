@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ import pytest
 
 from hugewise import probe
 from hugewise.errors import MachineError
-from hugewise.guests import accelerator
+from hugewise.guests import accelerator, initramfs
 from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting, boot, plain_lines
 from hugewise.guests.definition import Backing
@@ -272,6 +273,33 @@ def test_guests_of_arm64_have_the_base_page_of_their_kernel(
         assert (hello.arch, hello.page_size) == ("aarch64", page)
         assert booted.prove().accepted
         agent.close()
+
+
+@pytest.mark.parametrize(("kind", "cpu"), [("x86", "max,-erms,-fsrm"), ("arm64", "neoverse-n1")])
+def test_counting_guests_of_one_seed_do_the_same_to_the_instruction(
+    request: pytest.FixtureRequest, hosting: Hosting, kind: str, cpu: str
+) -> None:
+    """The time that init has run and waited, in ns: with `-icount shift=0` an instruction takes one."""
+    found: Bootable = request.getfixturevalue(kind)
+    orders = b'{"id":1,"do":"settle","seconds":1}\n{"id":2,"do":"read","path":"/proc/1/schedstat"}\n'
+    image = initramfs.build(found.kernel, extra={"/orders.jsonl": orders})
+    asked = found.guest(counting=True, cpu=cpu, seed=42, backing=BASE)
+    said = []
+    for _ in range(2):
+        with boot(asked, image, hosting, program=found.program) as booted, booted.agent.makefile("rb") as lines:
+            assert b'"hello"' in lines.readline()
+            said.append([lines.readline() for _ in range(2)])
+    assert said[0] == said[1]
+    assert re.fullmatch(rb'\{"id":2,"ok":\{"text":"[1-9]\d+ \d+ \d+\\n"\}\}\n', said[0][1])
+
+
+def test_each_vcpu_has_a_cpu_of_its_own_where_there_are_as_many(x86: Bootable, hosting: Hosting) -> None:
+    there = sorted(os.sched_getaffinity(0))
+    need(len(there) >= 2, "two CPUs")
+    with x86.boot(msgspec.structs.replace(hosting, cpus=tuple(there[:2])), backing=BASE, cpus=2) as booted:
+        threads = [vcpu["thread-id"] for vcpu in booted.qmp.execute("query-cpus-fast")]
+        assert [os.sched_getaffinity(thread) for thread in threads] == [{there[0]}, {there[1]}]
+        assert os.sched_getaffinity(booted.pid) == set(there[:2])
 
 
 def test_consoles_are_told_as_text() -> None:
