@@ -78,7 +78,8 @@ def tables(beside: Beside) -> Iterator[Table]:
         against = ", ".join(dict.fromkeys(point.baseline for point in mine))
         place = f"beside {cell}" if cell else "with nothing measured beside it"
         caption = f"{entry} as published, {place}; published changes are against {against}"
-        head, rows = _POINTS, [_point(point) for point in mine]
+        head: tuple[str, ...] = _POINTS
+        rows = [_point(point) for point in mine]
         if any(point.points is not None for point in mine):
             head = (*head[:_DIFFERENCE], "difference", *head[_DIFFERENCE:])
             rows = [

@@ -51,10 +51,9 @@ def sentence(comparison: Comparison, metric: Metric, margin: float) -> str:
     blocks = _blocks(comparison)
     match comparison.verdict:
         case "better" | "worse":
-            bounds = (
-                f" ({level} interval {_span(comparison)}), from" if not comparison.constant else ", the same in all"
-            )
-            text = f"{arm} is {comparison.verdict} than {base}: {name} {_distance(comparison)}{bounds} {blocks}."
+            span = f" ({level} interval {_span(comparison)}), from"
+            how = ", the same in all" if comparison.constant else span
+            text = f"{arm} is {comparison.verdict} than {base}: {name} {_distance(comparison)}{how} {blocks}."
         case "equivalent":
             text = (
                 f"{arm} is equivalent to {base} within ±{numbers.percent(margin)}: {name} "

@@ -1,0 +1,257 @@
+"""Reports of runs in guests: what they were, how kernels differ, counters and allocations, and no times under TCG."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from hugewise import report
+from hugewise.emulation import ABSENT
+from hugewise.report import beside, guests
+from hugewise.report.allocations import allocations_table
+from hugewise.report.changes import changes_table, counters_table
+from hugewise.report.csv import attempts as attempts_csv
+from hugewise.report.html import html
+from hugewise.report.markdown import markdown
+from hugewise.report.tables import Table, metrics_table
+from hugewise.report.terminal import show
+from hugewise.results import Guests, Results
+from tests.guests_example import WHY, lkml, lpc, recorded
+from tests.published_example import lpc as on_the_host
+from tests.results_example import HOSTILE
+
+QEMU = "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)"
+MAKERS = pytest.mark.parametrize("make", [recorded, lpc, lkml])
+
+
+def of(results: Results) -> Guests:
+    assert results.guests is not None
+    return results.guests
+
+
+def rows(table: Table | None) -> dict[str, tuple[str, ...]]:
+    assert table is not None
+    assert {len(row) for row in table.rows} == {len(table.head)}
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_each_arm_has_its_row_with_the_smallest_proven_share() -> None:
+    found = rows(guests.arms_table(of(recorded())))
+    assert list(found) == ["base", "64k", "small-pages"]
+    assert found["64k"][:5] == (
+        "mthp-64k",
+        "debian: 6.12.107+deb13-cloud-amd64, SHA-256 d1bc2c60a78a…",
+        "–",
+        "thp",
+        "100% (n 3)",
+    )
+    assert found["small-pages"][3] == "base"
+    assert found["base"][5:] == (
+        "max",
+        "1",
+        "256 MiB",
+        "TCG",
+        "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)",
+        "agent alone",
+    )
+    shares = {arm: row[4] for arm, row in rows(guests.arms_table(of(lpc()))).items()}
+    assert sorted(shares.values()) == ["100% (n 24)"] * 5 + ["99.5% (n 24)"]
+
+
+def test_backings_are_told_with_what_matters_of_them() -> None:
+    some = of(recorded())
+    backing = replace(some.arms[0].backing, pages="hugetlb-1g", source="file", preallocate=False, nodes=(0, 1))
+    table = guests.arms_table(replace(some, arms=(replace(some.arms[0], backing=backing),)))
+    assert table.rows[0][4] == "hugetlb-1g, file, as it is touched, nodes 0, 1"
+
+
+def test_kernels_have_origin_hash_and_the_count_of_their_differences() -> None:
+    assert guests.kernels_table(of(recorded())) is None  # a run from before it was kept
+    found = rows(guests.kernels_table(of(lpc())))
+    assert found["4k"][-1] == "baseline"
+    assert found["16k"][:2] == ("6.12.0-16k", "16k")
+    assert found["16k"][-1] == "2"
+    assert found["debian"][-2:] == ("Debian package linux-image", "1,200")
+    unknown = replace(of(lpc()).kernels[1], differs=None)
+    assert rows(guests.kernels_table(replace(of(lpc()), kernels=(unknown,))))["16k"][-1].startswith("not known")
+
+
+def test_differences_are_lists_with_their_count_and_long_ones_are_cut() -> None:
+    found = dict(guests.differences(of(lpc())))
+    assert list(found) == [
+        "Configuration of 16k against 4k: 2 options differ",
+        "Configuration of 64k against 4k: 1 option differs",
+        "Configuration of debian against 4k: 1,200 options differ",
+    ]
+    assert found["Configuration of 16k against 4k: 2 options differ"].rows == (
+        ("CONFIG_ARM64_16K_PAGES", "n", "y"),
+        ("CONFIG_ARM64_4K_PAGES", "y", "n"),
+    )
+    cut = found["Configuration of debian against 4k: 1,200 options differ"]
+    assert len(cut.rows) == 500
+    assert "the first 500 of 1,200 (all are in report.json)" in cut.caption
+
+
+@MAKERS
+def test_emulation_is_explained_once_and_no_table_has_rows_of_dashes_for_it(make: Callable[[], Results]) -> None:
+    results = make()
+    for text in (html(results, {}), markdown(results, {}).replace("\\", "")):
+        assert text.count("There is therefore no time, throughput, TLB or cycle figure in this report.") == 1
+        assert WHY.replace("'", "&#39;") in text or WHY in text
+        assert ABSENT not in text
+    for cell in results.cells:
+        for table in (changes_table(results, cell), metrics_table(results, cell), counters_table(results, cell)):
+            names = rows(table)
+            assert not {"wall_s", "cpu_s", "cycles", "task clock", "time elapsed", "CPU cycles"} & set(names)
+            assert names
+
+
+def test_instruction_counts_are_valid_where_they_are_counted_only() -> None:
+    assert "instruction counts" in " ".join(guests.introduction(of(lkml())))
+    assert "instruction counts" not in " ".join(guests.introduction(of(lpc())))
+
+
+def test_under_kvm_nothing_is_held_back() -> None:
+    told = " ".join(guests.introduction(replace(of(lpc()), accelerator="kvm", why="a guest booted")))
+    assert told == "Every attempt ran in a guest of its own, under KVM. Reason: a guest booted."
+
+
+def test_counters_stand_side_by_side_with_spread_n_and_change() -> None:
+    results = recorded()
+    table = counters_table(results, results.cells[0])
+    found = rows(table)
+    assert table is not None
+    assert table.head == ("counter", "base", "64k", "change", "small-pages", "change")
+    assert found["page faults"] == ("65,536 ± 0%, n 3", "4,096 ± 0%, n 3", "−93.75%", "65,536 ± 0%, n 3", "0.00%")
+    assert found["page faults, set-up included"][:3] == ("65,653 ± 0.00088%, n 3", "4,196 ± 0.069%, n 3", "−93.61%")
+    assert "instructions" not in found
+    counted = rows(counters_table(lkml(), lkml().cells[0]))["instructions"]
+    assert re.fullmatch(r"19\d,\d{3},\d{3} ± 0\.0\d+%, n 24", counted[0])
+    assert counted[-1].startswith("+0.6")
+
+
+def test_runs_of_guests_with_one_seed_count_once() -> None:
+    results = recorded()
+    same = tuple(replace(one, guest={**one.guest, "guest_seed": 1}) for one in results.attempts)
+    found = rows(counters_table(replace(results, attempts=same), results.cells[0]))
+    assert found["page faults"][:2] == ("65,536, n 1", "4,096, n 1")
+
+
+def test_counters_of_other_workloads_on_the_host_stay_where_they_were() -> None:
+    results = on_the_host()
+    assert counters_table(results, results.cells[0]) is None
+    assert allocations_table(results, results.cells[0]) is None
+
+
+def test_allocations_are_faults_by_size_with_their_bytes() -> None:
+    results = recorded()
+    table = allocations_table(results, results.cells[0])
+    found = rows(table)
+    assert table is not None
+    assert table.head == ("policy", "64k", "together")
+    assert found == {"base": ("0", "none"), "64k": ("4,104 (256 MiB)", "256 MiB"), "small-pages": ("0", "none")}
+    assert "none at 16k, 32k, 128k, 256k, 512k, 1m, 2m" in table.caption
+
+
+def test_a_size_that_a_kernel_does_not_have_is_no_zero() -> None:
+    found = rows(allocations_table(lpc(), lpc().cells[0]))
+    assert found["64k-base"] == ("–", "–")
+    assert found["base"] == ("0", "none")
+
+
+def test_counts_stand_beside_the_published_ones_with_their_distance() -> None:
+    results = lpc()
+    assert results.beside is not None
+    found = {(p.quantity, p.policy): p for p in results.beside.points}
+    near, far = found["page_faults", "64k"], found["page_faults", "64k-base"]
+    assert near.points == pytest.approx(4.0)  # −70% here, −74% published
+    assert far.points == pytest.approx(-0.1)
+    memory = found["memory_use_80_cores", "64k-base"]
+    assert memory.measured is not None
+    assert memory.measured.metric == "charged_peak_bytes"
+    assert memory.points == pytest.approx(20 - 18)
+    assert found["system_time", "64k"].points is None
+    table = next(iter(beside.tables(results.beside)))
+    place = table.head.index("difference")
+    shown = {(row[0], row[4]): row[place] for row in table.rows}
+    assert shown["memory_use_80_cores", "64k-base"] == "+2.0 points"
+    moved = replace(far, points=-5.04)
+    (marked,) = beside.tables(replace(results.beside, points=(moved,)))
+    assert marked.rows[0][place] == "−5.0 points ✱"
+
+
+def test_memory_is_compared_within_one_family_of_kernels() -> None:
+    results = lpc()
+    assert results.beside is not None
+    found = {(p.quantity, p.policy): p for p in results.beside.points}
+    foreign = found["memory_use_80_cores", "debian"]
+    assert foreign.measured is None
+    assert "another family" in foreign.reason
+    assert found["page_faults", "debian"].measured is not None
+    assert any("Memory of debian is not to be compared" in line for line in guests.remarks(of(results)))
+
+
+def test_the_mail_of_2009_stands_beside_the_counted_instructions_with_its_year() -> None:
+    results = lkml()
+    assert results.beside is not None
+    found = {(p.quantity, p.policy): p for p in results.beside.points}
+    one = found["instructions", "xxl"]
+    assert one.percent == 10.43
+    assert one.points == pytest.approx(0.66 - 10.43, abs=0.1)
+    told = " ".join(beside.introduction(results.beside))
+    assert "The kernels are of 2009" in told
+    assert "Measured on: guests emulated (x86-64, CPU model max), kernel 6.12.0-pv-none, 6.12.0-pv-xxl." in told
+    text = markdown(results, {}).replace("\\", "")
+    assert "not measured by emulation" in text
+
+
+def test_what_a_guest_had_not_the_same_in_all_attempts_is_said() -> None:
+    arm = replace(of(lpc()).arms[0], varied={"qemu": ("7.2", "10.0")})
+    told = list(guests.remarks(replace(of(lpc()), arms=(arm,), kernels=())))
+    assert told == ["base: qemu was not the same in all attempts: 7.2; 10.0."]
+
+
+def test_json_csv_and_terminal_have_the_guests(tmp_path: Path) -> None:
+    results = lpc()
+    paths = report.write(results, tmp_path)
+    assert msgspec.json.decode(paths["json"].read_bytes(), type=Results).guests == results.guests
+    first = next(csv.DictReader(io.StringIO(attempts_csv(results))))
+    assert first["guest.accelerator"] == "tcg"
+    assert first["guest.kernel_release"].startswith("6.12.0-")
+    assert "guest.accelerator" not in attempts_csv(on_the_host())
+    out = io.StringIO()
+    show(results, None, Console(file=out, width=80, force_terminal=False))
+    text = out.getvalue()
+    assert "Guests emulated (TCG): counts and sizes, and no times" in text
+    assert "16k: 16k, kernel 16k, backing thp" in text
+    assert max(map(len, text.splitlines())) <= 80
+    points = list(csv.DictReader(io.StringIO(paths["published"].read_text(encoding="utf-8"))))
+    assert {row["difference_points"] for row in points if row["published.what"] == "real_time"} == {""}
+    assert all(row["difference_points"] for row in points if row["published.what"] == "page_faults")
+
+
+def test_configurations_are_collapsed_and_hostile_text_stays_text() -> None:
+    results = lpc()
+    kernel = replace(of(results).kernels[1], origin=HOSTILE, name="16k")
+    attacked = replace(results, guests=replace(of(results), why=HOSTILE, kernels=(of(results).kernels[0], kernel)))
+    page, text = html(attacked, {}), markdown(attacked, {})
+    assert "<details><summary>Configuration of 16k against 4k: 2 options differ</summary>" in page
+    assert "<details><summary>Configuration of 16k against 4k: 2 options differ</summary>" in text
+    assert "<script" not in page
+    assert "<script" not in text.replace("\\<script", "")
+    assert "\x1b" not in page + text
+
+
+def test_a_run_on_the_host_has_no_such_section() -> None:
+    results = on_the_host()
+    assert results.guests is None
+    assert 'id="guests"' not in html(results, {})
+    assert "## Guests" not in markdown(results, {})

@@ -1,0 +1,64 @@
+"""What the guests of an arm were, from its attempts and the run's record."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from hugewise.guest_arms import guests
+from hugewise.metric import COMMON
+from hugewise.pages import PageTarget
+from hugewise.plan import DeliveryThreshold
+from hugewise.policy import Deployment, Treatment
+from hugewise.runlog import ArmRecord, CellRecord
+from tests.guests_example import recorded
+
+ATTEMPTS = recorded().attempts
+
+
+def cell(kernel: str | None = "debian") -> CellRecord:
+    treatment = Treatment(policy="mthp-64k", mechanism="system", target=PageTarget("any", 4096))
+    return CellRecord(
+        id="fault",
+        workload="fault",
+        values={},
+        metric=COMMON[0],
+        baseline="64k",
+        delivery=DeliveryThreshold(0.0, 1.0),
+        arms=(ArmRecord("64k", treatment, 0, Deployment((), (), ""), "backing", kernel, None),),
+    )
+
+
+def test_arms_of_the_host_have_no_guests() -> None:
+    assert guests([cell(None)], ATTEMPTS, None, {}) is None
+
+
+def test_a_run_without_a_record_says_what_its_attempts_and_versions_say() -> None:
+    found = guests([cell()], ATTEMPTS, None, {"accelerator": "tcg: this is: a virtual machine"})
+    assert found is not None
+    assert (found.accelerator, found.why) == ("tcg", "this is: a virtual machine")
+    assert (found.baseline, found.kernels, found.arch) == ("debian", (), None)
+    (arm,) = found.arms
+    assert (arm.attempts, arm.policy, arm.share, arm.accelerator) == (3, "mthp-64k", 1.0, "tcg")
+    assert (arm.cpus, arm.memory, arm.image, arm.varied) == (1, 256 << 20, "", {})
+
+
+def test_the_weakest_proof_counts_and_rejected_attempts_do_not() -> None:
+    weak = replace(ATTEMPTS[1], arm="64k", guest={**ATTEMPTS[1].guest, "backing_share": 0.97, "backing_proof": "weak"})
+    refused = replace(weak, state="rejected", guest={**weak.guest, "backing_share": 0.1})
+    found = guests([cell()], [*ATTEMPTS, weak, refused], None, {})
+    assert found is not None
+    assert (found.arms[0].share, found.arms[0].proof, found.arms[0].attempts) == (0.97, "weak", 4)
+
+
+def test_an_arm_without_attempts_has_no_share() -> None:
+    found = guests([cell()], [], None, {})
+    assert found is not None
+    assert (found.arms[0].share, found.arms[0].attempts, found.arms[0].cpus) == (None, 0, None)
+
+
+def test_facts_that_changed_between_attempts_are_named() -> None:
+    other = replace(ATTEMPTS[1], arm="64k", guest={**ATTEMPTS[1].guest, "qemu": "10.0"})
+    found = guests([cell()], [*ATTEMPTS, other], None, {})
+    assert found is not None
+    assert set(found.arms[0].varied) == {"qemu"}
+    assert "10.0" in found.arms[0].varied["qemu"]
