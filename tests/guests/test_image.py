@@ -12,8 +12,14 @@ import pytest
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian, image
+from hugewise.guests.agent import Agent
+from hugewise.guests.boot import Hosting
+from hugewise.guests.machine import GuestMachine
+from hugewise.serving import run
+from tests.guests.conftest import Bootable
+from tests.guests.live_agent import job
 from tests.guests.test_initramfs import a_program
-from tests.requirements import need_program
+from tests.requirements import need, need_program
 
 
 def a_deb(folder: Path, name: str, files: dict[str, str], links: dict[str, str]) -> Path:
@@ -119,3 +125,24 @@ def test_links_are_followed_within_the_image_and_not_without_end(tmp_path: Path)
     assert image._inside(tmp_path, "/etc/passwd") == tmp_path / "etc2" / "passwd"
     with pytest.raises(StorageError, match="without end"):
         image._inside(tmp_path, "/loop")
+
+
+def test_programs_of_an_image_run_in_a_guest(tmp_path: Path, arm64: Bootable, hosting: Hosting) -> None:
+    """Nothing of the packages was run to install them, no cache of libraries was made: they run all the same."""
+    need_program("mke2fs", "e2fsprogs")
+    try:
+        made = image.image((), "arm64", "trixie")
+    except UserError as error:
+        need("cannot read the package lists" not in error.message, f"Debian's archive through apt ({error.message})")
+        raise
+    script = "echo a b | awk '{print $2}'; id -un; hugewise-probe --version; echo x | xz | xz -d; touch /var/tmp/kept"
+    with arm64.boot(hosting, image=made) as booted:
+        agent = Agent(booted.agent, "a test's", booted.error)
+        agent.hello()
+        machine = GuestMachine(agent, emulated=True)
+        one = job(tmp_path / "job", "/bin/sh", "-ec", script)
+        run([(machine, one)])
+        agent.poweroff()
+        agent.close()
+    said = (tmp_path / "job/stdout").read_text()
+    assert re.fullmatch(r"b\nroot\nhugewise-probe \S+\nx\n", said), (said, (tmp_path / "job/stderr").read_text())

@@ -68,6 +68,14 @@ def test_it_is_named_by_what_is_in_it(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not list(one.parent.glob(".*.new"))
 
 
+def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_probe(monkeypatch, tmp_path, a_program())
+    base = initramfs.build(a_kernel())
+    more = initramfs.extended(base, {"/orders.jsonl": b"{}\n"}, tmp_path / "initramfs")
+    assert cpio.read(more.read_bytes()) == (*cpio.read(base.read_bytes()), cpio.file("orders.jsonl", b"{}\n"))
+    assert [path for path in base.parent.iterdir() if not path.name.startswith(".")] == [base]
+
+
 def test_a_module_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_probe(monkeypatch, tmp_path, a_program())
     (tmp_path / "bad.ko.xz").write_bytes(b"no xz")
