@@ -98,7 +98,8 @@ class Stage:
             announce=True,
         )
         if beside:  # nothing of the scene's machine is there
-            spec = msgspec.structs.replace(spec, cwd=server.cwd or "/", cgroup_procs=(), cpus=server.cpus)
+            env = {**LocalMachine().environment, **server.environment}
+            spec = msgspec.structs.replace(spec, env=env, cwd=server.cwd or "/", cgroup_procs=(), cpus=server.cpus)
         try:
             begun = Serving(LocalMachine() if beside else self.machine, self._job(server.name, spec))
         except ProbeError as error:
