@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hugewise.guest_arms import guests
+from hugewise.guest_arms import counted, guests
+from hugewise.guests.record import GuestsRecord
 from hugewise.metric import COMMON
 from hugewise.pages import PageTarget
 from hugewise.plan import DeliveryThreshold
@@ -62,3 +63,12 @@ def test_facts_that_changed_between_attempts_are_named() -> None:
     assert found is not None
     assert set(found.arms[0].varied) == {"qemu"}
     assert "10.0" in found.arms[0].varied["qemu"]
+
+
+def test_instructions_are_said_to_come_from_where_they_come() -> None:
+    kept = GuestsRecord(arch="x86-64", accelerator="tcg", why="", counting=True, baseline="debian", kernels=())
+    metric = next(each for each in COMMON if each.name == "instructions")
+    assert "counted by emulation" in counted(metric, kept).description
+    assert counted(metric, replace(kept, counting=False)) is metric
+    assert counted(metric, None) is metric
+    assert counted(COMMON[0], kept) is COMMON[0]

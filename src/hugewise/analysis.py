@@ -14,7 +14,7 @@ import msgspec
 
 from hugewise import published, runlog, within
 from hugewise.arrangement import qualified
-from hugewise.guest_arms import guests
+from hugewise.guest_arms import counted, guests
 from hugewise.guests import record
 from hugewise.policy import Treatment
 from hugewise.published.beside import beside
@@ -53,6 +53,8 @@ def analyze(path: Path) -> Results:
     found = list(zip(methods, comparisons, strict=True))
     closed = next((record for record in records if isinstance(record, runlog.Closed)), None)
     left_open = folder.open_block()
+    kept = record.read(path)
+    cells = [msgspec.structs.replace(cell, metric=counted(cell.metric, kept)) for cell in opened.cells]
     attempts = [attempt for block in blocks for attempt in block.attempts] + (left_open[1] if left_open else [])
     state: _State = closed.state if closed is not None else "interrupted"
     results = Results(
@@ -77,9 +79,9 @@ def analyze(path: Path) -> Results:
         blocks_disturbed=sum(block.state == "disturbed" for block in blocks),
         disturbances=(*_disturbances(records, blocks, attempts), *_host_changes(opened.cells, blocks)),
         left_out=opened.left_out,
-        cells=tuple(_cell(cell, blocks, attempts, found, study.confidence) for cell in opened.cells),
+        cells=tuple(_cell(cell, blocks, attempts, found, study.confidence) for cell in cells),
         attempts=tuple(attempts),
-        guests=guests(opened.cells, attempts, record.read(path), opened.versions),
+        guests=guests(opened.cells, attempts, kept, opened.versions),
     )
     if study.published is None:
         return results

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from hugewise.guests.definition import Accelerator, Backing
 from hugewise.guests.record import GuestsRecord
+from hugewise.metric import Metric
 from hugewise.results import Fact, GuestArm, Guests
 from hugewise.runlog import ArmRecord, CellRecord
 from hugewise.trial import Attempt
 
-__all__ = ["guests"]
+__all__ = ["counted", "guests"]
 
 _ACCELERATORS: Mapping[str, Accelerator] = {"kvm": "kvm", "tcg": "tcg"}
 
@@ -48,6 +51,14 @@ def guests(
         arms=found,
         kernels=() if record is None else record.kernels,
     )
+
+
+def counted(metric: Metric, record: GuestsRecord | None) -> Metric:
+    """The metric in the words of where it comes from: guests that count have no hardware counter of instructions."""
+    if record is None or not record.counting or metric.name != "instructions":
+        return metric
+    words = "instructions of the timed region, counted by emulation: the guest's clock goes by them"
+    return msgspec.structs.replace(metric, description=words)
 
 
 def _arm(arm: ArmRecord, attempts: Sequence[Attempt]) -> GuestArm:

@@ -2,6 +2,7 @@
 
     results/<study>/<run-id>/
       run.jsonl      what happened, a record a line, fsynced; the first carries the hash of the seed, the last the seed
+      guests.json    of a study of guests: their kernels, and how these differ (`hugewise.guests.record`)
       study.json     the study as it was understood (and study.toml as it was written)
       seed           the run seed, readable by its owner only, until the last record reveals it
       attempts/b00007-2-thp-1/{attempt.json, spec.json, events.jsonl, stdout, stderr}

@@ -26,6 +26,7 @@ from hugewise.report.terminal import show
 from hugewise.results import Guests, Results
 from tests.guests_example import WHY, lkml, lpc, recorded
 from tests.published_example import lpc as on_the_host
+from tests.report.test_write import Page
 from tests.results_example import HOSTILE
 
 QEMU = "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)"
@@ -112,6 +113,17 @@ def test_emulation_is_explained_once_and_no_table_has_rows_of_dashes_for_it(make
             names = rows(table)
             assert not {"wall_s", "cpu_s", "cycles", "task clock", "time elapsed", "CPU cycles"} & set(names)
             assert names
+
+
+@MAKERS
+def test_the_page_is_whole_and_says_nothing_of_time(make: Callable[[], Results]) -> None:
+    page = Page(html(make(), {}))
+    assert page.open == []
+    ids = list(page.values("id"))
+    assert len(ids) == len(set(ids))
+    assert {value.removeprefix("#") for value in page.values("href")} <= set(ids)
+    told = " ".join(page.texts)
+    assert not re.search(r"\d (ms|µs|ns|ops/s|bytes/s|faults/s)\b", told.partition("Run and host")[0])
 
 
 def test_instruction_counts_are_valid_where_they_are_counted_only() -> None:
@@ -232,6 +244,7 @@ def test_json_csv_and_terminal_have_the_guests(tmp_path: Path) -> None:
     text = out.getvalue()
     assert "Guests emulated (TCG): counts and sizes, and no times" in text
     assert "16k: 16k, kernel 16k, backing thp" in text
+    assert "same sign, +4.0 points" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
     points = list(csv.DictReader(io.StringIO(paths["published"].read_text(encoding="utf-8"))))
     assert {row["difference_points"] for row in points if row["published.what"] == "real_time"} == {""}

@@ -99,6 +99,7 @@ def brief(beside: Beside) -> Iterator[str]:
             yield (
                 f"{point.cell}, {point.policy}: published {point.quantity} {published_change(point)} ({point.arm}); "
                 f"here {_measured(point.measured)}: {point.agreement}"
+                f"{f', {_points(point.points)}' if point.points is not None else ''}"
             )
     for finding in beside.findings:
         levels = [level for level in finding.measured if level.measured and level.measured.verdict != "not judged"]
