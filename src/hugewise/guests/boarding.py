@@ -12,7 +12,7 @@ from pathlib import Path
 from hugewise.account import account
 from hugewise.cgroup import Hierarchy
 from hugewise.errors import HugewiseError, MachineError, UserError
-from hugewise.guests import boot, initramfs, program
+from hugewise.guests import boot, initramfs, program, qemu
 from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting
 from hugewise.guests.counted import CountingKnobs, CountingMachine
@@ -248,7 +248,7 @@ class _Aboard:
         facts: dict[str, str | int | float] = {
             "accelerator": guest.accelerator,
             "qemu": program.version(program.find(guest.arch)),
-            "cpu_model": guest.cpu,
+            "cpu_model": qemu.cpu_model(guest),
             "guest_seed": guest.seed,
             "guest_memory_bytes": guest.memory,
             "guest_cpus": guest.cpus,

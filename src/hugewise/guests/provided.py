@@ -138,14 +138,13 @@ def cpu_model(use: GuestUse, choice: Choice) -> str:
     """The model that the study names; else the host's own under KVM, or all that QEMU can emulate.
 
     Arm's pointer authentication is emulated by its own algorithm at a high price (a boot took 40 s against 18 s), where
-    an implementation may have any: QEMU, docs/system/arm/cpu-features.rst. QEMU 7.2 leaves wrong flags behind
-    cmpxchg16b where it emulates one processor, which kernels built for it do not survive (2 of 2 boots).
+    an implementation may have any: QEMU, docs/system/arm/cpu-features.rst.
     """
     if use.cpu is not None:
         return use.cpu
     if choice.accelerator == "kvm":
         return "host"
-    return "max,pauth-impdef=on" if architecture(use) == "arm64" else "max,-cx16"
+    return "max,pauth-impdef=on" if architecture(use) == "arm64" else "max"
 
 
 def architecture(use: GuestUse) -> Architecture:
