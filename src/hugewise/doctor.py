@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -77,24 +77,37 @@ def main(study: Path | None, scale: str | None = None, *, as_json: bool) -> int:
     Raises StudyError, UserError.
     """
     host = LocalHost()
-    plan = None if study is None else _plan(study, scale, host)
-    report = examine(host, gather(host), plan, scale)
+    plan, guests = (None, ()) if study is None else _plan(study, scale, host)
+    report = examine(host, gather(host), plan, scale, guests)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
         console = Console(highlight=False)
         console.print(render(report), width=min(console.width, 100), crop=False)
-    return 1 if report.cells == () else 0
+    return 1 if report.cells == () or any(check.state == "missing" for check in guests) else 0
 
 
-def _plan(path: Path, scale: str | None, host: Host) -> Plan:
+def _plan(path: Path, scale: str | None, host: Host) -> tuple[Plan | None, tuple[Check, ...]]:
+    """The plan of a study here; of one whose arms run in guests, what they need instead: it is planned when it runs."""
     from hugewise import session, study  # noqa: PLC0415  (only with a STUDY: it brings the whole runner)
 
-    return session.make_plan(study.load(path, scale), host)
+    read = study.load(path, scale)
+    if read.guest is None:
+        return session.make_plan(read, host), ()
+    return None, session.guest_checks(read)
 
 
-def examine(host: Host, facts: Facts, plan: Plan | None = None, scale: str | None = None) -> Report:
-    """Judge what was found on `host`, and what of a study can run here if its `plan` (at `scale`) is given."""
+def examine(
+    host: Host,
+    facts: Facts,
+    plan: Plan | None = None,
+    scale: str | None = None,
+    guests: Iterable[Check] = (),
+) -> Report:
+    """Judge what was found on `host`, and what of a study can run here if its `plan` (at `scale`) is given.
+
+    `guests`: what its guests need, of a study that has some.
+    """
     sizes = PageSizes.discover(host)
     mechanism: Mechanism = "system" if host.privileged() else "process"
     checks = itertools.chain(
@@ -105,6 +118,7 @@ def examine(host: Host, facts: Facts, plan: Plan | None = None, scale: str | Non
         _privileges(host, facts),
         _programs(facts),
         _quiet(facts),
+        guests,
     )
     left_out = () if plan is None else plan.left_out
     packages = tuple(sorted({name for each in left_out for name in each.packages}))

@@ -58,6 +58,7 @@ from hugewise.study import Study
 from hugewise.underway import Bench
 
 if TYPE_CHECKING:
+    from hugewise.doctor import Check
     from hugewise.guests.boarding import Boarding
     from hugewise.guests.provided import Provided
 
@@ -93,10 +94,17 @@ def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
     return found
 
 
-def _guests() -> ModuleType:
+def guest_checks(study: Study) -> tuple[Check, ...]:
+    """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
+    packages = {package for left in make_plan(study).left_out for package in left.packages}
+    found: tuple[Check, ...] = tuple(_guests("requirements").checks(study, packages))
+    return found
+
+
+def _guests(module: str = "provided") -> ModuleType:
     """What only studies of guests need. Raises UserError where the library for QEMU's monitor is not installed."""
     try:
-        return importlib.import_module("hugewise.guests.provided")
+        return importlib.import_module(f"hugewise.guests.{module}")
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("qemu"):
             raise

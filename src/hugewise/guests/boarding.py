@@ -183,8 +183,9 @@ class _Aboard:
         self._site = self._counting() if self.guest.counting else self._live()
 
     def _boot(self, orders: bytes | None = None) -> Agent:
-        extra = {} if orders is None else {NAME: orders}
-        image = initramfs.build(self.guest.kernel, extra=extra)
+        image = initramfs.build(self.guest.kernel)
+        if orders is not None:
+            image = initramfs.extended(image, {NAME: orders}, Path(self.hosting.run) / "initramfs.orders")
         # One that has orders says hello when they are done.
         timeout = None if orders is None else _BOOT_S + self.cell.timeout
         self.booted = boot.boot(self.guest, image, self.hosting, program=program.find(self.guest.arch), timeout=timeout)

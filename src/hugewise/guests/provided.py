@@ -147,6 +147,11 @@ def cpu_model(use: GuestUse, choice: Choice) -> str:
     return "max,pauth-impdef=on" if architecture(use) == "arm64" else "max"
 
 
+def emulated_model(use: GuestUse) -> str:
+    """The CPU model of an emulated guest."""
+    return cpu_model(use, Choice("tcg", ""))
+
+
 def architecture(use: GuestUse) -> Architecture:
     """The guests' architecture. Raises UserError where it is to be the host's and QEMU knows no such guests."""
     if use.arch is not None:
@@ -190,7 +195,8 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
 
 def look(study: Study) -> Provided:
     """What is there already; nothing is fetched, built or booted. A kernel without a survey is a reason in words."""
-    use, arch = _begin(study)
+    assert study.guest is not None
+    use, arch = study.guest, architecture(study.guest)
     found: dict[str, Kernel | str] = {}
     surveys: dict[str, survey.Survey | str] = {}
     choice = (
