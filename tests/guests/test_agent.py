@@ -215,6 +215,19 @@ def test_a_guest_that_does_not_answer_is_given_up() -> None:
         assert agent.ended()
 
 
+def test_a_guest_that_hangs_is_given_up_while_only_a_process_is_waited_for() -> None:
+    listener = Heard()
+    answers = iter([b'{"id":ID,"ok":{}}\n', b'{"id":ID,"ok":{"kind":"folder","mode":493,"size":0}}\n'])
+    with fake_guest(lambda _: next(answers, None)) as (agent, guest):
+        agent.hello(10)
+        agent.spawn(agent.process(), SPEC, listener)
+        agent.watch(every=0.01, patience=0.2)
+        assert listener.over.wait(10)
+        assert listener.is_lost
+        assert agent.ended()
+        assert [each["do"] for each in guest.heard] == ["spawn", "status", "status"]
+
+
 def test_lines_of_a_process_reach_its_listener_in_order() -> None:
     def runs(request: dict[str, Any]) -> bytes:
         # The process is faster than the answer.

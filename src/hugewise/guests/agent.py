@@ -23,9 +23,10 @@ from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import messages
 from hugewise.guests.messages import Answer, Ended, Fault, Hello, Line, Malformed, Request
 
-__all__ = ["CHUNK", "PATIENCE_S", "Agent", "Listener", "event"]
+__all__ = ["CHUNK", "PATIENCE_S", "WATCHED_S", "Agent", "Listener", "event"]
 
 PATIENCE_S = 120.0  # for what takes a guest a moment; an emulated one may share its CPU with many others
+WATCHED_S = 30.0  # between two looks whether a guest still answers
 _LONG_S = 900.0  # for what takes as long as its size: page tables, trees of files, a network
 CHUNK = 256 << 10  # bytes of a file in one message
 _RECEIVED = 1 << 16
@@ -86,6 +87,19 @@ class Agent:
         if said.v != messages.VERSION:
             raise self.give_up(f"its agent speaks version {said.v} of the messages, not {messages.VERSION}")
         return said
+
+    def watch(self, every: float = WATCHED_S, patience: float = PATIENCE_S) -> None:
+        """From now on ask the guest every so many seconds whether it is there: one that hangs is given up.
+
+        Whoever waits for a process of a guest has no other clock: the limit of a command is kept by the guest itself.
+        """
+
+        def watching() -> None:
+            with suppress(MachineError, OSError):
+                while not self._closed.wait(every):
+                    self.ask_for(messages.Status("/"), messages.StatusFound, patience)
+
+        threading.Thread(target=watching, name=f"watch of {self.name}", daemon=True).start()
 
     def expect(self, answers: Mapping[int, Future[Answer]], listeners: Mapping[int, Listener]) -> None:
         """Before `hello`: what the guest was told before it booted will be answered under these numbers."""

@@ -211,6 +211,7 @@ class _Aboard:
         agent = self._boot()
         assert self.booted is not None
         hello = agent.hello()
+        agent.watch()
         machine = GuestMachine(agent, emulated=self.boarding.provided.emulated)
         if self.link is not None:
             agent.network(self.link.interface, self.link.address, self.link.prefix)
