@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from hugewise import published, runlog, within
+from hugewise import arrangement, published, runlog, within
 from hugewise.arrangement import qualified
 from hugewise.guest_arms import counted, guests
 from hugewise.guests import record
@@ -35,6 +35,12 @@ __all__ = ["analyze"]
 _State = Literal["finished", "time is up", "interrupted", "failed"]
 
 
+def _kind(study: Study, opened: runlog.Opened, cell: str) -> arrangement.Kind:
+    """How the arms of the cell ran: guests that ran together were a duet."""
+    together = any(each.together for each in opened.cells if each.id == cell)
+    return "duet" if together and study.design.kind == "sequential" else study.design.kind
+
+
 def analyze(path: Path) -> Results:
     """What the run in the folder `path` has found so far. Raises RunError."""
     folder = RunFolder(path)
@@ -47,7 +53,7 @@ def analyze(path: Path) -> Results:
         for method in methods:
             method.observe(block)
     comparisons = [
-        qualified(comparison, study.design.kind, opened.withheld.get(method.contrast.cell))
+        qualified(comparison, _kind(study, opened, method.contrast.cell), opened.withheld.get(method.contrast.cell))
         for method, comparison in zip(methods, conclude(methods, study.confidence, study.margin), strict=True)
     ]
     found = list(zip(methods, comparisons, strict=True))

@@ -44,6 +44,7 @@ def cell_records(plan: Plan, sizes: Callable[[Arm], PageSizes]) -> tuple[CellRec
                 )
                 for arm in cell.arms
             ),
+            together=cell.together,
         )
         for cell in plan.cells
     )

@@ -65,7 +65,7 @@ class ArmRecord(msgspec.Struct, frozen=True):
 
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell as it was planned: enough to analyse the run on any machine."""
+    """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once."""
 
     id: str
     workload: str
@@ -74,6 +74,7 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     delivery: DeliveryThreshold
     arms: tuple[ArmRecord, ...]
+    together: bool = False
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
