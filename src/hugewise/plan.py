@@ -163,22 +163,22 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
             arms[use.name] = arm
     cells: list[Cell] = []
     taken: set[str] = set()
+    exact = None if guests is None else _exact(guests)
     offline, memory = _offline(study.design.slots, host), _memory(host) if guests is None else guests.memory
-    exact = None
-    if guests is not None and guests.emulated:
-        exact = _EXACT | ({"instructions"} if guests.counting else set())
     with nullcontext() if guests is None else guests.within():
         for index, used in enumerate(study.workload, 1):
-            exact = (
-                None
-                if guests is None or not guests.emulated
-                else _EXACT | ({"instructions"} if guests.counting else set())
-            )
             for cell in _cells(used, place.at("workload").item(index), study, workloads, taken, exact):
                 planned = _offer(cell, used, study, arms, offline, memory)
                 left_out += planned.left_out
                 cells += planned.cells
     return Plan(tuple(cells), tuple(left_out))
+
+
+def _exact(guests: GuestHouse) -> AbstractSet[str] | None:
+    """The common metrics that their emulation counts exactly; None where they are not emulated."""
+    if not guests.emulated:
+        return None
+    return _EXACT | ({"instructions"} if guests.counting else set())
 
 
 def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse) -> Arm | str:

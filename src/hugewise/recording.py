@@ -41,7 +41,7 @@ def stored(group: Group, work: Work) -> Attempt:
             measured=play.measured if work.is_client or play.scene.window is not None else None,
             footprint=play.footprint,
         )
-    if isinstance(cell.workload, Hearing):
+    if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest
         result = outcome.heard(result, _heard(cell.workload, cell, work))
     own_faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
     proof = outcome.coverage_proof(

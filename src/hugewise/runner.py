@@ -85,11 +85,10 @@ def _clear(work: Work) -> None:
     """Whatever happened: nothing of the attempt lives on."""
     if work.guest is not None:  # its processes and folders go with it
         work.guest.close()
-        return
-    if work.play is not None:
+    if work.play is not None:  # also of a guest: it may have servers on this host
         work.play.close()
     for leaf in (work.leaf, work.client):
-        if leaf is not None:
+        if leaf is not None and work.guest is None:
             leaf.kill()
             leaf.remove()
 
@@ -189,17 +188,13 @@ def launch(group: Group) -> None:
     """The probe starts the workload, holds its memory, scans it, and kills what is left."""
     group.started = time.time()
     works = [work for work in group.launched if work.play is None or work.play.problem is None]
-    if group.bench.guests is None or len(works) < 2:
-        found = _launch(group, works)
-    else:
-        with ThreadPoolExecutor(len(works)) as pool:
-            try:
-                found = [events for each in pool.map(lambda work: _launch(group, [work]), works) for events in each]
-            except BaseException:
-                for work in works:
-                    _clear(work)  # what waits for its guest waits no longer
-                raise
-    group.ended = time.time()
+    try:
+        if group.bench.guests is None or len(works) < 2:
+            found = _launch(group, works)
+        else:
+            found = _launch_in_guests(group, works)
+    finally:
+        group.ended = time.time()  # also of attempts whose guest is gone, which are stored
     if group.shared:
         for index, work in enumerate(group.works):
             work.events = outcome.layout(found[0], index, len(group.works))
@@ -209,6 +204,17 @@ def launch(group: Group) -> None:
             if work.play is not None and work.play.problem is None:
                 exited = outcome.last(events, probe.Exit)
                 work.play.timed(failed=exited is None or exited.code not in work.command.success)
+
+
+def _launch_in_guests(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+    """Each of `works` in its own guest, at once."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        try:
+            return [events for each in pool.map(lambda work: _launch(group, [work]), works) for events in each]
+        except BaseException:
+            for work in works:
+                _clear(work)  # what waits for its guest waits no longer
+            raise
 
 
 def _launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:

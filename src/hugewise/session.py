@@ -184,9 +184,10 @@ def _hold(session: _Session) -> None:
     """Session after session, until the run has ended or was interrupted."""
     while not session.hold():
         session.say("a new session: everything is put back and set up again")
-        study, folder = session.study, session.folder
+        study, folder, guests = session.study, session.folder, session.guests
+        plan = make_plan(study, guests=guests)
         session = _Session(
-            study, folder, session.seed, make_plan(study), folder.opened(), session.listener, session.on_step
+            study, folder, session.seed, plan, folder.opened(), session.listener, session.on_step, guests
         )
 
 
