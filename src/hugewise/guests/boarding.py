@@ -14,6 +14,7 @@ from hugewise.cgroup import Hierarchy
 from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.guests import boot, initramfs, program, qemu
 from hugewise.guests.agent import Agent
+from hugewise.guests.backing import Proof
 from hugewise.guests.boot import Booted, Hosting
 from hugewise.guests.counted import CountingKnobs, CountingMachine
 from hugewise.guests.definition import Backing, Guest, Kernel
@@ -245,7 +246,11 @@ class _Aboard:
         """The proof of what backs its memory, taken while it still runs; then it is ended."""
         if self.booted is None:
             return Backed({}, "it was never booted")
-        guest, proof = self.guest, self.booted.prove()
+        guest = self.guest
+        try:
+            proof: Proof | MachineError = self.booted.prove()
+        except MachineError as error:  # it is gone: what it was is known all the same
+            proof = error
         obeyed = self.booted.stop()
         facts: dict[str, str | int | float] = {
             "accelerator": guest.accelerator,
@@ -259,14 +264,15 @@ class _Aboard:
             "kernel_sha256": guest.kernel.digest,
             "kernel_origin": guest.kernel.origin,
             "backing": guest.backing.pages,
-            "backing_share": proof.share,
-            "backing_proof": proof.why,
         }
         if guest.image.root is not None:
             facts["image"] = guest.image.digest
-        facts |= {f"backing_{kind}": size for kind, size in proof.bytes.items()}
         if not obeyed:
             facts["ended"] = "killed: it did not end when it was told to"
+        if isinstance(proof, MachineError):
+            return Backed(facts, f"backing {guest.backing.pages}: {proof.message}")
+        facts |= {"backing_share": proof.share, "backing_proof": proof.why}
+        facts |= {f"backing_{kind}": size for kind, size in proof.bytes.items()}
         return Backed(facts, None if proof.accepted else f"backing {guest.backing.pages}: {proof.why}")
 
     def close(self) -> None:
