@@ -20,9 +20,10 @@ import msgspec
 from hugewise import arrangement, parameters
 from hugewise import study_keys as keys
 from hugewise.arms import Arm, Machine, offered
+from hugewise.guests.definition import Backing
 from hugewise.host import Host
 from hugewise.metric import COMMON, Metric
-from hugewise.pages import PageSizes
+from hugewise.pages import THP, PageSizes
 from hugewise.policy import Mechanism, Policy, discover
 from hugewise.quantity import format_size, readable_size
 from hugewise.results import LeftOut
@@ -156,7 +157,7 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
         if guests is None:
             arm = offered(use, here, policies, Machine(host, sizes, mechanism))
         else:
-            arm = _in_guest(use, here, study, guests)
+            arm = _in_guest(use, here, study, guests, host)
         if isinstance(arm, str):
             left_out.append(LeftOut(EVERY, use.name, arm))
         else:
@@ -181,14 +182,28 @@ def _exact(guests: GuestHouse) -> AbstractSet[str] | None:
     return _EXACT | ({"instructions"} if guests.counting else set())
 
 
-def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse) -> Arm | str:
+def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse, host: Host) -> Arm | str:
     """The arm in a guest under its kernel: a kernel has page sizes of its own, and so policies of its own."""
+    if (refusal := _cannot_back(backing_of(use), host)) is not None:
+        return refusal
     kernel = kernel_of(study, use).name
     machine = guests.machine(kernel)
     if isinstance(machine, str):
         return machine
     arm = offered(use, place, discover(machine.sizes), machine)
     return arm if isinstance(arm, str) else msgspec.structs.replace(arm, kernel=kernel, backing=backing_of(use))
+
+
+def _cannot_back(backing: Backing, host: Host) -> str | None:
+    """Why this host cannot make a guest's memory of those pages; how many it has of a pool shows when that is filled."""
+    if backing.pages != "thp":
+        needs_root = backing.pages != "base" and not host.privileged()
+        return "a guest's memory from a pool of this host needs root, which fills it" if needs_root else None
+    try:
+        enabled = host.read(f"{THP}/enabled")
+    except OSError:
+        return "the kernel of this host has no transparent huge pages"
+    return f"{THP}/enabled of this host is never: QEMU's advice has no effect" if "[never]" in enabled else None
 
 
 def _cells(  # noqa: PLR0917 (what is used, where it says so, and what is known already)
