@@ -195,7 +195,7 @@ def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse, ho
 
 
 def _cannot_back(backing: Backing, host: Host) -> str | None:
-    """Why this host cannot make a guest's memory of those pages; how many it has of a pool shows when that is filled."""
+    """Why this host cannot make a guest's memory of those pages. What a pool has shows when it is filled."""
     if backing.pages != "thp":
         needs_root = backing.pages != "base" and not host.privileged()
         return "a guest's memory from a pool of this host needs root, which fills it" if needs_root else None
