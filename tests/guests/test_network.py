@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import select
 import signal
+import struct
 import subprocess
 import sys
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,9 @@ ADDRESSES = b"""[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1
 {"family":"inet","local":"192.168.219.7","prefixlen":25}]},{}]"""
 ROUTES = b"""[{"dst":"default","gateway":"192.168.219.1"},{"dst":"192.168.216.0/22","dev":"vpn"},
 {"type":"local","dst":"10.219.0.1","dev":"eth0"}]"""
+
+
+_TUNSETIFF, _TAP, _NO_HEADER = 0x400454CA, 2, 0x1000  # linux/if_tun.h
 
 
 def test_user_networking_reaches_the_loopback_of_the_host() -> None:
@@ -117,6 +123,27 @@ def test_a_bridge_and_its_taps_are_there_and_then_gone() -> None:
             assert Path(f"/proc/sys/net/ipv4/conf/{name}/forwarding").read_text() == "0\n"
     assert _left() == []
     bridge.close()
+
+
+def test_a_guest_on_a_tap_meets_the_host() -> None:
+    """The test is the guest: it opens the tap as QEMU does, and asks by ARP who has the host's address."""
+    _need_taps()
+    mac = b"\x52\x54\x00\x01\x02\x03"
+    with Bridge.open(1, 65534, lambda _: None) as bridge:
+        link = bridge.link(0)
+        own, host = (IPv4Address(one).packed for one in (link.address, link.host))
+        question = b"\xff" * 6 + mac + b"\x08\x06\x00\x01\x08\x00\x06\x04\x00\x01" + mac + own + bytes(6) + host
+        descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", bridge.taps[0].encode(), _TAP | _NO_HEADER))
+            answer = b""
+            while answer[12:14] != b"\x08\x06" or answer[20:22] != b"\x00\x02":
+                os.write(descriptor, question)  # again: a port of a bridge forwards nothing for a moment
+                if select.select([descriptor], [], [], 0.2)[0]:
+                    answer = os.read(descriptor, 2048)
+        finally:
+            os.close(descriptor)
+        assert answer[28:32] == host and answer[:6] == mac
 
 
 def test_a_failure_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
