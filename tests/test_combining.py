@@ -15,6 +15,8 @@ from click.testing import CliRunner, Result
 from hugewise import analysis, combining
 from hugewise.cli import cli
 from hugewise.errors import UserError
+from hugewise.guests import record
+from hugewise.guests.record import GuestsRecord, KernelRecord
 from hugewise.runlog import CellRecord
 from tests.test_forecast import cell, the_study, write_run
 
@@ -114,6 +116,30 @@ def test_what_is_not_the_same_is_refused(tmp_path: Path, what: str) -> None:
     }
     error = refused(a_run(tmp_path, 1, cells=(base,)), a_run(tmp_path, 2, **changes[what]))
     assert f"the {what} of 20261120T210001Z-0001 and 20261120T210002Z-0002 differ" in error.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [({"accelerator": "kvm"}, "accelerator"), ({"origin": "another"}, "guest of the arm"), ({}, "")],
+)
+def test_guests_are_put_together_with_their_like_only(tmp_path: Path, changes: dict[str, Any], what: str) -> None:
+    base = cell("chase", "thp")
+    arms = tuple(msgspec.structs.replace(arm, kernel="k") for arm in base.arms)
+    runs = [a_run(tmp_path, seed, cells=(msgspec.structs.replace(base, arms=arms),)) for seed in (1, 2)]
+    kernel = KernelRecord(name="k", release="6", origin="one", sha256="", had="build", base_page=4096, differs=())
+    kept = GuestsRecord(arch="arm64", accelerator="tcg", why="", counting=False, baseline="k", kernels=(kernel,))
+    record.write(runs[0], kept)
+    origin = changes.get("origin", "one")
+    other = msgspec.structs.replace(
+        kept,
+        accelerator=changes.get("accelerator", "tcg"),
+        kernels=(msgspec.structs.replace(kernel, origin=origin),),
+    )
+    record.write(runs[1], other)
+    if what:
+        assert f"the {what} of 20261120T210001Z-0001 and 20261120T210002Z-0002 differ" in refused(*runs).message
+    else:
+        assert combining.answer(runs).comparisons[0].direction != "refused"
 
 
 def test_a_fixed_number_of_pairs_has_no_e_values(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hugewise import analysis
 from hugewise.calibration.record import identity
 from hugewise.errors import UserError
 from hugewise.report.sentences import printable
-from hugewise.results import Comparison
+from hugewise.results import Comparison, Guests
 from hugewise.runlog import CellRecord, Opened, RunFolder
 from hugewise.stats import evidence
 from hugewise.stats.evidence import Carried, Combined, Source
@@ -118,7 +118,7 @@ def _source(path: Path, opened: Opened, study: Study) -> Source:
     results = analysis.analyze(path)
     cells = {cell.id: cell for cell in opened.cells}
     comparisons = [
-        _carried(cells[cell.cell], one, study.design)
+        _carried(cells[cell.cell], one, study.design, results.guests)
         for cell in results.cells
         if cell.metric.better != "neutral"
         for one in cell.comparisons
@@ -126,7 +126,7 @@ def _source(path: Path, opened: Opened, study: Study) -> Source:
     return msgspec.structs.replace(_unread(opened), comparisons=tuple(comparisons))
 
 
-def _carried(cell: CellRecord, one: Comparison, design: Layout) -> Carried:
+def _carried(cell: CellRecord, one: Comparison, design: Layout, guests: Guests | None) -> Carried:
     arms = {arm.name: arm.treatment for arm in cell.arms}
     rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
     judged = one.verdict != "none"
@@ -145,12 +145,30 @@ def _carried(cell: CellRecord, one: Comparison, design: Layout) -> Carried:
             "treatment of the baseline": identity(arms[one.baseline]),
             "design": f"{design.kind} {design.turns}" if design.kind == "crossover" else design.kind,
             "estimand": one.estimand,
-        },
+        }
+        | ({} if guests is None else _machines(guests, one)),
         pairs=one.n,
         larger=one.evidence_larger if judged else None,
         smaller=one.evidence_smaller if judged else None,
         absent="" if judged else one.reason,
     )
+
+
+def _machines(guests: Guests, one: Comparison) -> dict[str, str]:
+    """The guests of both sides: another accelerator, kernel, backing or size makes another question."""
+    known = {arm.arm: arm for arm in guests.arms}
+    origins = {kernel.name: kernel.origin for kernel in guests.kernels}
+
+    def machine(name: str) -> str:
+        arm = known[name]
+        kernel = origins.get(arm.kernel, arm.sha256)
+        return _exactly([kernel, arm.backing, arm.cpu_model, arm.cpus, arm.memory, arm.qemu if guests.counting else ""])
+
+    return {
+        "accelerator": guests.accelerator or "",
+        "guest of the arm": machine(one.arm),
+        "guest of the baseline": machine(one.baseline),
+    }
 
 
 def _exactly(value: object) -> str:

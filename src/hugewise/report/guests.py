@@ -33,13 +33,13 @@ def introduction(guests: Guests) -> Iterator[str]:
         case "tcg":
             yield f"Every attempt ran in a guest of its own, emulated by QEMU (TCG).{why}"
             counted = (
-                ", and instruction counts, compared within one QEMU, one CPU model and one family of kernels"
+                "; and instruction counts, compared within one QEMU, one CPU model and one family of kernels"
                 if guests.counting
                 else ""
             )
             yield (
                 "Emulation executes a guest's instructions exactly, and has no TLB, cache or pipeline. Valid are page "
-                "faults, allocations by page size, memory use with its peak, what backs the guest on the host"
+                "faults, allocations by page size, memory use with its peak, and what backs the guest on the host"
                 f"{counted}. There is therefore no time, throughput, TLB or cycle figure in this report."
             )
         case "kvm":
