@@ -14,7 +14,7 @@ import pytest
 
 from hugewise.pages import PageTarget
 from hugewise.policy import Treatment
-from hugewise.scene import Places, RoleUse, Step
+from hugewise.scene import Places, RoleUse, Step, Write
 from hugewise.workload import ParameterValue
 from hugewise.workloads._elf import digests, sections
 from hugewise.workloads.build import WORKLOAD
@@ -71,6 +71,9 @@ def places(folder: Path, name: str) -> Places:
 def played(folder: Path, given: Mapping[str, ParameterValue]) -> Said:
     """The recipe in one folder, then an attempt in another one; what the attempt left."""
     for act in WORKLOAD.data(given).recipe(places(folder, "made")):
+        if isinstance(act, Write):
+            (folder / "made" / act.path).write_text(act.text)
+            continue
         assert isinstance(act, Step)
         do(act)
     (folder / "made").rename(folder / "attempt")
@@ -93,6 +96,25 @@ def test_what_is_built_elsewhere_is_the_reference(tmp_path: Path, project: dict[
     assert reading.problem is None
     assert reading.metrics == {"user_s": 1.0, "system_s": 0.5}
     assert reading.facts == {"objects": 3, "files": 6}
+
+
+def test_without_a_reference_the_digest_of_the_objects_is_told(
+    tmp_path: Path, project: dict[str, ParameterValue]
+) -> None:
+    alone = {**project, "reference": False}
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    readings = [WORKLOAD.read(played(folder, alone), alone) for folder in (first, second)]
+    assert [reading.problem for reading in readings] == [None, None]
+    assert readings[0].facts == readings[1].facts
+    assert set(readings[0].facts) == {"objects", "files", "objects_sha256"}
+    assert sorted(path.name for path in (first / "attempt").iterdir()) == ["tree"]
+    assert not (first / "run" / "reference.tar").exists()
+    third = tmp_path / "third"
+    third.mkdir()
+    other = {**alone, "source": str(archive(third, functions=3))}
+    assert WORKLOAD.read(played(third, other), other).facts["objects_sha256"] != readings[0].facts["objects_sha256"]
 
 
 def test_another_result_is_a_failure(tmp_path: Path, project: dict[str, ParameterValue]) -> None:

@@ -3,7 +3,10 @@
 Unpacking and configuring lie outside the timed part, and so does the tree: every attempt has a fresh copy of it, in
 tmpfs or where the study's `storage` is. What is built must be what a reference build gave that was made once: the same
 files in the tree, and the same sections in every object file. For this, everything that would get into them is fixed:
-SOURCE_DATE_EPOCH, KBUILD_BUILD_TIMESTAMP, _USER, _HOST and _VERSION, and the path (mapped to `.`).
+SOURCE_DATE_EPOCH, KBUILD_BUILD_TIMESTAMP, _USER, _HOST and _VERSION, and the path (mapped to `.`). With
+`reference = false` there is none: a guest has no copy of the data, and would build the reference for every attempt. A
+small program is compiled there instead, so that the compiler's files are in the page cache, and the digest of all
+objects is a fact of the attempt.
 
 What the policies reach: nearly all memory is cc1's, and 85% of it is the heap of gcc's own garbage collector, which it
 maps by itself. Transparent pages are given to it. A pool is not: gcc calls mmap without MAP_HUGETLB, and has no option
@@ -13,6 +16,7 @@ every `cat` takes a huge page too.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,7 +27,7 @@ from hugewise import programs
 from hugewise.metric import COMMON, Metric
 from hugewise.policy import Treatment
 from hugewise.quantity import format_size
-from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step
+from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
 from hugewise.workload import Launch, Missing, Parameter
 from hugewise.workloads import _program
 from hugewise.workloads._elf import digests
@@ -197,6 +201,12 @@ class Build:
         Parameter("target", "text", "", "what is made (default: mm/ of linux, all-gdb, linux of lua, all)"),
         Parameter("artefact", "text", "", "file or folder that is compared (default: by the target)"),
         Parameter("jobs", "integer", 0, "make's jobs; 0: one for each CPU"),
+        Parameter(
+            "reference",
+            "flag",
+            True,
+            "build it once more before, to compare with; false: the digest of the objects is told instead",
+        ),
     )
     metrics = (
         *(metric for metric in COMMON if metric.name in ("wall_s", "cpu_s")),
@@ -258,6 +268,11 @@ class Build:
             tree, other = f"{places.data}/tree", f"{places.data}/reference"
             for number, argv in enumerate(project.configure(str(values["config"]), jobs), 1):
                 yield _step(tree, f"configure-{number}", argv)
+            if not values["reference"]:
+                yield Write(path="warm.c", text="int main(void) { return 0; }\n")
+                yield _step(places.data, "warm", ("gcc", "-O2", "-o", "warm", "warm.c"))
+                yield _step(places.data, "remove", ("rm", "warm", "warm.c"))
+                return
             yield _step(places.data, "copy", ("cp", "-a", "tree", "reference"))
             yield _step(other, "reference", _make(project, target, other, str(values["config"]), jobs))
             yield _step(other, "files", (*_ALL_FILES, "-fprintf", f"{places.data}/{_FILES}", "%P\\n"))
@@ -273,6 +288,8 @@ class Build:
             "artefact": artefact,
             "made": 1,
         }
+        if not values["reference"]:
+            key["reference"] = False
         small = left_out or values["project"] == "lua"
         size = 0.2 if small else 2.0  # GiB: the kernel's sources, and its objects beside them
         return Data(
@@ -293,18 +310,25 @@ class Build:
             environment={**treatment.environment, **_FIXED},
             cwd=tree,
         )
-        after = (
+        after = [
             _step(tree, "files", (*_ALL_FILES, "-printf", "%P\\n")),
             _step(tree, "artefact", _packed(f"{places.run}/{_ARTEFACT}", _artefact(values))),
-            _step(places.data, "reference", ("cp", _REFERENCE, _FILES, places.run)),
-        )
-        return Scene(timed=timed, after=after)
+        ]
+        if values["reference"]:
+            after.append(_step(places.data, "reference", ("cp", _REFERENCE, _FILES, places.run)))
+        return Scene(timed=timed, after=tuple(after))
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """The times, and whether what was built is what the reference is."""
-        built, reference = only(outputs, _ARTEFACT), only(outputs, _REFERENCE)
-        here, there = set(outputs.stdout("files").splitlines()), set(only(outputs, _FILES).decode().splitlines())
-        made, expected = digests(built), digests(reference)
+        here, made = set(outputs.stdout("files").splitlines()), digests(only(outputs, _ARTEFACT))
+        facts: dict[str, str | int | float] = {"objects": len(made), "files": len(here)}
+        expected, problem = made, None
+        if values["reference"]:
+            there, expected = set(only(outputs, _FILES).decode().splitlines()), digests(only(outputs, _REFERENCE))
+            problem = _differs(here, there, "files of the tree") or _altered(made, expected)
+        else:
+            every = "".join(f"{name} {made[name]}\n" for name in sorted(made))
+            facts["objects_sha256"] = hashlib.sha256(every.encode()).hexdigest()
         if not expected:
             raise ValueError(f"{_artefact(values)} has no object file or library in it: name another artefact")
         used = outputs.sut
@@ -312,8 +336,8 @@ class Build:
         return Reading(
             metrics={"user_s": used.user_s, "system_s": used.system_s},
             absent=dict.fromkeys(("user_s", "system_s"), why),
-            facts={"objects": len(made), "files": len(here)},
-            problem=_differs(here, there, "files of the tree") or _altered(made, expected),
+            facts=facts,
+            problem=problem,
         )
 
 
