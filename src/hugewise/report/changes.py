@@ -88,7 +88,7 @@ def counters_table(results: Results, cell: CellResult) -> Table | None:
         row = [words, told]
         for arm in arms:
             ratio = fmean(values[arm]) / fmean(base) if values[arm] and base and fmean(base) else None
-            row += [_mean(values[arm], unit), numbers.change(ratio, places=2)]
+            row += [_mean(values[arm], unit), numbers.exact(ratio)]
         rows.append(row)
     caption = (
         "counters side by side: mean of the accepted attempts ± their spread (standard deviation / mean), n; "
