@@ -79,6 +79,24 @@ def test_what_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert noted == []
 
 
+@pytest.mark.parametrize(
+    ("mode", "owner", "may"),
+    [(0o666, 0, True), (0o600, 0, False), (0o600, 65534, True), (0o664, 0, False)],
+)
+def test_qemus_account_must_be_able_to_open_the_node(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int, owner: int, may: bool
+) -> None:
+    need_root()
+    node = tmp_path / "tun"
+    node.touch()
+    node.chmod(mode)
+    os.chown(node, owner, 0)
+    monkeypatch.setattr(network, "_TUN", node)
+    told = [one.reason for one in network.missing(65534)]
+    assert told == ([] if may else [f"QEMU's account (uid 65534) may not open {node}: chmod 666 {node}"])
+    assert network.missing(None) == ()
+
+
 def test_the_ledger_keeps_the_names() -> None:
     ledger = Ledger()
     ledger.add(Linked(("hw-br-1", "hw-t0-1")))
@@ -88,10 +106,11 @@ def test_the_ledger_keeps_the_names() -> None:
 # -- as root
 
 
-def _need_taps() -> None:
+def _need_taps(owner: int | None = None) -> None:
     need_root()
     need_program("ip", "iproute2")
-    need(not network.missing(), "tap interfaces (CONFIG_TUN)")
+    lacking = network.missing(owner)
+    need(not lacking, lacking[0].reason if lacking else "")
 
 
 def _shown(name: str) -> dict[str, object]:
@@ -104,8 +123,9 @@ def _left() -> list[str]:
     return [path.name for path in Path("/sys/class/net").iterdir() if path.name.endswith(f"-{os.getpid()}")]
 
 
-def test_a_bridge_and_its_taps_are_there_and_then_gone() -> None:
+def test_a_bridge_and_its_taps_are_there_and_then_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     _need_taps()
+    monkeypatch.setattr(network, "_may_open", lambda *_: True)  # nobody opens them here
     noted: list[tuple[Linked, list[str]]] = []
     with Bridge.open(2, 65534, lambda record: noted.append((record, _left()))) as bridge:
         assert noted == [(Linked((bridge.name, *bridge.taps)), [])]  # heard of before anything was made
@@ -129,7 +149,7 @@ def test_a_guest_on_a_tap_meets_the_host() -> None:
     """The test is the guest: it opens the tap as QEMU does, and asks by ARP who has the host's address."""
     _need_taps()
     mac = b"\x52\x54\x00\x01\x02\x03"
-    with Bridge.open(1, 65534, lambda _: None) as bridge:
+    with Bridge.open(1, None, lambda _: None) as bridge:
         link = bridge.link(0)
         own, host = (IPv4Address(one).packed for one in (link.address, link.host))
         question = b"\xff" * 6 + mac + b"\x08\x06\x00\x01\x08\x00\x06\x04\x00\x01" + mac + own + bytes(6) + host

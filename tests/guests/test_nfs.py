@@ -125,7 +125,8 @@ def test_an_address_that_is_not_the_hosts_is_told(place: Scratch) -> None:
 @pytest.mark.parametrize("kind", ["user", "tap"])
 def test_a_guest_writes_and_reads_on_it(kind: str, x86: Bootable, hosting: Hosting, place: Scratch) -> None:
     _need_server()
-    need(not network.missing(), "ip and /dev/net/tun")
+    lacking = network.missing(NOBODY.pw_uid) if kind == "tap" else ()
+    need(not lacking, lacking[0].reason if lacking else "")
     content = bytes(range(256)) * 4096
     with ExitStack() as closing:
         link = USER

@@ -67,14 +67,22 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 USER = Link(address="10.0.2.15", host="10.0.2.2", bind="127.0.0.1")
 
 
-def missing() -> tuple[Missing, ...]:
-    """What this host lacks for a bridge and taps, root aside."""
+def missing(owner: int | None = None) -> tuple[Missing, ...]:
+    """What this host lacks for a bridge and taps, root aside, where QEMU runs as the user `owner` (None: root)."""
     found = []
     if shutil.which("ip") is None:
         found.append(Missing("ip: no such program on PATH", "iproute2"))
     if not _TUN.exists():
         found.append(Missing(f"{_TUN} is not there: this kernel has no tap interfaces (CONFIG_TUN)"))
+    elif owner is not None and not _may_open(_TUN.stat(), owner):
+        # The node gives no right by itself, a tap is its owner's alone: distributions let everybody open it.
+        found.append(Missing(f"QEMU's account (uid {owner}) may not open {_TUN}: chmod 666 {_TUN}"))
     return tuple(found)
+
+
+def _may_open(node: os.stat_result, uid: int) -> bool:
+    both = 0o600 if node.st_uid == uid else 0o006
+    return node.st_mode & both == both
 
 
 def free_subnet(networks: Iterable[IPv4Network]) -> IPv4Network | None:
@@ -140,8 +148,8 @@ class Bridge:
             raise UserError(f"{guests} guests on one bridge: there can be 1 to {_MOST_GUESTS}")
         if os.geteuid() != 0:
             raise UserError("a bridge and taps need root", hint='network = "user" needs none')
-        if lacking := missing():
-            package = next((one.package for one in lacking if one.package), None)
+        if lacking := missing(owner):
+            package = lacking[0].package
             raise UserError(lacking[0].reason, hint=f"apt install {package}" if package else 'use network = "user"')
         subnet = free_subnet(
             taken(_ip("-4", "-json", "address", "show"), _ip("-4", "-json", "route", "show", "table", "all"))
