@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
+import msgspec
 import pytest
 
 from hugewise.errors import HugewiseError
+from hugewise.guests.definition import Backing, Pages
 from hugewise.metric import Metric
 from hugewise.pages import PageTarget
 from hugewise.plan import Arm, Cell, DeliveryThreshold, Plan
@@ -14,7 +17,7 @@ from hugewise.policy import Mechanism, Treatment
 from hugewise.provision import bytes_to_touch, pool_pages, without_short_pools
 from hugewise.workload import ParameterValue
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 
 
 class Wants:
@@ -84,3 +87,47 @@ def test_nothing_left_is_an_error_with_a_cure() -> None:
     with pytest.raises(HugewiseError, match="the kernel granted 0") as caught:
         without_short_pools(PLAN, {2 * MIB: 5}, {})
     assert caught.value.hint
+
+
+def in_guest(name: str, pages: Pages, size: int = 4096, source: Literal["memfd", "file"] = "memfd") -> Arm:
+    """An arm in a guest whose memory is made of `pages`; its policy promises pages of `size` inside."""
+    return msgspec.structs.replace(arm(name, size), kernel="k", backing=Backing(pages=pages, source=source))
+
+
+def guests(*arms: Arm, together: bool = False, baseline: Pages = "thp") -> Plan:
+    made = cell("one", 3 * MIB, *arms, together=together)
+    return Plan((msgspec.structs.replace(made, arms=(in_guest("base", baseline), *arms)),), ())
+
+
+def test_a_guest_takes_its_whole_memory_from_a_pool_of_the_host() -> None:
+    plan = guests(in_guest("2m", "hugetlb-2m"), in_guest("file", "hugetlb-2m", source="file"), in_guest("0", "base"))
+    assert pool_pages(plan, GIB) == {2 * MIB: 512}
+    assert pool_pages(guests(in_guest("1g", "hugetlb-1g"), in_guest("2m", "hugetlb-2m")), 2 * GIB) == {
+        GIB: 2,
+        2 * MIB: 1024,
+    }
+    assert pool_pages(guests(in_guest("0", "base"))) == {}
+
+
+def test_what_a_workload_takes_from_a_pool_is_the_guests_own() -> None:
+    assert pool_pages(guests(in_guest("2m", "thp", 2 * MIB)), GIB) == {}
+    assert pool_pages(guests(in_guest("2m", "hugetlb-1g", 2 * MIB)), GIB) == {GIB: 1}
+
+
+def test_guests_that_run_together_need_their_pools_at_once() -> None:
+    both = (in_guest("a", "hugetlb-1g"), in_guest("b", "hugetlb-1g"))
+    assert pool_pages(guests(*both, together=True), GIB) == {GIB: 2}
+    assert pool_pages(guests(*both), GIB) == {GIB: 1}
+    assert bytes_to_touch(guests(*both, together=True), GIB) == 3 * GIB
+    assert bytes_to_touch(guests(*both), GIB) == GIB
+
+
+def test_a_pool_that_was_granted_in_part_serves_as_many_guests_as_it_can() -> None:
+    both = (in_guest("a", "hugetlb-1g"), in_guest("b", "hugetlb-1g"))
+    together, alone = guests(*both, together=True), guests(*both)
+    kept = without_short_pools(together, {GIB: 2}, {GIB: 1}, GIB)
+    assert [one.name for one in kept.cells[0].arms] == ["base", "a"]
+    assert [left.reason for left in kept.left_out] == ["needs 2 pages of 1g; the kernel granted 1"]
+    assert without_short_pools(alone, {GIB: 1}, {GIB: 1}, GIB) == alone
+    with pytest.raises(HugewiseError, match="the kernel granted 0"):
+        without_short_pools(guests(in_guest("a", "thp"), baseline="hugetlb-1g"), {GIB: 1}, {}, GIB)

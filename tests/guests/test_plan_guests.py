@@ -1,0 +1,254 @@
+"""Plans of studies whose arms run in guests: each kernel with its own pages, and only what emulation counts exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from hugewise.arms import Machine
+from hugewise.errors import StudyError
+from hugewise.guests.definition import Backing
+from hugewise.guests.survey import Survey, Surveyed
+from hugewise.pages import THP
+from hugewise.plan import EVERY, Cell, Plan, plan
+from hugewise.results import LeftOut
+from hugewise.study import read
+from tests.study_example import SIZES, FakeHost, FakeWorkload, policies, workloads
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+ADVISED = {f"{THP}/enabled": "always [madvise] never"}  # of the host: QEMU's advice has an effect
+KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "16k", "package": "linux-image-arm64-16k"}]
+
+
+def survey(page: int, pmd: int, *mthp: int) -> Survey:
+    found = {
+        f"{THP}/enabled": "always [madvise] never",
+        f"{THP}/defrag": "always defer defer+madvise [madvise] never",
+        f"{THP}/hpage_pmd_size": str(pmd),
+    }
+    for size in (*mthp, pmd):
+        found[f"{THP}/hugepages-{size >> 10}kB/enabled"] = "always inherit madvise [never]"
+    return Survey(release="6.12.0", page_size=page, files=found)
+
+
+@dataclass
+class House:
+    """A `plan.GuestHouse`: kernels by name, as their surveys found them, or why there is none."""
+
+    surveys: dict[str, Survey | str] = field(
+        default_factory=lambda: {
+            "4k": survey(4 * KIB, 2 * MIB, 16 * KIB, 64 * KIB),
+            "16k": survey(16 * KIB, 32 * MIB, 64 * KIB, 2 * MIB),
+        }
+    )
+    emulated: bool = True
+    counting: bool = False
+    memory: int = GIB
+    inside: bool = False
+
+    def machine(self, kernel: str) -> Machine | str:
+        found = self.surveys[kernel]
+        return found if isinstance(found, str) else Machine(Surveyed(found, kernel), found.sizes, "system")
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        self.inside = True
+        yield
+        self.inside = False
+
+
+def planned(
+    house: House | None = None,
+    *,
+    use: list[Any] | None = None,
+    workload: dict[str, Any] | None = None,
+    guest: dict[str, Any] | None = None,
+    known: dict[str, Any] | None = None,
+    host: FakeHost | None = None,
+    **more: Any,
+) -> Plan:
+    data = {
+        "format": 1,
+        "name": "s",
+        "policies": use or ["base", {"name": "base-16k", "from": "base", "kernel": "16k"}],
+        "guest": {"arch": "arm64", **(guest or {})},
+        "kernel": KERNELS,
+        "workload": [workload or {"name": "fault", "parameters": {"bytes": "64m"}}],
+        **more,
+    }
+    # The host's policies would be these; guests have those of their kernels.
+    host = host or FakeHost(ADVISED)
+    return plan(read(data, "s.toml"), policies(), known or workloads(), host, SIZES, "process", house or House())
+
+
+def only(made: Plan) -> Cell:
+    (cell,) = made.cells
+    return cell
+
+
+def test_an_arm_has_the_policies_and_pages_of_its_kernel() -> None:
+    use = [
+        "base",
+        "mthp-64k",
+        {"name": "16k", "from": "base", "kernel": "16k"},
+        {"name": "16k-2m", "from": "mthp-2m", "kernel": "16k"},
+        {"name": "16k-thp", "from": "thp", "kernel": "16k"},
+    ]
+    made = planned(use=use)
+    assert made.left_out == ()
+    arms = only(made).arms
+    assert [(a.name, a.kernel, a.treatment.target.kind, a.treatment.target.size) for a in arms] == [
+        ("base", "4k", "base", 4 * KIB),
+        ("mthp-64k", "4k", "mthp", 64 * KIB),
+        ("16k", "16k", "base", 16 * KIB),
+        ("16k-2m", "16k", "mthp", 2 * MIB),
+        ("16k-thp", "16k", "thp", 32 * MIB),
+    ]
+    # Whoever runs hugewise, its guests' knobs can be turned.
+    assert {arm.treatment.mechanism for arm in only(made).arms} == {"system"}
+    assert only(made).arm("16k-2m").treatment.knobs[f"{THP}/hugepages-2048kB/enabled"] == "always"
+
+
+def test_a_policy_that_one_kernel_lacks_is_left_out_of_that_kernel_alone() -> None:
+    made = planned(use=["base", "mthp-16k", {"name": "16k-16k", "from": "mthp-16k", "kernel": "16k"}])
+    assert [arm.name for arm in only(made).arms] == ["base", "mthp-16k"]
+    reason = "the kernel has no transparent huge pages (mTHP) of 16k (it has: 64k, 2m)"
+    assert made.left_out == (LeftOut(EVERY, "16k-16k", reason),)
+
+
+def test_a_kernel_that_is_not_there_says_why() -> None:
+    house = House()
+    house.surveys["16k"] = "the kernel 16k was not booted yet"
+    made = planned(house, use=["base", "thp", {"name": "16k", "from": "base", "kernel": "16k"}])
+    assert [arm.name for arm in only(made).arms] == ["base", "thp"]
+    assert made.left_out == (LeftOut(EVERY, "16k", "the kernel 16k was not booted yet"),)
+
+
+def test_an_arm_says_what_its_guests_memory_is_made_of() -> None:
+    pool = {"name": "shp1g", "from": "base", "backing": {"pages": "hugetlb-1g", "source": "file"}}
+    cell = only(planned(use=["base", pool]))
+    assert cell.arm("base").backing == Backing(pages="thp")
+    assert cell.arm("shp1g").backing == Backing(pages="hugetlb-1g", source="file")
+    assert cell.arm("shp1g").treatment.target == cell.arm("base").treatment.target
+
+
+def test_alone_and_together_are_cells_of_their_own() -> None:
+    used = {"name": "fault", "parameters": {"bytes": ["32m", "64m"]}, "concurrency": ["alone", "together"]}
+    made = planned(workload=used, design={"slots": [0, 1]})
+    assert [(cell.id, cell.together) for cell in made.cells] == [
+        ("fault-alone-bytes=32m", False),
+        ("fault-together-bytes=32m", True),
+        ("fault-alone-bytes=64m", False),
+        ("fault-together-bytes=64m", True),
+    ]
+    (both,) = planned(workload={"name": "fault", "concurrency": "together"}, design={"slots": [0, 1]}).cells
+    assert (both.id, both.together) == ("fault", True)  # the one way to run needs no word
+
+
+def test_guests_that_run_together_have_a_slot_each() -> None:
+    """A study that says too few is refused; a baseline that stands last finds its slot all the same."""
+    use = ["base", "thp", {"name": "16k", "from": "base", "kernel": "16k"}]
+    together = {"name": "fault", "concurrency": "together"}
+    with pytest.raises(StudyError, match="3 guests at once need 3 slots"):
+        planned(use=use, workload=together, design={"slots": [0, 1]})
+    cell = only(planned(use=use, workload=together, design={"slots": [0, 1, 3]}, baseline="16k"))
+    assert [arm.name for arm in cell.arms] == ["base", "thp", "16k"]
+    two = {**together, "policies": ["base", "16k"]}
+    assert [arm.name for arm in only(planned(use=use, workload=two, design={"slots": [0, 1]})).arms] == ["base", "16k"]
+
+
+@pytest.mark.parametrize(
+    ("said", "counting", "judged"),
+    [
+        ({}, False, "page_faults"),  # a time is not judged of an emulated guest
+        ({"metric": "rate"}, False, "page_faults"),
+        ({"metric": "footprint_bytes"}, False, "footprint_bytes"),
+        ({"metric": "rate", "counted": "peak_bytes"}, False, "peak_bytes"),
+        ({"metric": "instructions"}, False, "page_faults"),  # nothing counts them there
+        ({"counted": "instructions"}, False, "page_faults"),
+        ({"metric": "instructions"}, True, "instructions"),
+        ({"counted": "instructions"}, True, "instructions"),
+        ({}, True, "page_faults"),
+    ],
+)
+def test_what_is_judged_of_an_emulated_guest_is_counted_exactly(
+    said: dict[str, Any], counting: bool, judged: str
+) -> None:
+    made = planned(House(counting=counting), workload={"name": "fault", **said}, guest={"counting": counting})
+    assert only(made).metric.name == judged
+
+
+def test_under_kvm_the_studys_metric_is_judged() -> None:
+    kvm = House(emulated=False)
+    assert only(planned(kvm)).metric.name == "ns_per_load"
+    assert only(planned(kvm, workload={"name": "fault", "metric": "rate"})).metric.name == "rate"
+    # `counted` is of emulated guests: a study says both, and either host takes its own.
+    both = {"name": "fault", "metric": "rate", "counted": "peak_bytes"}
+    assert only(planned(kvm, workload=both)).metric.name == "rate"
+
+
+def test_a_time_cannot_be_named_as_a_count() -> None:
+    with pytest.raises(StudyError) as caught:
+        planned(workload={"name": "fault", "counted": "rate"})
+    assert caught.value.key == "workload[1].counted"
+    assert "page_faults" in (caught.value.hint or "")
+
+
+def test_memory_is_the_guests_and_not_the_hosts() -> None:
+    used = {"name": "fault", "parameters": {"bytes": ["512m", "2g"]}}
+    made = planned(House(memory=GIB), workload=used)
+    assert [cell.id for cell in made.cells] == ["fault-bytes=512m"]
+    assert made.left_out == (LeftOut("fault-bytes=2g", EVERY, "needs 2 GiB, the machine has 1 GiB"),)
+    assert len(planned(House(memory=4 * GIB), workload=used).cells) == 2
+
+
+def test_programs_are_looked_for_in_the_image() -> None:
+    house = House()
+    seen: list[bool] = []
+
+    class Looking(FakeWorkload):
+        def missing(self, values: Any) -> Any:
+            seen.append(house.inside)
+            return super().missing(values)
+
+    planned(house, known={**workloads(), "fault": Looking("fault", workloads()["fault"].parameters)})
+    assert seen == [True]
+    assert not house.inside
+    absent = planned(house, workload={"name": "absent"})
+    assert absent.left_out[-1].packages == ("redis-server", "gcc", "libc6-dev", "make")  # what the image must have
+
+
+def test_slots_are_cpus_of_this_host() -> None:
+    online = FakeHost({**ADVISED, "/sys/devices/system/cpu/online": "0-1"})
+    used = {"name": "fault", "concurrency": "together"}
+    made = planned(host=online, workload=used, design={"slots": [0, 5]})
+    assert made.cells == ()
+    assert made.left_out == (LeftOut("fault", EVERY, "CPU 5 of the design's slots is not online here"),)
+
+
+class User(FakeHost):
+    def privileged(self) -> bool:
+        return False
+
+
+def test_a_backing_that_this_host_cannot_give_is_left_out() -> None:
+    use = ["base", "thp", *({"name": name, "from": "base", "backing": name} for name in ("hugetlb-2m", "hugetlb-1g"))]
+    use[0] = {"name": "base", "backing": "base"}
+    assert planned(use=use).left_out == ()
+    made = planned(use=use, host=User(ADVISED))
+    assert [arm.name for arm in only(made).arms] == ["base", "thp"]
+    assert {left.policy: "needs root" in left.reason for left in made.left_out} == {
+        "hugetlb-2m": True,
+        "hugetlb-1g": True,
+    }
+    for host, reason in (
+        (FakeHost(), "the kernel of this host has no transparent huge pages"),
+        (FakeHost({f"{THP}/enabled": "always madvise [never]"}), "QEMU's advice has no effect"),
+    ):
+        made = planned(use=[use[0], "thp", use[2]], host=host)
+        assert [arm.name for arm in only(made).arms] == ["base", "hugetlb-2m"]
+        assert reason in made.left_out[0].reason
