@@ -68,7 +68,7 @@ def test_a_setting_has_its_verdict_where_the_backing_has_none(tmp_path: Path) ->
     assert (setting.judged, setting.n) == ("setting", 4)
     assert setting.verdict != "none"
     assert setting.delivered_share is not None
-    assert setting.delivered_share < 0.2
+    assert setting.delivered_share < 0.5  # of its heap alone, and what khugepaged has joined meanwhile
     assert (setting.baseline_judged, setting.baseline_share) == ("setting", 1.0)
     assert [(arm.judged, arm.undelivered) for arm in shared.arms] == [("setting", 0), ("backing", 4), ("setting", 0)]
     said = markdown.markdown(results, {})
