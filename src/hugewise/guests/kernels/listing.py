@@ -17,10 +17,11 @@ __all__ = ["show", "show_difference"]
 def show(suite: str) -> None:
     """Print recipes and Debian's packages, with the release of those that are in the cache."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("kernel", "arch", "page", "cached", "origin"):
-        table.add_column(head, overflow="fold")
-    rows = [(each.name, each.arch, each.page_size, f"recipe: {each.about}") for each in RECIPES.values()]
-    rows += [(name, arch, page, f"package of Debian {suite}") for name, (arch, page) in catalogue.DEBIAN.items()]
+    for head in ("kernel", "arch", "page", "cached"):
+        table.add_column(head, no_wrap=True)
+    table.add_column("what it is")
+    rows = [(each.name, each.arch, each.page_size, each.about) for each in RECIPES.values()]
+    rows += [(name, arch, page, f"package of {suite}") for name, (arch, page) in catalogue.DEBIAN.items()]
     for name, arch, page, origin in rows:
         found = catalogue.known(name, suite)
         table.add_row(name, arch, format_size(page), found.release if found else "no", origin)

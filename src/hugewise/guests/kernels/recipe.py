@@ -37,7 +37,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     fragments: tuple[tuple[str, str], ...]
     page_size: int
     about: str
-    steps: int = 1700
+    steps: int = 1800
 
     @property
     def texts(self) -> tuple[str, ...]:
