@@ -122,6 +122,8 @@ class Booted:
             numa = backing.numa_maps(self.pid) if self.guest.backing.nodes is not None else None
         except OSError as error:
             raise self.error(f"QEMU's smaps cannot be read: {error.strerror}") from None
+        if not text:  # a process that has ended and was not reaped yet has no mappings
+            raise self.error("QEMU has ended: its memory cannot be looked at any more")
         with storing("smaps.txt"):
             (self.hosting.outputs / "smaps.txt").write_text(backing.large(text))
         return backing.judge(text, self.guest, share, numa)
