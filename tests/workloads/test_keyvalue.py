@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hugewise import programs
 from hugewise.load_generator import Load
 from hugewise.pages import THP, PageTarget
 from hugewise.parameters import typed
@@ -113,6 +114,15 @@ def test_work_that_was_not_done_whole_is_a_problem(workload: KeyValue) -> None:
     reading = workload.read(said(workload.name, done), given(workload, operations=5000))
     assert reading.problem == "4000 operations were done of 5000"
     assert workload.read(said(workload.name, done), given(workload, operations=4000)).problem is None
+
+
+def test_an_image_needs_what_the_tool_of_memcached_is_written_with() -> None:
+    tools = ("/usr/bin/memcached", "/usr/share/memcached/scripts/memcached-tool")
+    with programs.looking_in(tools):
+        (lacking,) = MEMCACHED.missing(given(MEMCACHED))
+        assert (lacking.reason, lacking.package) == ("URI::Escape: no such module of Perl", "liburi-perl")
+    with programs.looking_in(tools, packages={"liburi-perl": "5.30"}):
+        assert MEMCACHED.missing(given(MEMCACHED)) == ()
 
 
 @BOTH

@@ -11,12 +11,14 @@ Sources: doc/protocol.txt, slabs.c and memcached.c of memcached; the glibc manua
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+from hugewise import programs as at_hand
 from hugewise.metric import Metric
 from hugewise.pages import THP
 from hugewise.policy import Treatment
 from hugewise.scene import Places, Reading, Server, Step
-from hugewise.workload import Parameter
+from hugewise.workload import Missing, Parameter
 from hugewise.workloads._keyvalue import STEP, KeyValue, parameters, program, tunables
 from hugewise.workloads._parameters import Values, integer
 
@@ -29,6 +31,7 @@ _TOLD = ("version", "curr_items", "evictions", "bytes", "limit_maxbytes", "hash_
 _THRESHOLD = 32 << 20
 _STEPS = ("glibc.malloc.arena_max=1", f"glibc.malloc.mmap_threshold={_THRESHOLD}", f"glibc.malloc.top_pad={STEP}")
 _HEAPS = ("steps", "packaged")
+_ESCAPE = Path("/usr/share/perl5/URI/Escape.pm")
 # Slab pages of each class that are not full, connections, the process itself.
 _BESIDE = 32 << 20
 
@@ -61,6 +64,16 @@ class Memcached(KeyValue):
         if values["large_pages"] and treatment.knobs.get(f"{THP}/enabled") == "never":
             return f"memcached refuses -L where {THP}/enabled is never: large_pages = false reaches every policy"
         return None
+
+    def missing(self, values: Values) -> tuple[Missing, ...]:
+        """memcached-tool of Debian 13 decodes keys by a module of Perl that its package does not bring."""
+        lacking = super().missing(values)
+        if at_hand.place() is not None:
+            there = at_hand.installed("liburi-perl") is not None
+        else:
+            tool = Path(program("memcached-tool"))
+            there = not (tool.is_file() and "URI::Escape" in tool.read_text(errors="replace")) or _ESCAPE.is_file()
+        return lacking if there else (*lacking, Missing("URI::Escape: no such module of Perl", "liburi-perl"))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Items, hash table, and what the heap is ahead of them."""
