@@ -297,7 +297,7 @@ def test_one_that_counts_is_booted_with_all_its_orders(yard: Yard, tmp_path: Pat
     assert never.problem == "it was never booted"
     assert never.facts == {}
     orders = b'{"id":1,"do":"settle","seconds":1}\n'
-    aboard._boot(orders)
+    assert aboard._boot(orders).hello().release == "6.12"
     assert yard.images[0] == yard.place / "g0" / "initramfs.orders"  # not in the cache: it is of this attempt alone
     assert orders in yard.images[0].read_bytes()
     ((guest, _, timeout),) = yard.boots
