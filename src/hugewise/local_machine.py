@@ -142,9 +142,11 @@ class LocalMachine:
             if pattern.fullmatch(path.name) is None:
                 continue
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                continue
             with os.fdopen(descriptor, "rb") as file:
-                if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    yield file.read()
+                yield file.read()
 
     def remove(self, path: str) -> None:
         """Remove a file or a tree."""
