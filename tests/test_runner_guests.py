@@ -1,0 +1,366 @@
+"""The runner's steps with guests that a test plays: what is stored of them, and what becomes of one that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise import probe, runner
+from hugewise.emulation import ABSENT
+from hugewise.errors import MachineError
+from hugewise.machine import Running
+from hugewise.metric import COMMON, Metric
+from hugewise.pages import PageTarget
+from hugewise.plan import Arm, Cell, DeliveryThreshold
+from hugewise.policy import Treatment
+from hugewise.runlog import RunFolder
+from hugewise.site import Site
+from hugewise.study import parse
+from hugewise.trial import Attempt, Trial
+from hugewise.underway import Backed, Bench
+from hugewise.workload import Launch, ParameterValue
+from tests.study_example import FakePolicy, FakeWorkload
+from tests.test_noise import FILES, FOLDER, Files
+from tests.test_serving import Launcher
+
+GONE = "guest fake: it ended\n  console: Kernel panic - not syncing"
+TARGET = PageTarget("any", 4096)
+USAGE = {"user_s": 1.0, "system_s": 1.0, "peak_bytes": 8192, "minor_faults": 30, "major_faults": 2}
+SAID: tuple[dict[str, Any], ...] = (
+    {"ev": "start", "v": 1, "t_ns": 1, "pid": 7, "probe": "0"},
+    {"ev": "usage", **USAGE, "voluntary": 1, "involuntary": 1},
+    {
+        "ev": "exit", "t_ns": 9, "wall_ns": 9, "code": 0, "signal": None,
+        "timed_out": False, "early_exits": 0, "killed": 0,
+    },
+)  # fmt: skip
+TIMED = {"ev": "result", "workload": "fault", "wall_ns": 123456, "metrics": {"ns_per_load": 1.0}, "facts": {}}
+
+
+class Root(Files):
+    """The files of a guest: who asks its agent is root there."""
+
+    def privileged(self) -> bool:
+        return True
+
+
+class Knobs:
+    """Page settings that are as they should be, unless the guest is gone."""
+
+    def __init__(self, gone: bool = False) -> None:
+        self.turned: list[Mapping[str, str]] = []
+        self.gone = gone
+
+    def apply(self, knobs: Mapping[str, str]) -> list[Any]:
+        if self.gone:
+            raise MachineError(GONE)
+        self.turned.append(knobs)
+        return []
+
+    def drift(self) -> list[Any]:
+        return []
+
+    def values(self) -> Mapping[str, str]:
+        return {"/k": "always"}
+
+
+class Dying(Launcher):
+    """Its guest is gone while it is waited for."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        raise MachineError(GONE)
+
+
+class Ending(Launcher):
+    """Its guest is ended by others."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        super().wait(timeout)
+        raise MachineError("guest other: it was given up")
+
+
+@dataclass
+class FakeMachine:
+    """What is started in it has ended at once, and has said `said`; 64k pages were allocated meanwhile."""
+
+    launcher: Callable[[], Launcher] = Launcher
+    said: tuple[dict[str, Any], ...] = SAID
+    emulated: bool = True
+    counters: bool = False
+    host: Root = field(default_factory=lambda: Root(FILES))
+    environment: Mapping[str, str] = field(default_factory=dict)
+    started: list[Launcher] = field(default_factory=list)
+
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Running:
+        assert inherited == ()
+        launcher = self.launcher()
+        self.started.append(launcher)
+        job.stderr.write_bytes(b"")
+        if type(launcher) is Launcher:
+            job.events.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in self.said))
+            Path(job.spec.stdout).write_text("heard")
+            Path(job.spec.stderr).write_text("")
+            self.host.files[f"{FOLDER}/anon_fault_alloc"] = "17"  # it was 10
+            launcher.end(0)
+        return launcher
+
+
+@dataclass
+class FakeGuest:
+    """`underway.Boarded`."""
+
+    machine: Any
+    counting: bool = False
+    knobs: Knobs = field(default_factory=Knobs)
+    problem: str | None = None
+    left: int = 0
+    closed: int = 0
+
+    @property
+    def site(self) -> Site:
+        return self._site
+
+    def __post_init__(self) -> None:
+        self._site = Site(
+            machine=self.machine,
+            knobs=self.knobs,
+            contain=None,
+            scratch=lambda place: pytest.fail(f"no folder {place} is asked for"),
+            source="kpageflags",
+            base_size=4096,
+        )
+
+    def leave(self) -> Backed:
+        self.left += 1
+        return Backed({"kernel": "k", "backing_share": 1.0}, self.problem)
+
+    def close(self) -> None:
+        self.closed += 1
+        for launcher in self.machine.started:
+            launcher.end(-9)
+
+
+@dataclass
+class Inn:
+    """`underway.Guests`: the guests of a test, one for each attempt."""
+
+    guests: list[FakeGuest | MachineError]
+    boarded: list[tuple[str, int, Path]] = field(default_factory=list)
+
+    def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> FakeGuest:
+        guest = self.guests[len(self.boarded)]
+        self.boarded.append((arm.name, number, outputs))
+        if isinstance(guest, MachineError):
+            raise guest
+        return guest
+
+
+class Fault(FakeWorkload):
+    """A command; with `micro` one that times itself."""
+
+    def __init__(self, *, micro: bool = False) -> None:
+        super().__init__("fault", ())
+        self.micro = micro
+
+    def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
+        return Launch(argv=("true",), micro=self.micro, proof="exit")
+
+
+class Heard(Fault):
+    """Its metrics are in what it says."""
+
+    def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
+        return ()
+
+    def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
+        return {"words": float(len(stdout.split()))}
+
+
+STUDY = """
+format = 1
+name = "s"
+policies = ["base", "thp"]
+[guest]
+arch = "x86-64"
+[[kernel]]
+name = "k"
+package = "linux-image-cloud-amd64"
+[between]
+settle = "0ms"
+[[workload]]
+name = "fault"
+"""
+
+
+class Here:
+    """This host as a machine; nothing is started on it."""
+
+    emulated = False
+    counters = True
+    environment: Mapping[str, str] = {}
+
+    def __init__(self) -> None:
+        self.host = Files(FILES)
+
+
+def bench(folder: Path, *guests: FakeGuest | MachineError) -> Bench:
+    here = FakeGuest(Here()).site
+    return Bench(
+        site=here,
+        study=parse(STUDY, "s.toml"),
+        settings=Knobs(),  # type: ignore[arg-type]
+        folder=RunFolder.create(folder, "s", study_json=b"{}", study_toml=None, seed=bytes(16)),
+        session=1,
+        boot_id="b",
+        pools={},
+        guests=Inn(list(guests)),
+    )
+
+
+def cell(workload: Fault | None = None, *, together: bool = False) -> Cell:
+    def arm(name: str) -> Arm:
+        treatment = Treatment(policy=name, mechanism="system", target=TARGET, knobs={"/k": "always"})
+        return Arm(name, FakePolicy(name, TARGET), treatment, kernel="k")
+
+    return Cell(
+        id="fault",
+        workload=workload or Fault(),
+        values={},
+        metric=COMMON[0],
+        baseline="base",
+        arms=(arm("base"), arm("thp")),
+        timeout=30.0,
+        delivery=DeliveryThreshold(0.0, 1.0),
+        user=None,
+        cpus=None,
+        together=together,
+    )
+
+
+def trial(arm: str = "thp", order: int = 0) -> Trial:
+    return Trial(block=1, cell="fault", arm=arm, order=order, slot=order, environment_pad=0)
+
+
+def attempted(made: Bench, planned: Cell | None = None) -> Attempt:
+    planned = planned or cell()
+    return runner.attempt(made, planned, planned.arm("thp"), trial(), 1)
+
+
+def both(made: Bench) -> list[Attempt]:
+    planned = cell(together=True)
+    arms = [(planned.arm(name), trial(name, order)) for order, name in enumerate(("base", "thp"))]
+    return runner.together(made, planned, arms, 1)
+
+
+def kept(made: Bench) -> list[str]:
+    """The attempts that are part of the run."""
+    return sorted(path.name for path in (made.folder.path / "attempts").iterdir() if not path.name.startswith("."))
+
+
+def test_an_attempt_in_a_guest_has_counts_and_no_times(tmp_path: Path) -> None:
+    guest = FakeGuest(FakeMachine())
+    made = bench(tmp_path, guest)
+    attempt = attempted(made)
+    assert (attempt.state, attempt.reason) == ("accepted", None)
+    assert (attempt.wall_s, attempt.cpu_s, attempt.series, attempt.disturbances) == (None, None, (), ())
+    assert (attempt.metrics["page_faults"], attempt.metrics["peak_bytes"]) == (32, 8192)
+    assert attempt.metrics["wall_s"] is attempt.metrics["cpu_s"] is attempt.metrics["cycles"] is None
+    assert attempt.absent["wall_s"] == ABSENT
+    assert attempt.metrics["allocations_64k"] == 7
+    assert attempt.guest == {"kernel": "k", "backing_share": 1.0}
+    assert attempt.knobs == {"/k": "always"}
+    assert guest.knobs.turned == [{"/k": "always"}]
+    assert (guest.left, guest.closed) == (1, 1)
+    assert len(kept(made)) == 1
+
+
+def test_under_kvm_times_stay(tmp_path: Path) -> None:
+    attempt = attempted(bench(tmp_path, FakeGuest(FakeMachine(emulated=False))))
+    assert (attempt.metrics["wall_s"], attempt.cpu_s) == (9e-9, 2.0)
+
+
+def test_a_guest_that_counts_is_not_looked_at_and_tells_instructions(tmp_path: Path) -> None:
+    guest = FakeGuest(FakeMachine(said=(*SAID[:1], TIMED, *SAID[1:])), counting=True)
+    attempt = attempted(bench(tmp_path, guest), cell(Fault(micro=True)))
+    assert attempt.state == "accepted"
+    assert attempt.metrics["instructions"] == 123456
+    assert attempt.metrics["ns_per_load"] is None
+    assert not any(name.startswith("allocations") for name in attempt.metrics)  # nobody asked
+
+
+def test_an_attempt_without_its_backing_is_rejected(tmp_path: Path) -> None:
+    guest = FakeGuest(FakeMachine(), problem="backing hugetlb-1g: half of it are base pages")
+    attempt = attempted(bench(tmp_path, guest))
+    assert (attempt.state, attempt.reason) == ("rejected", "backing hugetlb-1g: half of it are base pages")
+
+
+def test_a_guest_that_is_gone_after_the_launch_is_a_failure_with_its_last_words(tmp_path: Path) -> None:
+    guest = FakeGuest(FakeMachine(launcher=Dying))
+    made = bench(tmp_path, guest)
+    attempt = attempted(made)
+    assert (attempt.state, attempt.reason) == ("failed", GONE)
+    assert (attempt.metrics, attempt.absent, attempt.wall_s, attempt.cpu_s) == ({}, {}, None, None)
+    assert attempt.ended >= attempt.started > 0
+    assert attempt.guest["kernel"] == "k"
+    assert guest.closed >= 1
+    assert len(kept(made)) == 1
+
+
+def test_what_it_said_may_be_gone_with_it(tmp_path: Path) -> None:
+    attempt = attempted(bench(tmp_path, FakeGuest(FakeMachine(launcher=Dying))), cell(Heard()))
+    assert (attempt.state, attempt.reason) == ("failed", GONE)
+
+
+def test_before_the_launch_it_is_to_be_tried_again(tmp_path: Path) -> None:
+    made = bench(tmp_path, MachineError(GONE))
+    with pytest.raises(MachineError, match="Kernel panic"):
+        attempted(made)
+    assert kept(made) == []
+    guest = FakeGuest(FakeMachine(), knobs=Knobs(gone=True))
+    made = bench(tmp_path / "second", guest)
+    with pytest.raises(MachineError, match="Kernel panic"):
+        attempted(made)
+    assert kept(made) == []
+    assert guest.closed == 1
+
+
+def test_guests_that_run_together_are_each_looked_at(tmp_path: Path) -> None:
+    guests = FakeGuest(FakeMachine()), FakeGuest(FakeMachine())
+    made = bench(tmp_path, *guests)
+    found = both(made)
+    assert [(attempt.arm, attempt.state) for attempt in found] == [("base", "accepted"), ("thp", "accepted")]
+    # A guest's counters are its own, also when another runs beside it.
+    assert [attempt.metrics["allocations_64k"] for attempt in found] == [7, 7]
+    assert [guest.closed for guest in guests] == [1, 1]
+    assert isinstance(made.guests, Inn)
+    assert [name for name, _, _ in made.guests.boarded] == ["base", "thp"]
+
+
+def test_one_that_is_gone_ends_those_beside_it(tmp_path: Path) -> None:
+    guests = FakeGuest(FakeMachine(launcher=Dying)), FakeGuest(FakeMachine(launcher=Ending))
+    made = bench(tmp_path, *guests)
+    found = both(made)
+    assert [(attempt.state, attempt.reason) for attempt in found] == [("failed", GONE)] * 2
+    assert all(guest.closed for guest in guests)
+    assert len(kept(made)) == 2
+
+
+def test_one_without_its_backing_takes_the_block_with_it(tmp_path: Path) -> None:
+    guests = FakeGuest(FakeMachine()), FakeGuest(FakeMachine(), problem="backing thp: none")
+    found = both(bench(tmp_path, *guests))
+    assert [attempt.state for attempt in found] == ["rejected", "rejected"]
+    assert found[0].reason == "thp beside it was rejected: backing thp: none"
+
+
+def test_one_that_does_not_boot_ends_the_one_that_did(tmp_path: Path) -> None:
+    first = FakeGuest(FakeMachine())
+    made = bench(tmp_path, first, MachineError(GONE))
+    with pytest.raises(MachineError, match="Kernel panic"):
+        both(made)
+    assert first.closed == 1
+    assert kept(made) == []
