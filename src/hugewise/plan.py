@@ -118,6 +118,11 @@ class GuestHouse(Protocol):
         ...
 
     @property
+    def pending(self) -> bool:
+        """Whether their image is still to be made: packages that a workload lacks will be in it."""
+        ...
+
+    @property
     def memory(self) -> int:
         """Bytes of memory of each guest."""
         ...
@@ -165,11 +170,12 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     cells: list[Cell] = []
     taken: set[str] = set()
     exact = None if guests is None else _exact(guests)
+    brought = guests is not None and guests.pending
     offline, memory = _offline(study.design.slots, host), _memory(host) if guests is None else guests.memory
     with nullcontext() if guests is None else guests.within():
         for index, used in enumerate(study.workload, 1):
             for cell in _cells(used, place.at("workload").item(index), study, workloads, taken, exact):
-                planned = _offer(cell, used, study, arms, offline, memory)
+                planned = _offer(cell, used, study, arms, offline, memory, brought=brought)
                 left_out += planned.left_out
                 cells += planned.cells
     return Plan(tuple(cells), tuple(left_out))
@@ -305,11 +311,16 @@ def _offer(  # noqa: PLR0917 (the study's three sides, and the machine's two)
     arms: Mapping[str, Arm],
     offline: str | None,
     memory: int | None,
+    *,
+    brought: bool,
 ) -> Plan:
-    """The cell with the arms that it can take, or nothing, and what is left out. `memory`: the machine's, in bytes."""
+    """The cell with the arms that it can take, or nothing, and what is left out.
+
+    `memory`: the machine's, in bytes. `brought`: packages that the workload lacks will be there when it runs.
+    """
     if offline is not None:
         return Plan((), (LeftOut(cell.id, EVERY, offline),))
-    missing = cell.workload.missing(cell.values)
+    missing = [each for each in cell.workload.missing(cell.values) if not (brought and each.package)]
     if missing:
         reason = "; ".join(each.reason for each in missing)
         packages = dict.fromkeys(name for each in missing for name in (each.package or "").split())

@@ -6,6 +6,7 @@ A run has one session, and one more each time it is resumed.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import signal
@@ -96,7 +97,8 @@ def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
 
 def guest_checks(study: Study) -> tuple[Check, ...]:
     """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
-    packages = {package for left in make_plan(study).left_out for package in left.packages}
+    bare = dataclasses.replace(_guests().look(study), pending=False)
+    packages = {package for left in make_plan(study, guests=bare).left_out for package in left.packages}
     found: tuple[Check, ...] = tuple(_guests("requirements").checks(study, packages))
     return found
 

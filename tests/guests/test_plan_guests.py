@@ -47,6 +47,7 @@ class House:
     )
     emulated: bool = True
     counting: bool = False
+    pending: bool = False
     memory: int = GIB
     inside: bool = False
 

@@ -28,6 +28,7 @@ from hugewise.workload import Missing
 
 __all__ = ["Provided", "look", "provide"]
 
+_SOURCES = "/usr/src"
 _SURVEY_MEMORY = 512 << 20
 _HARDWARE: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "aarch64"}
 
@@ -40,6 +41,7 @@ class Provided:
 
     kernels   by their names in the study; a text is why there is none
     surveys   likewise
+    pending   the image is still to be made
     """
 
     use: GuestUse
@@ -48,6 +50,7 @@ class Provided:
     image: Image
     kernels: Mapping[str, Kernel | str]
     surveys: Mapping[str, survey.Survey | str] = field(default_factory=dict)
+    pending: bool = False
 
     @property
     def emulated(self) -> bool:
@@ -207,7 +210,9 @@ def look(study: Study) -> Provided:
         found[wanted.name] = kernel or f"the kernel {wanted.name} is not in the cache yet: the first run fetches it"
         taken = survey.find(kernel, cpu_model(use, choice)) if kernel is not None else None
         surveys[wanted.name] = taken or f"the kernel {wanted.name} was not booted yet: the first run asks it"
-    return Provided(use, arch, choice, Image(arch=arch), found, surveys)
+    # Archives of sources will be there by names that begin so.
+    planned = Image(arch=arch, files=tuple(f"{_SOURCES}/{name}_VERSION.orig.tar.xz" for name in use.sources))
+    return Provided(use, arch, choice, planned, found, surveys, pending=True)
 
 
 def _begin(study: Study) -> tuple[GuestUse, Architecture]:
