@@ -66,7 +66,7 @@ _KEPT = {
 }  # the kernel's names where they differ, and what they use
 
 # By project, where Debian puts the archive of its sources, and an image those that its guest was made with.
-_USUAL = {"linux": "/usr/src/linux-source-*.tar.*", "lua": "/usr/src/lua5.4*.orig.tar.*"}
+_USUAL = {"linux": "/usr/src/linux-source-*.tar.*", "lua": "/usr/src/lua5*.orig.tar.*"}
 
 _ALL_FILES = ("find", ".", "-type", "f")
 _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.files"
@@ -78,6 +78,7 @@ class _Project(msgspec.Struct, frozen=True):
     configure  the commands, from configuration and jobs; what they make can be moved to another folder
     options    make's variables, from the tree's folder and the configuration
     programs   that it needs, with their packages
+    below      a target FOLDER/NAME is NAME of the makefile in that folder
     """
 
     target: str
@@ -85,6 +86,7 @@ class _Project(msgspec.Struct, frozen=True):
     configure: Callable[[str, int], list[tuple[str, ...]]]
     options: Callable[[str, str], tuple[str, ...]]
     programs: Mapping[str, str]
+    below: bool = False
 
 
 def _configure_linux(config: str, jobs: int) -> list[tuple[str, ...]]:
@@ -116,7 +118,7 @@ _PROJECTS = {
     "gdb": _Project(
         "all-gdb", "gdb/gdb", _configure_gdb, _debug_options, {"g++": "g++", "flex": "flex", "bison": "bison"}
     ),
-    "lua": _Project("linux", "src", lambda *_: [], _own_flags, {}),  # 33 files, without readline
+    "lua": _Project("linux", "src", lambda *_: [], _own_flags, {}, below=True),  # 33 files, without readline
     "make": _Project("all", ".", lambda *_: [], lambda *_: (), {}),
 }
 # What kernel configurations above the smallest one need, and GDB: a header, and its package.
@@ -198,7 +200,7 @@ class Build:
             "",
             "linux: make's target, tinyconfig by default; gdb: options of configure; lua: compiler flags",
         ),
-        Parameter("target", "text", "", "what is made (default: mm/ of linux, all-gdb, linux of lua, all)"),
+        Parameter("target", "text", "", "what is made (default: mm/ of linux, all-gdb, linux of lua, or src/all; all)"),
         Parameter("artefact", "text", "", "file or folder that is compared (default: by the target)"),
         Parameter("jobs", "integer", 0, "make's jobs; 0: one for each CPU"),
         Parameter(
@@ -370,7 +372,9 @@ def _step(folder: str, name: str, argv: tuple[str, ...]) -> Step:
 
 
 def _make(project: _Project, target: str, tree: str, config: str, jobs: int) -> tuple[str, ...]:
-    return ("make", f"-j{jobs}", target, *project.options(tree, config))
+    folder, _, name = target.rpartition("/")
+    where, goal = (("-C", folder), name) if project.below and folder else ((), target)
+    return ("make", f"-j{jobs}", *where, goal, *project.options(tree, config))
 
 
 def _packed(path: str, artefact: str) -> tuple[str, ...]:
