@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from hugewise import doctor, noise, probe
+from hugewise import doctor, noise, probe, session
 from hugewise.doctor import Check, Report, examine, render
 from hugewise.errors import HugewiseError
 from hugewise.facts import Facts
+from hugewise.guests import accelerator, initramfs, kernels, network, nfs, program, requirements, survey
+from hugewise.guests.kernels import tools
 from hugewise.pages import HUGETLB, THP
 from hugewise.plan import Plan
 from hugewise.results import LeftOut
+from hugewise.study import Study, read
+from hugewise.workload import Missing
+from tests.guests.examples import kernel
 from tests.test_noise import FILES as NOISE_FILES
 from tests.test_noise import Files
 
@@ -188,3 +194,128 @@ def test_this_machine_can_be_examined(capsys: pytest.CaptureFixture[str]) -> Non
     names = {check.section for check in report.checks}
     assert {"pages", "TLB", "counters", "privileges", "programs", "host"} <= names
     assert all(check.finding for check in report.checks)
+
+
+KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "64k", "build": "arm64-64k"}]
+QEMU = Missing("no qemu-system-aarch64 for guests of arm64", "qemu-system-arm")
+SURVEY = survey.Survey(release="6.12.1", page_size=4096, files={})
+
+
+def study(**guest: Any) -> Study:
+    arms = ["base", {"name": "64k", "from": "base", "kernel": "64k"}]
+    data = {
+        "format": 1,
+        "name": "s",
+        "policies": arms,
+        "guest": {"arch": "arm64", **guest},
+        "kernel": KERNELS,
+        "workload": [{"name": "fault"}],
+    }
+    return read(data, "s.toml")
+
+
+@pytest.fixture
+def able(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A host that has all that guests need, and both kernels; nothing is booted."""
+    monkeypatch.setattr(program, "missing", lambda _: None)
+    monkeypatch.setattr(program, "find", lambda _: "/usr/bin/qemu-system-aarch64")
+    monkeypatch.setattr(program, "version", lambda _: "7.2.22")
+    monkeypatch.setattr(initramfs, "guest_probe", lambda _: Path("/share/probe-arm64"))
+    monkeypatch.setattr(accelerator, "refusal", lambda _: "guests of arm64 are emulated on this x86_64 host")
+    monkeypatch.setattr(kernels, "available", lambda *_: kernel("arm64"))
+    monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
+    monkeypatch.setattr(tools, "missing", lambda _: ())
+    return monkeypatch
+
+
+def of_guests(read: Study, *packages: str) -> dict[str, Check]:
+    found = list(requirements.checks(read, packages))
+    assert {check.section for check in found} == {"its guests"}
+    return {check.name: check for check in found}
+
+
+def test_what_guests_need_is_a_section_of_a_studys_doctor(able: pytest.MonkeyPatch) -> None:
+    found = of_guests(study(packages=["gcc"], sources=["lua5.4"]), "redis-server", "gcc")
+    assert list(found) == ["QEMU", "agent", "accelerator", "kernel 4k", "kernel 64k", "image"]
+    assert (found["QEMU"].finding, found["agent"].finding) == ("7.2.22", "/share/probe-arm64")
+    assert found["kernel 4k"].finding == "6.12.1, base pages of 4k"
+    assert found["image"].finding.endswith("of Debian trixie: gcc redis-server; sources of lua5.4")
+    # Emulation is a limit, and its cure is another host.
+    assert found["accelerator"].state == "limited"
+    assert "never a time (guests of arm64 are emulated" in found["accelerator"].finding
+    report = examine(Root(FILES), FACTS, guests=found.values())
+    lines = text(report).splitlines()
+    assert "its guests" in lines
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_host_without_qemu_or_agent_is_told_how_to_get_them(able: pytest.MonkeyPatch) -> None:
+    able.setattr(program, "missing", lambda _: QEMU)
+    able.setattr(initramfs, "guest_probe", lambda _: Missing("no probe for guests of arm64: make guest-probes"))
+    found = of_guests(study())
+    assert (found["QEMU"].state, found["QEMU"].cure) == ("missing", "apt install qemu-system-arm")
+    assert found["agent"].state == "missing"
+    assert "make guest-probes" in found["agent"].finding
+
+
+def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytest.MonkeyPatch) -> None:
+    able.setattr(kernels, "available", lambda *_: None)
+    able.setattr(tools, "missing", lambda _: (Missing("no aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),))
+    found = list(requirements.checks(study(), ()))
+    by_name = {name: [check for check in found if check.name == name] for name in ("kernel 4k", "kernel 64k")}
+    assert [check.finding for check in by_name["kernel 4k"]] == [
+        "linux-image-arm64 of Debian trixie: the first run fetches it"
+    ]
+    lacking, built = by_name["kernel 64k"]
+    assert (lacking.state, lacking.cure) == ("missing", "apt install gcc-aarch64-linux-gnu")
+    assert (built.state, built.cure) == ("limited", "hugewise guest kernel build arm64-64k")
+
+
+def test_an_accelerator_that_the_study_insists_on_must_be_there(able: pytest.MonkeyPatch) -> None:
+    insists = of_guests(study(accelerator="kvm"))["accelerator"]
+    assert insists.state == "missing"
+    assert "auto" in (insists.cure or "")
+    able.setattr(accelerator, "refusal", lambda _: None)
+    assert of_guests(study())["accelerator"].state == "ok"
+    counts = of_guests(study(counting=True))["accelerator"]
+    assert (counts.state, counts.finding) == ("ok", "tcg: instructions are counted by emulation")
+    assert "as the study says" in of_guests(study(accelerator="tcg"))["accelerator"].finding
+
+
+def test_network_and_nfs_are_asked_for_where_the_study_has_them(able: pytest.MonkeyPatch) -> None:
+    able.setattr(network, "missing", lambda: (Missing("ip: no such program on PATH", "iproute2"),))
+    able.setattr(nfs, "missing", lambda: (Missing("no NFS server", "nfs-ganesha nfs-ganesha-vfs"),))
+    assert not {"network", "NFS server"} & of_guests(study(network="user")).keys()
+    found = of_guests(study(network="tap", nfs=True))
+    assert found["network"].cure == "apt install iproute2"
+    assert found["NFS server"].cure == "apt install nfs-ganesha nfs-ganesha-vfs"
+
+
+GUESTS = """
+format = 1
+name = "s"
+policies = ["base", "thp"]
+[guest]
+arch = "arm64"
+[[kernel]]
+name = "4k"
+package = "linux-image-arm64"
+[[workload]]
+name = "fault"
+"""
+
+
+def test_doctor_of_a_study_that_lacks_qemu_ends_with_1(
+    able: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    able.setattr(session, "make_plan", lambda *_, **__: Plan((), ()))
+    path = tmp_path / "s.toml"
+    path.write_text(GUESTS)
+    able.setenv("COLUMNS", "100")
+    assert doctor.main(path, as_json=False) == 0
+    capsys.readouterr()
+    able.setattr(program, "missing", lambda _: QEMU)
+    assert doctor.main(path, as_json=False) == 1
+    said = capsys.readouterr().out
+    assert "its guests" in said
+    assert "cure: apt install qemu-system-arm" in said

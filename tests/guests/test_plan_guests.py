@@ -223,6 +223,12 @@ def test_programs_are_looked_for_in_the_image() -> None:
     assert absent.left_out[-1].packages == ("redis-server", "gcc", "libc6-dev", "make")  # what the image must have
 
 
+def test_packages_are_no_lack_where_the_image_is_still_to_be_made() -> None:
+    """What no package brings is one all the same."""
+    made = planned(House(pending=True), workload={"name": "absent"})
+    assert made.left_out == (LeftOut("absent", EVERY, "the folder of SPEC CPU is not named"),)
+
+
 def test_slots_are_cpus_of_this_host() -> None:
     online = FakeHost({**ADVISED, "/sys/devices/system/cpu/online": "0-1"})
     used = {"name": "fault", "concurrency": "together"}
