@@ -19,9 +19,9 @@ def show(suite: str) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("kernel", "arch", "page", "cached"):
         table.add_column(head, no_wrap=True)
-    table.add_column("what it is")
+    table.add_column("what it is", overflow="fold")
     rows = [(each.name, each.arch, each.page_size, each.about) for each in RECIPES.values()]
-    rows += [(name, arch, page, f"package of {suite}") for name, (arch, page) in catalogue.DEBIAN.items()]
+    rows += [(name, arch, page, suite) for name, (arch, page) in catalogue.DEBIAN.items()]
     for name, arch, page, origin in rows:
         found = catalogue.known(name, suite)
         table.add_row(name, arch, format_size(page), found.release if found else "no", origin)

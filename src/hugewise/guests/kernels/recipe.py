@@ -29,6 +29,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     fragments   their texts by name, in the order to apply them
     page_size   bytes of its base page, as asked for
+    about       in a word or two, for a list
     steps       about how many lines make prints, for progress
     """
 
@@ -59,12 +60,12 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
         recipe.name: recipe
         for recipe in (
-            _recipe("pv-none", "x86-64", 4096, "knows nothing of hypervisors"),
-            _recipe("pv-plain", "x86-64", 4096, "PARAVIRT: time, interrupts and TLB flushes are paravirtualised"),
-            _recipe("pv-xxl", "x86-64", 4096, "PARAVIRT_XXL: page tables too, as by CONFIG_PARAVIRT in 2009"),
-            _recipe("arm64-4k", "arm64", 4096, "base pages of 4 KiB"),
-            _recipe("arm64-16k", "arm64", 16384, "base pages of 16 KiB"),
-            _recipe("arm64-64k", "arm64", 65536, "base pages of 64 KiB"),
+            _recipe("pv-none", "x86-64", 4096, "no PARAVIRT"),
+            _recipe("pv-plain", "x86-64", 4096, "PARAVIRT"),
+            _recipe("pv-xxl", "x86-64", 4096, "PARAVIRT_XXL"),
+            _recipe("arm64-4k", "arm64", 4096, "recipe"),
+            _recipe("arm64-16k", "arm64", 16384, "recipe"),
+            _recipe("arm64-64k", "arm64", 65536, "recipe"),
         )
     }
 )
