@@ -1,0 +1,109 @@
+"""Studies of guests that boot fast, and what a run of one could leave behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from hugewise import cgroup
+
+__all__ = ["BYTES", "FAULT", "KERNEL", "MEMORY", "POOLED", "drive", "ended", "left", "qemus", "write"]
+
+_OWNER = re.compile(r"hugewise-(\d+)")  # a session's folder has its process's number
+
+MEMORY = 256 << 20
+BYTES = 16 << 20
+
+# What a guest boots, of every study here. Emulated also where there is KVM, so that what is absent is absent.
+KERNEL = """
+[[kernel]]
+name = "debian"
+package = "linux-image-cloud-amd64"
+"""
+
+# Two arms that differ in the policy within and in what the guest's memory is made of: 256 MiB, of 2 MiB pages in a
+# hugetlbfs of the session's own.
+FAULT = f"""
+format = 1
+name = "guests"
+policies = [
+    {{ name = "small", from = "base", backing = "base" }},
+    {{ name = "huge", from = "thp", backing = {{ pages = "hugetlb-2m", source = "file" }} }},
+]
+confidence = 0.9
+
+[budget]
+blocks = 2
+
+[between]
+settle = "0ms"
+
+[guest]
+arch = "x86-64"
+accelerator = "tcg"
+memory = "256m"
+{KERNEL}
+[[workload]]
+name = "fault"
+timeout = "60s"
+parameters = {{ bytes = "16m", rounds = 1 }}
+"""
+
+
+# Both arms with such pages: whichever is under way, a guest that is killed has them.
+POOLED = FAULT.replace('backing = "base"', 'backing = { pages = "hugetlb-2m", source = "file" }')
+
+
+def write(folder: Path, study: str, name: str = "guests") -> Path:
+    """The study as a file."""
+    path = folder / f"{name}.toml"
+    path.write_text(study)
+    return path
+
+
+def drive(path: Path, results: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+    """A run in a process of its own: `tests.drive`."""
+    command = [sys.executable, "-m", "tests.drive", "run", str(path), str(results), *extra]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=140)
+
+
+def left() -> set[str]:
+    """What is there now of what a run makes: folders, mounts, interfaces, groups, and QEMUs. What belongs to a process
+    that lives is left out, as that of a run beside these tests, unless the process is this one.
+    """
+    places = [Path("/dev/shm"), Path("/run"), *cgroup.find().values()]
+    folders = {str(path) for place in places for path in place.glob("hugewise-*")}
+    mounts = {line for line in Path("/proc/mounts").read_text().splitlines() if "hugewise" in line}
+    links = {str(path) for path in Path("/sys/class/net").glob("hw*")}
+    found = folders | mounts | links | {f"process {pid} of {words}" for pid, words in qemus().items()}
+    return {each for each in found if (named := _OWNER.search(each)) is None or _counts(int(named[1]))}
+
+
+def _counts(owner: int) -> bool:
+    return owner == os.getpid() or not Path("/proc", str(owner)).exists()
+
+
+def qemus() -> dict[int, str]:
+    """QEMUs of runs by pid, with the session's folder that their command lines name."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes().decode(errors="replace")
+            if words.startswith("/usr/bin/qemu-system") and (named := _OWNER.search(words)) is not None:
+                found[int(process.name)] = named[0]
+    return found
+
+
+def ended(before: set[str], patience: float = 20.0) -> set[str]:
+    """The processes of guests that are there beside those of `before`, when `patience` seconds are over or none is."""
+    end = time.monotonic() + patience
+    while True:
+        found = {each for each in left() - before if each.startswith("process ")}
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.02)

@@ -1,0 +1,127 @@
+"""Runs in guests that are killed or interrupted: no guest, mount, folder or pool page outlives them, and they go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hugewise
+from hugewise import recovery, runner, session
+from hugewise.runlog import RunFolder
+from tests.guests import runs
+from tests.guests.conftest import Bootable
+from tests.requirements import need_root
+from tests.state import changed, page_state
+
+# A step is told of before it happens: `record` is after the making of the guests' mounts, `apply` after the boot.
+STEPS = ["make_guests", "record", "board", "apply", "launch", "leave", "store", "end_guests", "empty_pools"]
+
+
+@pytest.fixture
+def before(x86: Bootable) -> Iterator[set[str]]:
+    """What was there before the test; nothing else is there after it."""
+    need_root()
+    assert x86.kernel.arch == "x86-64"
+    state, there = page_state(), runs.left()
+    yield there
+    recovery.restore()
+    assert changed(state) == {}
+    assert runs.left() - there == set()
+
+
+def only_run(results: Path) -> Path:
+    (path,) = (results / "guests").iterdir()
+    return path
+
+
+def check_whole(folder: Path) -> None:
+    """Every arm in each block once; what was there before is as it was."""
+    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).attempts()}
+    results = hugewise.resume(folder)
+    assert results.state == "finished"
+    counted = {(a.block, a.arm): a for a in results.attempts if a.state == "accepted"}
+    assert Counter(arm for _, arm in counted) == {"small": 2, "huge": 2}
+    assert {key: counted[key].started for key in kept} == kept
+    for (_, arm), attempt in counted.items():
+        assert attempt.metrics["page_faults"] == runs.BYTES // (4096 if arm == "small" else 2 << 20)
+        assert attempt.guest["backing_share"] == 1.0
+
+
+def test_the_steps_are_steps() -> None:
+    opening, attempted = ([step.__name__ for step in steps] for steps in (session.OPENING, runner.STEPS))
+    assert {*STEPS} <= {*opening, *attempted, *session.CLOSING}
+    assert opening.index("record") == opening.index("make_guests") + 1
+    assert attempted.index("apply") == attempted.index("board") + 1
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_a_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, before: set[str], step: str) -> None:
+    state = page_state()
+    attempted = step in [each.__name__ for each in runner.STEPS]
+    study = runs.write(tmp_path, runs.POOLED)
+    killed = runs.drive(study, tmp_path / "results", "--at", step, "--nth", "4" if attempted else "1", "--do", "kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    assert runs.ended(before) == set()  # nobody has cleaned up yet: QEMU dies with its parent
+    recovery.restore()
+    assert changed(state) == {}
+    assert runs.left() - before == set()
+    folder = only_run(tmp_path / "results")
+    if attempted:
+        check_whole(folder)
+    elif step in session.CLOSING:
+        assert hugewise.open_results(folder).state == "finished"
+
+
+def hold(folder: Path, step: str, nth: int) -> subprocess.Popen[str]:
+    """A run that waits at a step, in a session of its own, as a shell's job."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.drive",
+        "run",
+        str(runs.write(folder, runs.POOLED)),
+        str(folder / "results"),
+    ]
+    command += ["--at", step, "--nth", str(nth), "--do", "hold"] if step else []
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+
+
+def test_killed_while_a_guest_boots(tmp_path: Path, before: set[str]) -> None:
+    state = page_state()
+    with hold(tmp_path, "", 0) as run:
+        end = time.monotonic() + 60
+        while f"hugewise-{run.pid}" not in runs.qemus().values() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert run.poll() is None
+        run.kill()
+    assert runs.ended(before) == set()
+    recovery.restore()
+    assert changed(state) == {}
+    check_whole(only_run(tmp_path / "results"))
+
+
+@pytest.mark.parametrize("step", ["board", "leave"])
+def test_an_interrupt_of_the_whole_process_group_ends_it_cleanly(tmp_path: Path, before: set[str], step: str) -> None:
+    """Ctrl-C reaches every process of the terminal's job; guests are ended by hugewise alone."""
+    state = page_state()
+    with hold(tmp_path, step, 2) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "holding\n"
+        os.killpg(run.pid, signal.SIGINT)
+        assert run.wait(60) == 0
+    assert runs.left() - before == set()
+    assert changed(state) == {}
+    folder = only_run(tmp_path / "results")
+    assert hugewise.open_results(folder).state == "interrupted"
+    assert len(RunFolder(folder).attempts()) == 1
+    check_whole(folder)

@@ -1,0 +1,230 @@
+"""Whole runs in guests: what is measured and what is not, what is proven, and what becomes of a guest that panics."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hugewise
+from hugewise import recovery
+from hugewise.emulation import ABSENT
+from hugewise.guests import record
+from hugewise.metric import COMMON
+from hugewise.runlog import RunFolder
+from hugewise.trial import Attempt
+from hugewise.workloads.fault import WORKLOAD as FAULTS
+from hugewise.workloads.memcached import WORKLOAD as MEMCACHED
+from tests.guests import runs
+from tests.guests.conftest import Bootable
+from tests.requirements import need, need_program, need_root
+from tests.state import changed, page_state
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def unchanged(x86: Bootable) -> Iterator[None]:
+    """Root, and Debian's kernel in the cache; nothing is left afterwards of what a run makes, or turns."""
+    need_root()
+    assert x86.kernel.arch == "x86-64"
+    state, before = page_state(), runs.left()
+    yield
+    if os.geteuid() == 0:
+        recovery.restore()
+    assert changed(state) == {}
+    assert runs.left() - before == set()
+
+
+def folder_of(results: hugewise.results.Results, attempt: Attempt) -> Path:
+    name = f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
+    return Path(results.folder) / "attempts" / name
+
+
+def check_no_time(attempt: Attempt, own: tuple[hugewise.metric.Metric, ...]) -> None:
+    """Nothing that emulation does not count has a value, and each says why."""
+    assert (attempt.wall_s, attempt.cpu_s, attempt.series) == (None, None, ())
+    for metric in (*COMMON, *own):
+        if metric.name in attempt.metrics and not metric.emulated:
+            assert attempt.metrics[metric.name] is None, metric.name
+            assert attempt.absent[metric.name] == ABSENT
+    assert {"wall_s", "cpu_s", "cycles", "dtlb_load_misses", "instructions"} <= attempt.absent.keys()
+    assert {name for name, value in attempt.metrics.items() if value is None} == attempt.absent.keys()
+
+
+def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> None:
+    study = hugewise.load(runs.write(tmp_path, runs.FAULT))
+    results = hugewise.run(study, results=tmp_path / "results")
+    assert results.state == "finished"
+    assert Counter((a.arm, a.state) for a in results.attempts) == {("small", "accepted"): 2, ("huge", "accepted"): 2}
+    for attempt in results.attempts:
+        small = attempt.arm == "small"
+        assert attempt.metrics["page_faults"] == runs.BYTES // (4096 if small else 2 * MIB)
+        check_no_time(attempt, FAULTS.metrics)
+        assert attempt.delivery.delivered, attempt.delivery
+        assert attempt.delivery.source == "kpageflags"
+        assert attempt.delivery.coverage == {"anon:4096" if small else "anon:2097152": runs.BYTES}
+        served = attempt.metrics["allocations_2m"]
+        assert served is not None
+        assert served == 0 if small else abs(served - runs.BYTES // (2 * MIB)) <= 1
+        check_facts(attempt, "base" if small else "hugetlb-2m", "base" if small else f"hugetlb:{2 * MIB}")
+        kept = folder_of(results, attempt)
+        assert "-machine" in msgspec.json.decode((kept / "guest-argv.json").read_bytes(), type=list[str])
+        assert f"KernelPageSize:     {4 if small else 2048:4} kB" in (kept / "smaps.txt").read_text()
+    assert len({a.guest["guest_seed"] for a in results.attempts}) == 4
+    guests = record.read(Path(results.folder))
+    assert guests is not None
+    assert (guests.accelerator, [each.name for each in guests.kernels]) == ("tcg", ["debian"])
+    (comparison,) = [c for cell in results.cells for c in cell.comparisons if c.arm == "huge"]
+    assert (comparison.metric, comparison.constant) == ("page_faults", True)
+    assert comparison.ratio == pytest.approx(4096 / (2 * MIB))
+    paths = hugewise.write_reports(results)
+    assert "emulated by QEMU (TCG)" in paths["markdown"].read_text()
+    assert RunFolder(Path(results.folder)).opened().pools == {2 * MIB: runs.MEMORY // (2 * MIB)}
+
+
+def check_facts(attempt: Attempt, backing: str, kind: str) -> None:
+    """What the guest was, and that its memory was what the arm promises."""
+    facts = attempt.guest
+    assert (facts["accelerator"], facts["kernel"], facts["backing"]) == ("tcg", "debian", backing)
+    assert len(str(facts["kernel_sha256"])) == 64
+    assert facts["guest_memory_bytes"] == runs.MEMORY
+    assert facts[f"backing_{kind}"] == runs.MEMORY
+    assert facts["backing_share"] == 1.0
+    assert {"qemu", "cpu_model", "kernel_release", "kernel_origin", "backing_proof"} <= facts.keys()
+
+
+# The guest of the arm with huge pages is brought down by its own workload; the other's is not.
+PANIC = f"""
+format = 1
+name = "panic"
+policies = ["base", "thp"]
+confidence = 0.9
+
+[budget]
+blocks = 2
+
+[between]
+settle = "0ms"
+
+[guest]
+arch = "x86-64"
+accelerator = "tcg"
+memory = "256m"
+packages = ["dash"]
+{runs.KERNEL}
+[[workload]]
+name = "command"
+user = "root"
+timeout = "60s"
+delivery = {{ share = 0 }}
+
+[workload.parameters]
+argv = [
+    "/bin/sh",
+    "-c",
+    '''
+    read -r chosen rest < /sys/kernel/mm/transparent_hugepage/enabled
+    if [ "$chosen" = "[always]" ]; then echo c > /proc/sysrq-trigger; fi
+    ''',
+]
+"""
+
+
+def test_a_guest_that_panics_fails_its_attempt_with_its_last_words_and_the_run_goes_on(tmp_path: Path) -> None:
+    need_program("mke2fs", "e2fsprogs")
+    results = hugewise.run(hugewise.load(runs.write(tmp_path, PANIC)), results=tmp_path / "results")
+    assert results.state == "finished"
+    assert Counter((a.arm, a.state) for a in results.attempts) == {("base", "accepted"): 2, ("thp", "failed"): 2}
+    for attempt in results.attempts:
+        if attempt.state == "accepted":
+            continue
+        assert attempt.reason is not None
+        assert "console: " in attempt.reason
+        assert "Kernel panic - not syncing: sysrq triggered crash" in attempt.reason
+        assert not attempt.metrics
+        assert attempt.ended >= attempt.started
+        assert attempt.guest["kernel"] == "debian"  # known, although there is no proof any more
+        assert "backing_share" not in attempt.guest
+        assert "Kernel panic" in (folder_of(results, attempt) / "console.txt").read_text(errors="replace")
+    (comparison,) = [c for cell in results.cells for c in cell.comparisons if c.arm == "thp"]
+    assert comparison.verdict != "better"
+    hugewise.write_reports(results)
+
+
+HOSTED = """
+format = 1
+name = "both"
+policies = ["base", "thp"]
+confidence = 0.9
+
+[budget]
+blocks = 2
+
+[between]
+settle = "0ms"
+"""
+GUEST = """
+[guest]
+arch = "x86-64"
+accelerator = "tcg"
+memory = "512m"
+"""
+FAULT = """
+[[workload]]
+name = "fault"
+timeout = "60s"
+parameters = { bytes = "16m", rounds = 2 }
+"""
+CACHE = """
+[[workload]]
+name = "memcached"
+timeout = "120s"
+parameters = { keys = 20_000, memory = "64m", operations = 4_000, connections = 2, pipeline = 8, instances = 1 }
+"""
+
+
+def both(folder: Path, workload: str) -> list[tuple[Attempt, ...]]:
+    """The accepted attempts of the same study on this host and in guests."""
+    found = []
+    for place, study in {"host": HOSTED + workload, "guest": HOSTED + GUEST + runs.KERNEL + workload}.items():
+        results = hugewise.run(hugewise.load(runs.write(folder, study, place)), results=folder / place)
+        assert Counter((a.arm, a.state) for a in results.attempts) == {("base", "accepted"): 2, ("thp", "accepted"): 2}
+        found.append(results.attempts)
+    return found
+
+
+def test_the_same_workload_takes_the_same_faults_on_the_host_and_in_a_guest(tmp_path: Path) -> None:
+    need(os.uname().machine == "x86_64", "an x86-64 host, whose pages have the sizes of the guest's")
+    here, there = both(tmp_path, FAULT)
+    counted = [{(a.arm, a.metrics["page_faults"]) for a in attempts} for attempts in (here, there)]
+    assert counted == [{("base", 2 * runs.BYTES // 4096), ("thp", 2 * runs.BYTES // (2 * MIB))}] * 2
+    assert all(a.metrics["ns_per_page"] is not None and not a.guest for a in here)
+    assert all(a.metrics["ns_per_page"] is None and a.guest for a in there)
+
+
+def test_a_server_does_the_same_work_on_the_host_and_in_a_guest_and_is_proven_while_it_lives(tmp_path: Path) -> None:
+    need_program("memcached", "memcached")
+    need_program("mke2fs", "e2fsprogs")
+    here, there = both(tmp_path, CACHE)
+    work = [
+        {tuple(a.facts[name] for name in ("stored_hash", "sequence_hash", "operations")) for a in attempts}
+        for attempts in (here, there)
+    ]
+    assert work[0] == work[1]
+    assert len(work[0]) == 1
+    for attempt in there:
+        check_no_time(attempt, MEMCACHED.metrics)
+        assert attempt.metrics["hit_ratio"] == here[0].metrics["hit_ratio"]
+        assert (attempt.delivery.proof, attempt.delivery.source) == ("live", "kpageflags")
+        assert attempt.delivery.delivered, attempt.delivery
+        footprint, faults = attempt.metrics["footprint_bytes"], attempt.metrics["lifetime_faults"]
+        assert footprint is not None
+        assert faults is not None
+        assert footprint > 4 * MIB
+        assert faults > 0
+        assert "image" in attempt.guest
