@@ -231,3 +231,18 @@ def test_an_attempt_goes_on_when_its_servers_cannot_be_counted(
     made = played(tmp_path, scratch, ROUNDS)
     assert made.counted == "no counting today"
     assert made.reading.metrics == {"rounds": 1.0}
+
+
+def test_what_rests_on_a_clock_is_not_told_of_an_emulated_machine(
+    tmp_path: Path, scratch: Scratch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Reading(
+        metrics={"rounds": 1.0}, facts={"grid": "8x1", "keys": 7}, marks=("busy", "lost"), of_time=("grid", "busy")
+    )
+    monkeypatch.setattr(Touching, "read", lambda *_: told)
+    monkeypatch.setattr(LocalMachine, "emulated", True)
+    made = played(tmp_path, scratch, ROUNDS)
+    assert made.marks == ["lost"]
+    assert (made.facts().get("grid"), made.facts()["keys"]) == (None, 7)
+    monkeypatch.setattr(LocalMachine, "emulated", False)
+    assert made.facts()["grid"] == "8x1"

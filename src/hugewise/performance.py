@@ -240,7 +240,7 @@ class Performance:
             return
         if self.reading.problem is not None:
             self.problem = Problem("failed", self.reading.problem)
-        self.marks += self.reading.marks
+        self.marks += [mark for mark in self.reading.marks if self._told(mark)]
         faults, resident = self.use("sut").faults, self.footprint
         if self.served and not self._unheld and faults is not None and resident:
             share = faults / (resident / self.site.base_size)
@@ -292,12 +292,16 @@ class Performance:
 
     def facts(self) -> Mapping[str, str | int | float]:
         """What was done, with what data, and where they lay."""
-        found: dict[str, str | int | float] = dict(self.reading.facts)
+        found = {name: fact for name, fact in self.reading.facts.items() if self._told(name)}
         if self.kept is not None:
             found |= {"data_sha256": self.kept.digest, "data_bytes": self.kept.bytes}
         if isinstance(self.scratch, Scratch):
             found["storage"] = f"{self.scratch.path.parent} ({file_system(self.scratch.path)})"
         return found
+
+    def _told(self, name: str) -> bool:
+        """Whether a mark, or the fact of that name, means something here."""
+        return not self.site.machine.emulated or name not in self.reading.of_time
 
     def _played(self) -> Played:
         measured = self.measured

@@ -226,6 +226,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     facts     what was done (versions, hashes, counts), kept with the attempt
     problem   why the attempt failed although every program exited with 0 (a wrong result)
     marks     disturbances to tell the reader of, such as a saturated client
+    of_time   those of the marks, and the names of those facts, that rest on a clock: not told where it means nothing
     """
 
     metrics: Mapping[str, float | None] = {}
@@ -234,6 +235,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[str, str | int | float] = {}
     problem: str | None = None
     marks: tuple[str, ...] = ()
+    of_time: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -144,7 +144,9 @@ def test_marks_tell_of_a_late_warm_up_and_a_saturated_client() -> None:
     begin = 1795263458.8035  # one of the two warm-ups ends after it
     recorded = Recorded(begin=begin, end=begin + 0.01)
     recorded.client = RoleUse(cpu_s=0.0198, user_s=None, system_s=None, faults=None)
-    warming, saturated = WORKLOAD.read(recorded, given(clients=2)).marks
+    reading = WORKLOAD.read(recorded, given(clients=2))
+    warming, saturated = reading.marks
+    assert {"warmed_up_before_s", warming, saturated} <= set(reading.of_time)
     assert "still warming up" in warming
     assert "the client was saturated" in saturated
 

@@ -139,6 +139,7 @@ def test_sysbench_tells_transactions_and_no_new_orders() -> None:
 def test_failures_and_a_saturated_client_are_told() -> None:
     failing = GO_TPC + "[2026-11-21 12:00:00] execute run failed, err deadlock\n" * 90
     reading = WORKLOAD.read(said(failing, client=0.99), given(lead="1s", duration="1s"))
+    assert set(reading.of_time) & set(reading.marks) == {reading.marks[-1]}
     assert reading.marks == (
         "90 transactions failed in the client's whole run: deadlock",
         "the client was saturated: it used all of its CPU time",

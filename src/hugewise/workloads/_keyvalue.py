@@ -39,6 +39,7 @@ _SET_GET = re.compile(r"\d+:\d+")
 _POPULARITY = re.compile(r"uniform|zipf:[0-9.]+|gauss(:[0-9.]+)?")
 _EVENT = re.compile(r'^\{"ev":"load".*$', re.MULTILINE)
 _ERROR = re.compile(r'^\{"ev":"error".*$', re.MULTILINE)
+_OF_TIME = ("grid", "closed_loop_rate", "lowest_rate_that_failed", "rates_tried")  # of the facts
 
 
 def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
@@ -262,6 +263,7 @@ class KeyValue:
             facts=dict(told.facts) | dict(read.facts),
             problem=read.problem or told.problem or undone,
             marks=(*read.marks, *told.marks),
+            of_time=read.of_time,
         )
 
 
@@ -289,7 +291,7 @@ def _probe(outputs: Outputs) -> Reading:
         metrics: dict[str, float | None] = {"ops_per_s": best.rate, "p99_us": best.p99_ns / 1e3}
         metrics["client_busy"] = best.busy
         why = "a pilot over a grid of connections and pipelines: only the chosen point is told"
-        return Reading(metrics=metrics, absent=_others(metrics, why), facts=facts)
+        return Reading(metrics=metrics, absent=_others(metrics, why), facts=facts, of_time=_OF_TIME)
     timed = load.timed
     if timed is None:
         raise ValueError(f"the load generator told no timed phase, but: {event[0][:300]!r}")
@@ -313,7 +315,8 @@ def _probe(outputs: Outputs) -> Reading:
         absent=absent,
         series=tuple(map(float, timed.per_second)) if load.search is None else (),
         facts=facts,
-        marks=tuple(_marks(timed)),
+        marks=(*_pace(timed), *_lost(timed)),
+        of_time=(*_OF_TIME, *_pace(timed)),
     )
 
 
@@ -327,12 +330,15 @@ def _latencies(timed: Timed) -> tuple[dict[str, float | None], dict[str, str]]:
     return {name: value / 1e3 for name, value in zip(names, found, strict=True)}, {}
 
 
-def _marks(timed: Timed) -> Iterable[str]:
+def _pace(timed: Timed) -> Iterable[str]:
     """What makes the figures those of something else than the servers."""
     if timed.client.saturated:
         yield f"the client was busy for {timed.client.busy:.0%} of the time: it may be what was measured"
     if timed.rate_met is False and timed.asked_rate is not None:
         yield f"{timed.achieved_rate:,.0f} operations/s were reached of {timed.asked_rate:,.0f} asked for"
+
+
+def _lost(timed: Timed) -> Iterable[str]:
     if timed.lost:
         yield f"{timed.lost:,} gets missed a key that had been stored: the server evicted it"
 

@@ -33,6 +33,7 @@ _TESTS = {
 _BYTES_PER_ROW = 245
 _BYTES_OF_EMPTY = 180_000_000
 
+_SATURATED = "the client was saturated: sysbench used all of its CPU time"
 _WARMING_S = 2  # of the very queries, after all pages have been read
 _LEAST_READS = 0.001  # pages from storage for each transaction, above which the pool was not hot
 # Beside the buffer pool: 25 to 45 MiB seen with 4 connections.
@@ -159,7 +160,7 @@ class MysqlReadOnly:
         if reads > _LEAST_READS * run.transactions:
             marks.append(f"{reads} pages were read from storage in the measured part: the buffer pool is too small")
         if _outputs.saturated(outputs, min(int(outputs.stdout("cpus")), integer(values, "threads"))):
-            marks.append("the client was saturated: sysbench used all of its CPU time")
+            marks.append(_SATURATED)
         return Reading(
             metrics=metrics,
             absent=absent,
@@ -172,6 +173,7 @@ class MysqlReadOnly:
             },
             problem=problem,
             marks=tuple(marks),
+            of_time=(_SATURATED,),
         )
 
 

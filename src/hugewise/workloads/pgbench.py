@@ -272,6 +272,7 @@ class Pgbench:
         problem = f"{wrong} transactions failed" if wrong else None
         if seen.clients != asked:
             problem = f"{seen.clients} of {asked} clients made any transaction"
+        marks = tuple(_marks(outputs, seen, int(threads[1])))
         return Reading(
             metrics=metrics,
             absent={"server_cpu_us": "the server's CPU time was not counted"} if uncounted else {},
@@ -283,7 +284,8 @@ class Pgbench:
                 "warmed_up_before_s": round(seen.warmed_s, 3),
             },
             problem=problem,
-            marks=tuple(_marks(outputs, seen, int(threads[1]))),
+            marks=marks,
+            of_time=("warmed_up_before_s", *marks),
         )
 
 

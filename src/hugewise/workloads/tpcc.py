@@ -42,6 +42,7 @@ _BYTES_OF_EMPTY = 100_000_000
 _LOG = 512 << 20
 _BYTES_BESIDE = 128 << 20
 
+_SATURATED = "the client was saturated: it used all of its CPU time"
 _TAIL = 4  # seconds for which the clients stay after the measured part, while pages are proven
 _MANY_ERRORS = 0.05  # sysbench-tpcc counts the 1% of new orders that are to be rolled back, and deadlocks
 
@@ -180,7 +181,7 @@ class Tpcc:
         if seen.errors > _MANY_ERRORS * seen.transactions:
             marks.append(f"{seen.errors} transactions failed in the client's whole run: {seen.error}")
         if _outputs.saturated(outputs, int(outputs.stdout("cpus"))):
-            marks.append("the client was saturated: it used all of its CPU time")
+            marks.append(_SATURATED)
         return Reading(
             metrics=metrics,
             absent=absent,
@@ -188,6 +189,7 @@ class Tpcc:
             facts={"transactions": seen.transactions, "failed": seen.errors, "server": str(values["server"])},
             problem=problem,
             marks=tuple(marks),
+            of_time=(_SATURATED,),
         )
 
 
