@@ -398,6 +398,14 @@ class _Session:
                 f"{self.folder.path}: this machine no longer offers the same policies to the same workloads",
                 hint="see what changed: hugewise doctor; or start a new run of the study",
             )
+        before, now = (
+            found.get("accelerator", "").partition(":")[0] for found in (self.opened.versions, self.versions())
+        )
+        if before != now:  # one run has one accelerator: their figures are not of the same kind
+            raise RunError(
+                f"{self.folder.path}: its guests ran under {before}, and would run under {now} now",
+                hint=f"see why: hugewise doctor; have {before} again, or start a new run of the study",
+            )
         self.folder.discard_drafts()
         self.spent = self.folder.active_seconds()
         self.number = 2 + sum(isinstance(record, runlog.Resumed) for record in self.folder.records())

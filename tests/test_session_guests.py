@@ -1,0 +1,111 @@
+"""What a session does with guests that needs none: they go from session to session, and keep their accelerator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise import identity, runlog, session
+from hugewise.errors import RunError
+from hugewise.plan import Plan
+from hugewise.runlog import RunFolder
+from hugewise.setting import Settings
+from hugewise.study import Study, parse
+from tests.fake_host import FakeHost
+
+STUDY = """
+format = 1
+name = "s"
+policies = ["base", "thp"]
+[guest]
+arch = "x86-64"
+[[kernel]]
+name = "k"
+package = "linux-image-cloud-amd64"
+[[workload]]
+name = "fault"
+"""
+
+
+class Guests:
+    """`provided.Provided`, as far as a session's records go."""
+
+    def __init__(self, accelerator: str) -> None:
+        self.accelerator = accelerator
+
+    def versions(self) -> dict[str, str]:
+        return {"accelerator": self.accelerator}
+
+    def record(self, study: Study) -> Any:
+        raise AssertionError("a resumed run has its record of guests already")
+
+
+def opened(folder: RunFolder, accelerator: str) -> runlog.Opened:
+    return runlog.Opened(
+        t=1000.0,
+        run=folder.run,
+        study="s",
+        digest="",
+        seed_hash="",
+        mechanism="system",
+        boot_id="b",
+        host={},
+        versions={**identity.versions(), "accelerator": accelerator},
+        settings={},
+        cells=(),
+        left_out=(),
+    )
+
+
+def resumed(tmp_path: Path, before: str, now: str) -> session._Session:
+    folder = RunFolder.create(tmp_path, "s", study_json=b"{}", study_toml=None, seed=bytes(16))
+    record = opened(folder, before)
+    folder.append(record)
+    made = session._Session(
+        parse(STUDY, "s.toml"),
+        folder,
+        bytes(16),
+        Plan((), ()),
+        record,
+        lambda _: None,
+        lambda _: None,
+        Guests(now),  # type: ignore[arg-type]
+    )
+    host = FakeHost()
+    made.host, made.settings = host, Settings(host, None)
+    return made
+
+
+def test_a_run_is_not_resumed_under_another_accelerator(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="its guests ran under kvm, and would run under tcg now"):
+        resumed(tmp_path, "kvm: a guest booted with it", "tcg: no KVM: it took 11 s").record()
+
+
+def test_under_the_same_one_it_goes_on_and_says_what_changed(tmp_path: Path) -> None:
+    made = resumed(tmp_path, "tcg: no KVM: no device", "tcg: no KVM: it took 11 s")
+    made.record()
+    assert made.number == 2
+    noted = [record.text for record in made.folder.records() if isinstance(record, runlog.Noted)]
+    assert any("accelerator is tcg: no KVM: it took 11 s" in text for text in noted)
+
+
+def test_the_next_session_of_a_run_has_the_same_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    planned: list[Any] = []
+
+    def hold(self: session._Session) -> bool:
+        seen.append(self.guests)
+        return len(seen) == 3
+
+    def make_plan(study: Study, host: object = None, guests: object = None) -> Plan:
+        planned.append(guests)
+        return Plan((), ())
+
+    first = resumed(tmp_path, "tcg: x", "tcg: x")
+    monkeypatch.setattr(session._Session, "hold", hold)
+    monkeypatch.setattr(session, "make_plan", make_plan)
+    session._hold(first)
+    assert seen == [first.guests] * 3
+    assert planned == [first.guests] * 2
