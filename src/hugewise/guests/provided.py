@@ -20,6 +20,7 @@ from hugewise.guests import accelerator, boot, image, initramfs, kernels, progra
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.agent import Agent
 from hugewise.guests.definition import Architecture, Backing, Guest, Image, Kernel
+from hugewise.guests.kernels.modules import without_nfs
 from hugewise.guests.machine import GuestMachine
 from hugewise.guests.record import GuestsRecord, KernelRecord, Option
 from hugewise.study import Study
@@ -186,12 +187,13 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
     use, arch = _begin(study)
     found: dict[str, Kernel | str] = {}
     for wanted in _wanted(study):
-        found[wanted.name] = kernels.provide(wanted, arch, wanted.suite or use.suite, say)
+        kernel = kernels.provide(wanted, arch, wanted.suite or use.suite, say)
+        found[wanted.name] = kernel if use.nfs else without_nfs(kernel)
     choice = _accelerator(use, [each for each in found.values() if isinstance(each, Kernel)])
     surveys: dict[str, survey.Survey | str] = {}
-    for name, kernel in found.items():
-        assert isinstance(kernel, Kernel)
-        surveys[name] = _surveyed(kernel, use, choice, say)
+    for name, had in found.items():
+        assert isinstance(had, Kernel)
+        surveys[name] = _surveyed(had, use, choice, say)
     bare = Provided(use, arch, choice, Image(arch=arch), found, surveys)
     return replace(bare, image=_image(use, arch, packages(bare), say))
 

@@ -1,0 +1,164 @@
+"""What a study's guests need, in the order in which it is had; everything that fetches, builds or boots is faked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise import programs
+from hugewise.errors import UserError
+from hugewise.guests import accelerator, image, initramfs, kernels, program, provided, survey
+from hugewise.guests.accelerator import Choice
+from hugewise.guests.definition import Image, Kernel
+from hugewise.guests.survey import Survey
+from hugewise.study import Study, read
+from hugewise.workload import Missing
+from tests.guests.examples import kernel
+
+SURVEY = Survey(release="6.12.1", page_size=4096, files={})
+MODULES = ("/m/000-virtio_blk.ko", "/m/001-nfs.ko")
+
+
+def study(**guest: Any) -> Study:
+    data = {
+        "format": 1,
+        "name": "s",
+        "policies": ["base", {"name": "again", "from": "base"}, {"name": "other", "from": "base", "kernel": "two"}],
+        "guest": {"arch": "x86-64", **guest},
+        "kernel": [{"name": "one", "package": "linux-image-amd64"}, {"name": "two", "build": "pv-none"}],
+        "workload": [{"name": "fault"}],
+    }
+    return read(data, "s.toml")
+
+
+class Provider:
+    """Does what `provided` asks, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.here: dict[str, Kernel] = {}
+        self.surveys: dict[str, Survey] = {}
+        self.choice = Choice("tcg", "no KVM: no device")
+
+    def provide(self, use: Any, arch: str, suite: str, say: Any) -> Kernel:
+        self.asked.append(f"kernel {use.name} of {suite}")
+        return msgspec.structs.replace(kernel(), name=use.name, digest=use.name * 16, modules=MODULES)
+
+    def choose(self, first: Kernel, _: Path) -> Choice:
+        self.asked.append(f"accelerator by {first.name}")
+        return self.choice
+
+    def find(self, found: Kernel, cpu: str) -> Survey:
+        self.asked.append(f"survey of {found.name} on {cpu}")
+        return SURVEY
+
+    def image(self, packages: tuple[str, ...], arch: str, suite: str, *, sources: Any, say: Any) -> Image:
+        self.asked.append(f"image of {' '.join(packages)}; {' '.join(sources)}")
+        return Image(
+            arch="x86-64",
+            root="/i/root",
+            digest="d" * 64,
+            programs=("/usr/bin/gcc",),
+            packages=(("gcc", "12 sha256:0"),),
+        )
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
+    made = Provider()
+    monkeypatch.setattr(program, "missing", lambda _: None)
+    monkeypatch.setattr(program, "find", lambda _: "/usr/bin/qemu")
+    monkeypatch.setattr(program, "version", lambda _: "7.2.22")
+    monkeypatch.setattr(initramfs, "guest_probe", lambda _: Path("/share/probe"))
+    monkeypatch.setattr(initramfs, "build", lambda _: Path("/cache/initramfs"))
+    monkeypatch.setattr(kernels, "provide", made.provide)
+    monkeypatch.setattr(kernels, "available", lambda use, *_: made.here.get(use.name))
+    monkeypatch.setattr(accelerator, "choose", made.choose)
+    monkeypatch.setattr(survey, "find", made.find)
+    monkeypatch.setattr(image, "image", made.image)
+    return made
+
+
+def none(_: provided.Provided) -> tuple[str, ...]:
+    return ()
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def test_each_kernel_is_had_once_and_the_image_last(provider: Provider) -> None:
+    seen: list[provided.Provided] = []
+
+    def packages(bare: provided.Provided) -> tuple[str, ...]:
+        seen.append(bare)
+        return ("redis-server", "gcc")
+
+    made = provided.provide(study(packages=["gcc"], sources=["lua5.4"]), packages, quiet)
+    assert provider.asked == [
+        "kernel one of trixie",
+        "kernel two of trixie",
+        "accelerator by one",
+        "survey of one on max",
+        "survey of two on max",
+        "image of gcc redis-server; lua5.4",
+    ]
+    assert seen[0].image.root is None  # what its workloads lack is asked of nothing but the agent
+    assert (made.emulated, made.counting, made.pending, made.image.root) == (True, False, False, "/i/root")
+    machine = made.machine("two")
+    assert not isinstance(machine, str)
+    assert (machine.host.name, machine.sizes.base, machine.mechanism) == ("two", 4096, "system")
+    versions = made.versions()
+    assert (versions["qemu"], versions["accelerator"]) == ("7.2.22", "tcg: no KVM: no device")
+    assert versions["kernel two"].startswith("6.12.1, SHA-256 ")
+    with made.within():
+        assert programs.which("gcc") == "/usr/bin/gcc"
+
+
+def test_modules_of_nfs_are_loaded_where_it_is_mounted(provider: Provider) -> None:
+    for guest, modules in (({}, MODULES[:1]), ({"network": "user", "nfs": True}, MODULES)):
+        found = provided.provide(study(**guest), none, quiet).kernels["one"]
+        assert isinstance(found, Kernel)
+        assert found.modules == modules
+
+
+def test_the_accelerator_is_tried_only_where_it_is_open(provider: Provider) -> None:
+    assert provided.provide(study(accelerator="tcg"), none, quiet).choice.why == "as the study says"
+    counting = provided.provide(study(counting=True), none, quiet)
+    assert (counting.choice.accelerator, counting.counting) == ("tcg", True)
+    assert not any(asked.startswith("accelerator") for asked in provider.asked)
+    with pytest.raises(UserError, match="no KVM: no device"):
+        provided.provide(study(accelerator="kvm"), none, quiet)
+    provider.choice = Choice("kvm", "a guest booted with it")
+    under = provided.provide(study(), none, quiet)
+    assert (under.emulated, under.cpu) == (False, "host")
+
+
+def test_without_packages_there_is_nothing_but_the_agent(provider: Provider) -> None:
+    assert provided.provide(study(), none, quiet).image.root is None
+    assert not any(asked.startswith("image") for asked in provider.asked)
+
+
+def test_what_this_host_lacks_is_told_before_anything_is_fetched(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "missing", lambda _: Missing("no qemu-system-x86_64", "qemu-system-x86"))
+    with pytest.raises(UserError, match="no qemu-system-x86_64") as caught:
+        provided.provide(study(), none, quiet)
+    assert caught.value.hint == "apt install qemu-system-x86"
+    assert provider.asked == []
+
+
+def test_looking_fetches_and_boots_nothing(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider.here = {"two": kernel()}
+    monkeypatch.setattr(survey, "find", lambda *_: None)
+    seen = provided.look(study())
+    assert seen.pending
+    assert "not in the cache" in str(seen.kernels["one"])
+    assert "was not booted yet" in str(seen.machine("two"))
+    monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
+    assert not isinstance(provided.look(study()).machine("two"), str)
+    assert provider.asked == []
