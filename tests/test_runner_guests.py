@@ -95,11 +95,14 @@ class FakeMachine:
     host: Root = field(default_factory=lambda: Root(FILES))
     environment: Mapping[str, str] = field(default_factory=dict)
     started: list[Launcher] = field(default_factory=list)
+    gone: bool = False
 
     def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Running:
         assert inherited == ()
         launcher = self.launcher()
         self.started.append(launcher)
+        if self.gone:
+            raise MachineError("guest other: it was given up")
         job.stderr.write_bytes(b"")
         if type(launcher) is Launcher:
             job.events.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in self.said))
@@ -141,6 +144,7 @@ class FakeGuest:
 
     def close(self) -> None:
         self.closed += 1
+        self.machine.gone = True
         for launcher in self.machine.started:
             launcher.end(-9)
 
@@ -341,8 +345,10 @@ def test_guests_that_run_together_are_each_looked_at(tmp_path: Path) -> None:
     assert [name for name, _, _ in made.guests.boarded] == ["base", "thp"]
 
 
-def test_one_that_is_gone_ends_those_beside_it(tmp_path: Path) -> None:
-    guests = FakeGuest(FakeMachine(launcher=Dying)), FakeGuest(FakeMachine(launcher=Ending))
+@pytest.mark.parametrize("dies", [0, 1])
+def test_one_that_is_gone_ends_those_beside_it(tmp_path: Path, dies: int) -> None:
+    order: list[Callable[[], Launcher]] = [Dying, Ending]
+    guests = [FakeGuest(FakeMachine(launcher=each)) for each in (order if dies == 0 else order[::-1])]
     made = bench(tmp_path, *guests)
     found = both(made)
     assert [(attempt.state, attempt.reason) for attempt in found] == [("failed", GONE)] * 2

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import msgspec
 
@@ -207,10 +207,14 @@ def launch(group: Group) -> None:
 
 
 def _launch_in_guests(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
-    """Each of `works` in its own guest, at once."""
+    """Each of `works` in its own guest, at once. When one fails, the others are not waited for."""
     with ThreadPoolExecutor(len(works)) as pool:
         try:
-            return [events for each in pool.map(lambda work: _launch(group, [work]), works) for events in each]
+            launched = [pool.submit(_launch, group, [work]) for work in works]
+            ended, _ = wait(launched, return_when=FIRST_EXCEPTION)
+            for each in ended:
+                each.result()
+            return [events for each in launched for events in each.result()]
         except BaseException:
             for work in works:
                 _clear(work)  # what waits for its guest waits no longer
