@@ -180,11 +180,20 @@ name = "fault"
 timeout = "60s"
 parameters = { bytes = "16m", rounds = 2 }
 """
+# One connection: the order of the requests does not hang on how many CPUs the client has.
 CACHE = """
 [[workload]]
 name = "memcached"
 timeout = "120s"
-parameters = { keys = 20_000, memory = "64m", operations = 4_000, connections = 2, pipeline = 8, instances = 1 }
+
+[workload.parameters]
+instances = 1
+keys = 20_000
+payload = "1024:1"
+memory = "64m"
+connections = 1
+pipeline = 8
+operations = 4_000
 """
 
 
@@ -225,6 +234,6 @@ def test_a_server_does_the_same_work_on_the_host_and_in_a_guest_and_is_proven_wh
         footprint, faults = attempt.metrics["footprint_bytes"], attempt.metrics["lifetime_faults"]
         assert footprint is not None
         assert faults is not None
-        assert footprint > 4 * MIB
+        assert footprint > 20 * MIB
         assert faults > 0
         assert "image" in attempt.guest
