@@ -94,7 +94,7 @@ def qemus() -> dict[int, str]:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (process / "cmdline").read_bytes().decode(errors="replace")
-            if words.startswith("/usr/bin/qemu-system") and (named := _OWNER.search(words)) is not None:
+            if "qemu-system" in words.partition("\0")[0] and (named := _OWNER.search(words)) is not None:
                 found[int(process.name)] = named[0]
     return found
 

@@ -188,9 +188,9 @@ timeout = "120s"
 
 [workload.parameters]
 instances = 1
-keys = 20_000
+keys = 40_000
 payload = "1024:1"
-memory = "64m"
+memory = "128m"
 connections = 1
 pipeline = 8
 operations = 4_000
@@ -234,6 +234,6 @@ def test_a_server_does_the_same_work_on_the_host_and_in_a_guest_and_is_proven_wh
         footprint, faults = attempt.metrics["footprint_bytes"], attempt.metrics["lifetime_faults"]
         assert footprint is not None
         assert faults is not None
-        assert footprint > 20 * MIB
+        assert footprint > 40 * MIB
         assert faults > 0
         assert "image" in attempt.guest
