@@ -38,7 +38,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     fragments: tuple[tuple[str, str], ...]
     page_size: int
     about: str
-    steps: int = 1800
+    steps: int = 1750
 
     @property
     def texts(self) -> tuple[str, ...]:
