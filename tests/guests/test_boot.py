@@ -83,7 +83,7 @@ def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable
     assert list(hosting.run.iterdir()) == []
     argv = msgspec.json.decode((hosting.outputs / "guest-argv.json").read_bytes())
     assert argv[0] == x86.program
-    assert "tcg,thread=single,tb-size=64" in argv
+    assert "tcg,thread=single,tb-size=384" in argv
 
 
 def test_a_guest_that_powers_off_is_gone_before_it_is_stopped(x86: Bootable, hosting: Hosting) -> None:
