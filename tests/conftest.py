@@ -7,6 +7,7 @@ turned, and the first run of these tests would put them back between a test's tw
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import suppress
 
 import pytest
@@ -14,6 +15,9 @@ from hypothesis import settings
 
 from hugewise import recovery
 from hugewise.errors import LockedError
+
+# What a shell runs in the background inherits SIGINT ignored, and its children with it: nothing could be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("explore", derandomize=False)

@@ -41,8 +41,6 @@ def at_step(step: str, nth: int, do: str) -> Callable[[str], None]:
 
 
 def main() -> int:
-    # Tests that a shell runs in the background inherit SIGINT ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser()
     parser.add_argument("verb", choices=["run", "resume"])
     parser.add_argument("path", type=Path)
