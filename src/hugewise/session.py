@@ -345,12 +345,12 @@ class _Session:
 
     def make_guests(self) -> None:
         """What the guests of a study share on this host: sockets, a network, a folder that is served to them."""
+        opened = ExitStack()
+        self.at_close("end_guests", lambda: self.end_guests(opened))
         if self.guests is None:
             return
         from hugewise.guests.boarding import Boarding  # noqa: PLC0415  (only studies of guests need what it imports)
 
-        opened = ExitStack()
-        self.at_close("end_guests", lambda: self.end_guests(opened))
         self.boarding = Boarding.open(
             self.study, self.guests, self.cgroups, opened, self.settings.note, privileged=self.host.privileged()
         )

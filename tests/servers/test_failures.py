@@ -17,6 +17,7 @@ import pytest
 import hugewise
 from hugewise import dataset, performance, recovery, study
 from hugewise.errors import HugewiseError, UserError
+from hugewise.local_machine import LocalMachine
 from hugewise.runlog import RunFolder
 from hugewise.trial import Attempt
 from tests.requirements import need, need_program, need_root
@@ -108,7 +109,7 @@ def test_a_port_that_somebody_took_is_named_by_the_server(tmp_path: Path, monkey
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr(performance, "free_ports", lambda _: (port,))
+        monkeypatch.setattr(LocalMachine, "ports", lambda *_: (port,))
         with pytest.raises(HugewiseError, match="Address already in use"):
             run(tmp_path / "results", {"name": "iperf3", "timeout": "30s", "parameters": {"duration": "1s"}})
 
