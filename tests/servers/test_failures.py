@@ -107,7 +107,6 @@ def test_a_port_that_somebody_took_is_named_by_the_server(tmp_path: Path, monkey
     need_program("iperf3", "iperf3")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        taken.listen()
         port = taken.getsockname()[1]
         monkeypatch.setattr(LocalMachine, "ports", lambda *_: (port,))
         with pytest.raises(HugewiseError, match="Address already in use"):
