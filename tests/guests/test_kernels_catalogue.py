@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from hugewise.cli import cli
 from hugewise.errors import UserError
-from hugewise.guest_cli import guest
 from hugewise.guests import kernels
 from hugewise.guests.definition import Kernel
 from hugewise.guests.kernels import catalogue, config, store, tools
@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def call() -> Hugewise:
     def called(*words: str) -> str:
-        done = CliRunner().invoke(guest, ["kernel", *words], catch_exceptions=False, standalone_mode=False)
+        done = CliRunner().invoke(cli, ["guest", "kernel", *words], catch_exceptions=False, standalone_mode=False)
         return str(done.output)
 
     return called

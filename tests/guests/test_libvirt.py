@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise import guest_xml
+from hugewise.cli import cli
 from hugewise.errors import StudyError, UserError
 from hugewise.guests import domain_xml, libvirt
 from hugewise.guests.definition import Backing
@@ -323,12 +324,12 @@ def test_a_bare_element_is_held_against_what_is_wanted(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path) -> None:
     domain = tmp_path / "d.xml"
     domain.write_text("<memoryBacking><hugepages><page size='1' unit='G'/></hugepages><locking/></memoryBacking>")
-    ran = CliRunner().invoke(guest_xml.command, [str(domain)])
+    ran = CliRunner().invoke(cli, ["guest", "xml", str(domain)])
     assert (ran.exit_code, ran.stdout) == (0, 'backing = { pages = "hugetlb-1g", source = "file" }\n')
     assert "warning: " in ran.stderr
     assert "<locking> in <memoryBacking> is not known" in ran.stderr
     table = "{ pages = 'hugetlb-2m', source = 'file', nodes = [0] }"
-    ran = CliRunner().invoke(guest_xml.command, ["--backing", table])
+    ran = CliRunner().invoke(cli, ["guest", "xml", "--backing", table])
     assert ran.exit_code == 0
     assert libvirt.asked(
         domain_xml.parse(f"<domain>{ran.stdout}</domain>".encode(), "d.xml"), "d.xml", None
@@ -341,4 +342,4 @@ def test_the_command(tmp_path: Path) -> None:
         (["--backing", "hugetlb-4m"], StudyError),
         ([str(tmp_path / "none.xml")], UserError),
     ):
-        assert isinstance(CliRunner().invoke(guest_xml.command, arguments).exception, error)
+        assert isinstance(CliRunner().invoke(cli, ["guest", "xml", *arguments]).exception, error)
