@@ -94,6 +94,7 @@ def proof(events: list[probe.Event], twin: list[probe.Event] | None, **changes: 
         "source": "smaps",
         "share": 0.95,
         "base_above": 0.01,
+        "base_size": 4096,
         "thp_disabled_by_us": False,
     }
     return coverage_proof(events, twin, {"anon:4096": 5}, **(given | changes))
@@ -164,6 +165,7 @@ def test_what_remained_is_no_proof_where_there_are_no_counters() -> None:
         source="smaps",
         share=0.95,
         base_above=0.01,
+        base_size=4096,
         thp_disabled_by_us=False,
     )
     assert found.delivered is None
@@ -190,6 +192,10 @@ def test_a_twin_that_took_other_faults_than_the_attempt_proves_nothing() -> None
     assert judged(100, 600).delivered is True  # what any start may take more of
     few = [proof([took(4000)], [coverage(size), took(600), EXIT]).delivered for size in (1 << 30, 64 << 20)]
     assert few == [True, None]  # what they can be about is little of a large memory, and much of a small one
+    # The pages are those of the attempt's machine, which may be a guest with larger ones than this host.
+    large: list[probe.Event] = [coverage(1 << 30), took(600), EXIT]
+    found = {size: proof([took(4000)], large, base_size=size).delivered for size in (4096, 16384, 65536)}
+    assert found == {4096: True, 16384: None, 65536: None}
     apart = judged(306_641, 68_395)
     assert (apart.delivered, apart.share, apart.coverage, apart.proof) == (None, None, {}, "twin")
     assert "68,395 page faults against 306,641 of the attempt (more than 3% apart)" in (apart.reason or "")

@@ -119,6 +119,7 @@ class FakeGuest:
 
     machine: Any
     counting: bool = False
+    base_size: int = 4096
     knobs: Knobs = field(default_factory=Knobs)
     problem: str | None = None
     left: int = 0
@@ -135,7 +136,7 @@ class FakeGuest:
             contain=None,
             scratch=lambda place: pytest.fail(f"no folder {place} is asked for"),
             source="kpageflags",
-            base_size=4096,
+            base_size=self.base_size,
         )
 
     def leave(self) -> Backed:
@@ -286,6 +287,33 @@ def test_an_attempt_in_a_guest_has_counts_and_no_times(tmp_path: Path) -> None:
 def test_under_kvm_times_stay(tmp_path: Path) -> None:
     attempt = attempted(bench(tmp_path, FakeGuest(FakeMachine(emulated=False))))
     assert (attempt.metrics["wall_s"], attempt.cpu_s) == (9e-9, 2.0)
+
+
+def usage(faults: int) -> dict[str, Any]:
+    return {"ev": "usage", **USAGE, "minor_faults": faults, "voluntary": 1, "involuntary": 1}
+
+
+class Twice(FakeMachine):
+    """Its command leaves a process behind, so that it is run once more, untimed: then with 1 GiB and fewer faults."""
+
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Running:
+        exited = {**SAID[-1], "early_exits": 1}
+        seen = {"ev": "coverage", "pid": 7, "command": "true", "named": False, "source": "kpageflags",
+                "bytes": {"anon:2097152": 1 << 30}, "thp_disabled": False, "scan_ns": 1}  # fmt: skip
+        again = bool(self.started)
+        self.said = (SAID[0], seen, usage(600), exited) if again else (SAID[0], usage(4000), exited)
+        return super().start(job, inherited)
+
+
+@pytest.mark.parametrize(("base_size", "delivered"), [(4096, True), (65536, None)])
+def test_a_twin_is_held_against_its_attempt_in_pages_of_their_guest(
+    tmp_path: Path, base_size: int, delivered: bool | None
+) -> None:
+    target = PageTarget("thp", 2 << 20)
+    arm = Arm("thp", FakePolicy("thp", target), Treatment(policy="thp", mechanism="system", target=target), kernel="k")
+    planned = msgspec.structs.replace(cell(), arms=(cell().arms[0], arm), delivery=DeliveryThreshold(0.9, 0.01))
+    found = attempted(bench(tmp_path, FakeGuest(Twice(), base_size=base_size)), planned).delivery
+    assert (found.proof, found.delivered) == ("twin", delivered)
 
 
 def test_a_guest_that_counts_is_not_looked_at_and_tells_instructions(tmp_path: Path) -> None:

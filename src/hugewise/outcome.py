@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar
@@ -313,6 +312,7 @@ def coverage_proof(
     source: str,
     share: float,
     base_above: float,
+    base_size: int,
     thp_disabled_by_us: bool,
     success: Sequence[int] = (0,),
 ) -> Delivery:
@@ -321,7 +321,7 @@ def coverage_proof(
     The twin's scan goes before the attempt's own (it saw every process). The counters are used where the workload
     asked for them, and where most of a command's memory was given back before it could be scanned: then the proof is
     named `counters` too. A twin whose page faults are not those of the attempt had other pages, and proves nothing. Of
-    a micro-workload only the memory that it named counts.
+    a micro-workload only the memory that it named counts. `base_size`: bytes of a base page of the attempt's machine.
     """
     seen = events if twin is None else twin
     scanned = [event for event in seen if isinstance(event, probe.Coverage)]
@@ -334,7 +334,7 @@ def coverage_proof(
     if twin is not None and _broken_off(twin, success):
         # What did not run to its end did not use the memory that the attempt used.
         found, problem = {}, problem or "its untimed twin did not run to its end"
-    elif twin is not None and (apart := _apart(events, twin, sum(found.values()))) is not None:
+    elif twin is not None and (apart := _apart(events, twin, sum(found.values()) / base_size)) is not None:
         found, problem = {}, problem or apart
     elif by_counters is not None and (proof == "counters" or given_back):
         found, source, named = by_counters, "counters", "counters"
@@ -359,16 +359,16 @@ def _broken_off(events: Sequence[probe.Event], success: Sequence[int]) -> bool:
     return exited is not None and (exited.timed_out or exited.code not in success)
 
 
-def _apart(events: Sequence[probe.Event], twin: Sequence[probe.Event], memory: int) -> str | None:
+def _apart(events: Sequence[probe.Event], twin: Sequence[probe.Event], pages: float) -> str | None:
     """Why the twin does not stand for the attempt: the page faults of their trees differ. None where they agree.
 
-    `memory`: bytes that the twin was seen with.
+    `pages`: base pages of the memory that the twin was seen with.
     """
     timed, other = last(events, probe.Usage), last(twin, probe.Usage)
     if timed is None or other is None:
         return None
     here, there = (usage.minor_faults + usage.major_faults for usage in (timed, other))
-    allowed = _TWIN_FAULTS * (max(here, there) + memory / mmap.PAGESIZE) + _TWIN_FAULTS_OF_START
+    allowed = _TWIN_FAULTS * (max(here, there) + pages) + _TWIN_FAULTS_OF_START
     if abs(here - there) <= allowed:
         return None
     return (

@@ -56,6 +56,7 @@ def stored(group: Group, work: Work) -> Attempt:
         source=site.source,
         share=cell.threshold(arm).share,
         base_above=cell.threshold(arm).base_above,
+        base_size=site.base_size,
         thp_disabled_by_us=arm.treatment.thp_disable != "none",
         success=command.success,
     )
