@@ -219,7 +219,7 @@ def test_outputs_are_read_and_links_are_not_followed(stage: Stage) -> None:
     (run / "log.1").write_text("one")
     (run / "other").write_text("no")
     nothing = RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
-    played = Played(stage, 0.0, 1.0, nothing, nothing, None, None)
+    played = Played(stage, 0.0, 1.0, nothing, nothing)
     assert list(played.files(re.compile(r"log\.\d"))) == [b"one", b"two"]
     (run / "log.3").symlink_to("/etc/shadow")
     with pytest.raises(OSError, match="symbolic"):

@@ -306,8 +306,7 @@ class Performance:
     def _played(self) -> Played:
         measured = self.measured
         assert measured is not None
-        peak = None if self.sut is None else self.sut.peak_bytes()
-        return Played(self.stage, *measured, self.use("sut"), self.use("client"), self.footprint, peak)
+        return Played(self.stage, *measured, self.use("sut"), self.use("client"))
 
     def _try(self, act: Callable[[], object], state: Literal["rejected", "failed"]) -> None:
         """Do it unless something went wrong before; a failure on stage is kept."""

@@ -202,8 +202,6 @@ class Outputs(Protocol):
     end: float
     sut: RoleUse
     client: RoleUse
-    footprint: int | None  # bytes resident in the servers at the proof: proportional set size and hugetlb pages
-    peak: int | None  # bytes charged at most to the system under test (page cache included, hugetlb pages not)
 
     def stdout(self, step: str = "timed") -> str:
         """What a step said; `timed` is the timed command, a server has its name."""

@@ -355,8 +355,6 @@ class Played:
     end: float
     sut: RoleUse
     client: RoleUse
-    footprint: int | None
-    peak: int | None
 
     def stdout(self, step: str = "timed") -> str:
         """What a step said."""

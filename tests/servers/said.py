@@ -15,8 +15,6 @@ NOT_COUNTED = RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
 class Said:
     """Texts by step (`timed` is the timed command), and files of `places.run` by name."""
 
-    footprint: int | None = None
-
     def __init__(
         self,
         stdout: Mapping[str, str],
@@ -25,12 +23,11 @@ class Said:
         files: Mapping[str, bytes] | None = None,
         sut: RoleUse = NOT_COUNTED,
         client: RoleUse = NOT_COUNTED,
-        peak: int | None = None,
         seconds: float = 1.0,
     ) -> None:
         self._stdout, self._stderr, self._files = stdout, stderr or {}, files or {}
         self.begin, self.end = 1000.0, 1000.0 + seconds
-        self.sut, self.client, self.peak = sut, client, peak
+        self.sut, self.client = sut, client
 
     def stdout(self, step: str = "timed") -> str:
         return self._stdout[step]

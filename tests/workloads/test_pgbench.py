@@ -62,8 +62,6 @@ class Recorded:
         self.begin, self.end = begin, end
         self.sut = RoleUse(cpu_s=cpu, user_s=None, system_s=None, faults=3)
         self.client = RoleUse(cpu_s=0.001, user_s=None, system_s=None, faults=None)
-        self.footprint: int | None = GIB
-        self.peak: int | None = None
         self._said = said or (GOLDEN / "stdout.txt").read_text()
 
     def stdout(self, step: str = "timed") -> str:
