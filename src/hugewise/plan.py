@@ -11,38 +11,32 @@ import itertools
 import math
 import re
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 import msgspec
 
 from hugewise import arrangement, parameters
 from hugewise import study_keys as keys
-from hugewise.arms import Arm, Machine, offered
-from hugewise.guests.definition import Backing
+from hugewise.arms import Arm, Machine
 from hugewise.host import Host
 from hugewise.metric import COMMON, Metric
-from hugewise.pages import THP, PageSizes
-from hugewise.policy import Mechanism, Policy, discover
+from hugewise.pages import PageSizes
+from hugewise.policy import Mechanism, Policy
 from hugewise.quantity import format_size, readable_size
 from hugewise.results import LeftOut
 from hugewise.study import PolicyUse, Study, WorkloadUse
-from hugewise.study_guest import backing_of, kernel_of
 from hugewise.study_keys import Place
 from hugewise.study_workload import SMALL
 from hugewise.trial import Judged
+from hugewise.venue import GuestHouse, Venue, in_guests, on_host
 from hugewise.workload import Hearing, ParameterValue, Workload
 
-__all__ = ["EVERY", "Arm", "Cell", "DeliveryThreshold", "GuestHouse", "Plan", "plan"]
+__all__ = ["EVERY", "Arm", "Cell", "DeliveryThreshold", "Plan", "plan"]
 
 EVERY = "*"  # in LeftOut: every cell, or every policy of the cell
 
 _MOST_CELLS = 10_000
-_EXACT = frozenset(metric.name for metric in COMMON if metric.emulated)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
 _LONGEST_ID = 120
-_MEMORY = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
 
 
 class DeliveryThreshold(msgspec.Struct, frozen=True):
@@ -104,38 +98,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         raise KeyError(name)
 
 
-class GuestHouse(Protocol):
-    """What a plan asks of the guests that a study's arms run in; `hugewise.guests.provided` answers."""
-
-    @property
-    def emulated(self) -> bool:
-        """Whether the guests' clock means nothing."""
-        ...
-
-    @property
-    def counting(self) -> bool:
-        """Whether their instructions are counted."""
-        ...
-
-    @property
-    def pending(self) -> bool:
-        """Whether their image is still to be made: packages that a workload lacks will be in it."""
-        ...
-
-    @property
-    def memory(self) -> int:
-        """Bytes of memory of each guest."""
-        ...
-
-    def machine(self, kernel: str) -> Machine | str:
-        """A guest under the study's kernel of that name, as its survey found it, or why there can be none."""
-        ...
-
-    def within(self) -> AbstractContextManager[None]:
-        """Meanwhile programs are looked for in the guests' image."""
-        ...
-
-
 class Plan(msgspec.Struct, frozen=True):
     """What runs, in the order of the study, and what does not, with the reasons."""
 
@@ -155,61 +117,25 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     """The plan of `study` on this machine, or in `guests` of it. Raises StudyError."""
     place = Place(study.file)
     _check_parameters(study, workloads, place)
+    venue = on_host(policies, Machine(host, sizes, mechanism)) if guests is None else in_guests(study, guests, host)
     left_out: list[LeftOut] = []
     arms: dict[str, Arm] = {}
     for index, use in enumerate(study.policies, 1):
-        here = place.at("policies").item(index)
-        if guests is None:
-            arm = offered(use, here, policies, Machine(host, sizes, mechanism))
-        else:
-            arm = _in_guest(use, here, study, guests, host)
+        arm = venue.arm(use, place.at("policies").item(index))
         if isinstance(arm, str):
             left_out.append(LeftOut(EVERY, use.name, arm))
         else:
             arms[use.name] = arm
     cells: list[Cell] = []
     taken: set[str] = set()
-    exact = None if guests is None else _exact(guests)
-    brought = guests is not None and guests.pending
-    offline, memory = _offline(study.design.slots, host), _memory(host) if guests is None else guests.memory
-    with nullcontext() if guests is None else guests.within():
+    offline = _offline(study.design.slots, host)
+    with venue.within():
         for index, used in enumerate(study.workload, 1):
-            for cell in _cells(used, place.at("workload").item(index), study, workloads, taken, exact):
-                planned = _offer(cell, used, study, arms, offline, memory, brought=brought)
+            for cell in _cells(used, place.at("workload").item(index), study, workloads, taken, venue):
+                planned = _offer(cell, used, study, arms, offline, venue)
                 left_out += planned.left_out
                 cells += planned.cells
     return Plan(tuple(cells), tuple(left_out))
-
-
-def _exact(guests: GuestHouse) -> AbstractSet[str] | None:
-    """The common metrics that their emulation counts exactly; None where they are not emulated."""
-    if not guests.emulated:
-        return None
-    return _EXACT | ({"instructions"} if guests.counting else set())
-
-
-def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse, host: Host) -> Arm | str:
-    """The arm in a guest under its kernel: a kernel has page sizes of its own, and so policies of its own."""
-    if (refusal := _cannot_back(backing_of(use), host)) is not None:
-        return refusal
-    kernel = kernel_of(study, use).name
-    machine = guests.machine(kernel)
-    if isinstance(machine, str):
-        return machine
-    arm = offered(use, place, discover(machine.sizes), machine)
-    return arm if isinstance(arm, str) else msgspec.structs.replace(arm, kernel=kernel, backing=backing_of(use))
-
-
-def _cannot_back(backing: Backing, host: Host) -> str | None:
-    """Why this host cannot make a guest's memory of those pages. What a pool has shows when it is filled."""
-    if backing.pages != "thp":
-        needs_root = backing.pages != "base" and not host.privileged()
-        return "a guest's memory from a pool of this host needs root, which fills it" if needs_root else None
-    try:
-        enabled = host.read(f"{THP}/enabled")
-    except OSError:
-        return "the kernel of this host has no transparent huge pages"
-    return f"{THP}/enabled of this host is never: QEMU's advice has no effect" if "[never]" in enabled else None
 
 
 def _cells(  # noqa: PLR0917 (what is used, where it says so, and what is known already)
@@ -218,7 +144,7 @@ def _cells(  # noqa: PLR0917 (what is used, where it says so, and what is known 
     study: Study,
     workloads: Mapping[str, Workload],
     taken: set[str],
-    exact: AbstractSet[str] | None,
+    venue: Venue,
 ) -> list[Cell]:
     """One cell without arms for each combination of the parameters and ways to run. Raises StudyError."""
     workload = workloads.get(used.name)
@@ -248,7 +174,7 @@ def _cells(  # noqa: PLR0917 (what is used, where it says so, and what is known 
                 id=_identify(called, workload, values, varied, taken),
                 workload=workload,
                 values=values,
-                metric=_metric(used, workload, values, place, exact),
+                metric=_metric(used, workload, values, place, venue),
                 baseline=study.compared_with,
                 arms=(),
                 timeout=used.timeout,
@@ -304,23 +230,18 @@ def _with_parameters(arm: Arm, use: PolicyUse, cell: Cell, place: Place) -> Arm 
     return msgspec.structs.replace(arm, treatment=msgspec.structs.replace(arm.treatment, parameters=own))
 
 
-def _offer(  # noqa: PLR0917 (the study's three sides, and the machine's two)
+def _offer(  # noqa: PLR0917 (the study's three sides, the host's slots, and where it runs)
     cell: Cell,
     used: WorkloadUse,
     study: Study,
     arms: Mapping[str, Arm],
     offline: str | None,
-    memory: int | None,
-    *,
-    brought: bool,
+    venue: Venue,
 ) -> Plan:
-    """The cell with the arms that it can take, or nothing, and what is left out.
-
-    `memory`: the machine's, in bytes. `brought`: packages that the workload lacks will be there when it runs.
-    """
+    """The cell with the arms that it can take, or nothing, and what is left out."""
     if offline is not None:
         return Plan((), (LeftOut(cell.id, EVERY, offline),))
-    missing = [each for each in cell.workload.missing(cell.values) if not (brought and each.package)]
+    missing = [each for each in cell.workload.missing(cell.values) if not (venue.pending and each.package)]
     if missing:
         reason = "; ".join(each.reason for each in missing)
         packages = dict.fromkeys(name for each in missing for name in (each.package or "").split())
@@ -335,7 +256,7 @@ def _offer(  # noqa: PLR0917 (the study's three sides, and the machine's two)
         if use.name not in arms:
             continue  # said once, for every cell
         arm = _with_parameters(arms[use.name], use, cell, here)
-        refusal = arm if isinstance(arm, str) else _refusal(arm, cell, study, taken, memory)
+        refusal = arm if isinstance(arm, str) else _refusal(arm, cell, study, taken, venue.memory)
         if refusal is None and isinstance(arm, Arm):
             taken.append(arm)
         else:
@@ -351,15 +272,6 @@ def _offer(  # noqa: PLR0917 (the study's three sides, and the machine's two)
     else:
         return Plan((msgspec.structs.replace(cell, arms=tuple(taken)),), tuple(left_out))
     return Plan((), (*left_out, LeftOut(cell.id, EVERY, reason)))
-
-
-def _memory(host: Host) -> int | None:
-    """All of the machine's memory in bytes, or None where it does not say."""
-    try:
-        found = _MEMORY.search(host.read("/proc/meminfo"))
-    except OSError:
-        return None
-    return int(found[1]) << 10 if found else None
 
 
 def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], memory: int | None) -> str | None:
@@ -396,9 +308,9 @@ def _metric(
     workload: Workload,
     values: Mapping[str, ParameterValue],
     place: Place,
-    exact: AbstractSet[str] | None,
+    venue: Venue,
 ) -> Metric:
-    """The metric that is judged; in guests that are emulated one of those that are `exact` there."""
+    """The metric that is judged; where the machine is emulated, one that emulation counts exactly."""
     named: tuple[Metric, ...] = ()
     if isinstance(workload, Hearing):
         try:
@@ -412,15 +324,15 @@ def _metric(
             raise place.at(key).wrong(
                 f"is not a metric of {workload.name}", name, hint=keys.near(name, known, what="metrics")
             )
-    counting = {name for name, metric in known.items() if metric.emulated} | {"instructions"}
-    if used.counted is not None and used.counted not in counting:
-        counts = ", ".join(sorted(counting))
+    counts = {name for name, metric in known.items() if metric.emulated}
+    could = counts | {"instructions"}
+    if used.counted is not None and used.counted not in could:
         raise place.at("counted").wrong(
-            "is nothing that emulation counts exactly", used.counted, hint=f"one of {counts}"
+            "is nothing that emulation counts exactly", used.counted, hint=f"one of {', '.join(sorted(could))}"
         )
-    if exact is not None:
+    if venue.emulated:
         wanted = used.counted or used.metric or own[0].name
-        return known[wanted if wanted in exact or known[wanted].emulated else "page_faults"]
+        return known[wanted if wanted in (could if venue.counting else counts) else "page_faults"]
     return own[0] if used.metric is None else known[used.metric]
 
 

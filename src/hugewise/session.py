@@ -57,6 +57,7 @@ from hugewise.site import Site
 from hugewise.stats.family import methods_for
 from hugewise.study import Study
 from hugewise.underway import Bench
+from hugewise.venue import GuestHouse
 
 if TYPE_CHECKING:
     from hugewise.doctor import Check
@@ -69,7 +70,7 @@ _SETTLED_AFTER = 1 << 30
 __all__ = ["CLOSING", "OPENING", "make_plan", "resume", "run"]
 
 
-def make_plan(study: Study, host: Host | None = None, guests: planning.GuestHouse | None = None) -> Plan:
+def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None = None) -> Plan:
     """What of `study` can run on this machine as this user, and what not and why.
 
     Of a study whose arms run in guests: in `guests`, or (None) in what is there for them already, without fetching

@@ -37,7 +37,7 @@ def survey(page: int, pmd: int, *mthp: int) -> Survey:
 
 @dataclass
 class House:
-    """A `plan.GuestHouse`: kernels by name, as their surveys found them, or why there is none."""
+    """A `venue.GuestHouse`: kernels by name, as their surveys found them, or why there is none."""
 
     surveys: dict[str, Survey | str] = field(
         default_factory=lambda: {
