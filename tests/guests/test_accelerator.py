@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from hugewise.errors import MachineError, UserError
 from hugewise.guests import accelerator, program
 from hugewise.guests.accelerator import TRIAL_S, choose, refusal
+from hugewise.guests.boot import Hosting
+from hugewise.guests.hosting import qemu_account
 from tests.guests.examples import kernel
 from tests.requirements import need_program
 
@@ -65,8 +68,11 @@ class Trial:
         self.asked: list[Any] = []
         self.stopped = 0
 
-    def __call__(self, guest: Any, *_: Any, timeout: float, **__: Any) -> Any:
+    def __call__(self, guest: Any, _: Path, hosting: Hosting, *, program: str, timeout: float) -> Any:
         self.asked.append((guest.accelerator, timeout))
+        assert program == "/usr/bin/qemu"
+        assert hosting.account == qemu_account(privileged=os.geteuid() == 0)
+        assert hosting.run.is_dir()
         if self.error is not None:
             raise MachineError(self.error)
         return self

@@ -22,7 +22,7 @@ import pytest
 
 from hugewise import probe
 from hugewise.errors import MachineError
-from hugewise.guests import accelerator, initramfs
+from hugewise.guests import accelerator, initramfs, kernels, provided
 from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting, boot, plain_lines
 from hugewise.guests.definition import Backing
@@ -30,6 +30,7 @@ from hugewise.host import LocalHost
 from hugewise.journal import Journal
 from hugewise.pool import Pools
 from hugewise.setting import Settings
+from hugewise.study import read
 from tests.guests.conftest import Bootable
 from tests.guests.examples import MIB, guest, kernel
 from tests.requirements import need, need_root
@@ -248,10 +249,42 @@ def test_qemu_does_not_outlive_hugewise_that_is_killed(x86: Bootable, hosting: H
         assert is_gone(pid)
 
 
+def test_a_kernel_is_asked_by_the_account_of_attempts(
+    x86: Bootable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot read the kernel and the initramfs where they lie: pytest's folders, and root's cache, are private."""
+    uids: list[str] = []
+
+    def watched(*arguments: Any, **named: Any) -> Booted:
+        booted = boot(*arguments, **named)
+        uids.extend(re.findall(r"^Uid:\s+(\d+)", Path(f"/proc/{booted.pid}/status").read_text(), re.MULTILINE))
+        return booted
+
+    monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path))
+    monkeypatch.setattr("hugewise.guests.boot.boot", watched)
+    monkeypatch.setattr(kernels, "provide", lambda *_: x86.kernel)
+    asked = read(
+        {
+            "format": 1,
+            "name": "s",
+            "policies": ["base", "thp"],
+            "guest": {"arch": "x86-64", "accelerator": "tcg"},
+            "kernel": [{"name": "debian", "package": "linux-image-cloud-amd64"}],
+            "workload": [{"name": "fault"}],
+        },
+        "s.toml",
+    )
+    found = provided.provide(asked, lambda _: (), lambda _: None).surveys["debian"]
+    assert not isinstance(found, str)
+    assert (found.release, found.page_size) == (x86.kernel.release, 4096)
+    assert uids == [str(pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid())]
+    assert not Path(f"/dev/shm/hugewise-{os.getpid()}").exists()
+
+
 def test_kvm_is_taken_only_where_it_boots(x86: Bootable, hosting: Hosting) -> None:
     accelerator._known.clear()
-    found = accelerator.choose(x86.kernel, x86.initramfs, hosting)
-    assert accelerator.choose(x86.kernel, x86.initramfs, hosting) == found
+    found = accelerator.choose(x86.kernel, x86.initramfs)
+    assert accelerator.choose(x86.kernel, x86.initramfs) == found
     if accelerator.refusal("x86-64") is not None:
         assert found.accelerator == "tcg"
         assert found.why == f"no KVM: {accelerator.refusal('x86-64')}"

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
 from hugewise.errors import HugewiseError
 from hugewise.guests import program
-from hugewise.guests.boot import Booted, Hosting, boot
+from hugewise.guests.boot import Booted, boot
 from hugewise.guests.definition import Accelerator, Architecture, Backing, Guest, Image, Kernel
+from hugewise.guests.hosting import for_one_boot
 
 __all__ = ["TRIAL_S", "Choice", "choose", "refusal"]
 
@@ -23,7 +22,7 @@ TRIAL_S = 10.0
 _MEMORY = 512 << 20
 _HARDWARE: dict[str, Architecture] = {"x86_64": "x86-64", "aarch64": "arm64"}
 _VIRTUALISATION = re.compile(r"^flags\s*:.*\b(vmx|svm)\b", re.MULTILINE)
-_known: dict[tuple[str, str, Architecture, int | None], Choice] = {}
+_known: dict[tuple[str, str, Architecture], Choice] = {}
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -55,33 +54,23 @@ def refusal(arch: Architecture, root: Path = Path("/"), machine: str | None = No
     return None
 
 
-def choose(
-    kernel: Kernel,
-    initramfs: Path,
-    hosting: Hosting | None = None,
-    *,
-    attempt: Callable[..., Booted] = boot,
-) -> Choice:
+def choose(kernel: Kernel, initramfs: Path, *, attempt: Callable[..., Booted] = boot) -> Choice:
     """KVM if a guest with this kernel and the agent alone boots with it within TRIAL_S, else TCG with the reason.
 
-    The answer is kept for this process, host boot, QEMU, architecture and account. `hosting` says as whom and in which
-    folders the guest is tried; None: as the caller, in a folder of its own. Whoever compares guests asks once, before
-    the first of them.
+    It is tried by the account that attempts have: root opening the device says nothing of that one. The answer is kept
+    for this process, host boot, QEMU and architecture. Whoever compares guests asks once, before the first of them.
     """
     qemu = program.find(kernel.arch)
-    uid = None if hosting is None or hosting.account is None else hosting.account.pw_uid
-    key = (_boot_id(), program.version(qemu), kernel.arch, uid)
+    key = (_boot_id(), program.version(qemu), kernel.arch)
     if key not in _known:
         why = refusal(kernel.arch)
         if why is None:
-            why = _tried(kernel, initramfs, hosting, qemu, attempt)
+            why = _tried(kernel, initramfs, qemu, attempt)
         _known[key] = Choice("kvm", "a guest booted with it") if why is None else Choice("tcg", f"no KVM: {why}")
     return _known[key]
 
 
-def _tried(
-    kernel: Kernel, initramfs: Path, hosting: Hosting | None, qemu: str, attempt: Callable[..., Booted]
-) -> str | None:
+def _tried(kernel: Kernel, initramfs: Path, qemu: str, attempt: Callable[..., Booted]) -> str | None:
     """Boot a guest with KVM; why it did not, or None."""
     guest = Guest(
         arch=kernel.arch,
@@ -91,10 +80,7 @@ def _tried(
         accelerator="kvm",
         memory=_MEMORY,
     )
-    with ExitStack() as folders:
-        if hosting is None:
-            own = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="hugewise-kvm-")))
-            hosting = Hosting(outputs=own, run=own)
+    with for_one_boot() as hosting:
         try:
             attempt(guest, initramfs, hosting, program=qemu, timeout=TRIAL_S).stop()
         except HugewiseError as error:

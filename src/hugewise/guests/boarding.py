@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hugewise.account import account
 from hugewise.cgroup import Hierarchy
 from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.guests import boot, initramfs, program, qemu
@@ -19,6 +18,7 @@ from hugewise.guests.boot import Booted, Hosting
 from hugewise.guests.counted import CountingKnobs, CountingMachine
 from hugewise.guests.definition import Backing, Guest, Kernel
 from hugewise.guests.folders import SCRATCH, GuestFolders
+from hugewise.guests.hosting import private_folder, qemu_account
 from hugewise.guests.hugetlbfs import Mount
 from hugewise.guests.knobs import GuestSettings
 from hugewise.guests.leaf import Groups
@@ -28,7 +28,7 @@ from hugewise.guests.nfs import Export, serve
 from hugewise.guests.orders import NAME
 from hugewise.guests.provided import Provided
 from hugewise.guests.qemu import HUGETLB_BYTES
-from hugewise.ledger import Mounted, Record, Scratched
+from hugewise.ledger import Mounted, Record
 from hugewise.machine import Contained, Folders
 from hugewise.plan import Arm, Cell
 from hugewise.pool import Pools
@@ -45,7 +45,6 @@ __all__ = ["Boarding"]
 
 _BOOT_S = 120.0
 _SERVED = "/nfs"  # in the guest
-_PLACE = Path("/dev/shm")  # noqa: S108  (a short path for sockets; the folder is private)
 
 
 @dataclass(frozen=True)
@@ -84,13 +83,13 @@ class Boarding:
         privileged: bool,
     ) -> Boarding:
         """Make what guests share; `closing` undoes it, `note` (the journal) hears of it before. Raises UserError."""
-        use, who = provided.use, account(None, unprivileged=True, privileged=privileged, root=False)
-        uid, gid = (None, None) if who is None else (who.pw_uid, who.pw_gid)
-        place = Scratch.open(_PLACE, uid, gid, lambda path: note(Scratched(path)))
+        use, who = provided.use, qemu_account(privileged=privileged)
+        place = private_folder(who, note)
         closing.callback(discard, str(place.path))
         links: Callable[[int], Link | None] = lambda _: USER if use.network == "user" else None  # noqa: E731
         if use.network == "tap":
-            links = closing.enter_context(Bridge.open(max(1, len(study.design.slots)), uid, note)).link
+            owner = None if who is None else who.pw_uid
+            links = closing.enter_context(Bridge.open(max(1, len(study.design.slots)), owner, note)).link
         export, link = None, links(0)
         if use.nfs:
             if who is None or link is None:

@@ -7,11 +7,9 @@ host, and what is fetched goes into the cache.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from hugewise import programs
 from hugewise.arms import Machine
@@ -20,6 +18,7 @@ from hugewise.guests import accelerator, boot, image, initramfs, kernels, progra
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.agent import Agent
 from hugewise.guests.definition import Architecture, Backing, Guest, Image, Kernel
+from hugewise.guests.hosting import for_one_boot
 from hugewise.guests.kernels.modules import without_nfs
 from hugewise.guests.machine import GuestMachine
 from hugewise.guests.record import GuestsRecord, KernelRecord, Option
@@ -38,7 +37,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Provided:
-    """What is there for a study's guests: `plan.GuestHouse`.
+    """What is there for a study's guests: `venue.GuestHouse`.
 
     kernels   by their names in the study; a text is why there is none
     surveys   likewise
@@ -261,15 +260,13 @@ def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> survey
         memory=_SURVEY_MEMORY,
         cpu=model,
     )
-    with tempfile.TemporaryDirectory(prefix="hugewise-") as folder:
-        own = Path(folder)
-        hosting = boot.Hosting(outputs=own, run=own)
-        with boot.boot(guest, initramfs.build(kernel), hosting, program=program.find(kernel.arch)) as booted:
-            agent = Agent(booted.agent, kernel.name, booted.error)
-            hello = agent.hello()
-            machine = GuestMachine(agent, emulated=choice.accelerator == "tcg")
-            found = survey.take(machine.host, hello.release, hello.page_size)
-            agent.close()
+    here, qemu = initramfs.build(kernel), program.find(kernel.arch)
+    with for_one_boot() as hosting, boot.boot(guest, here, hosting, program=qemu) as booted:
+        agent = Agent(booted.agent, kernel.name, booted.error)
+        hello = agent.hello()
+        machine = GuestMachine(agent, emulated=choice.accelerator == "tcg")
+        found = survey.take(machine.host, hello.release, hello.page_size)
+        agent.close()
     survey.keep(kernel, model, found)
     return found
 
