@@ -57,6 +57,25 @@ def test_what_fails_leaves_no_entry_and_the_next_one_begins_anew(place: Path) ->
     assert sorted(each.name for each in (place / "kernels").iterdir()) == [f".{left.name}.lock", left.name]
 
 
+def test_a_damaged_file_is_replaced_only_by_a_whole_one(place: Path) -> None:
+    damaged = cache.kept("surveys", b"key", lambda path: path.touch())
+
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise ValueError("no room")
+
+    with pytest.raises(ValueError, match="no room"):
+        cache.replaced("surveys", b"key", fail)
+    assert damaged.read_bytes() == b""
+
+    def make(path: Path) -> None:
+        path.write_bytes(b"whole")
+
+    assert cache.replaced("surveys", b"key", make) == damaged
+    assert damaged.read_bytes() == b"whole"
+    assert [each.name for each in (place / "surveys").glob(".*.new")] == []
+
+
 def test_two_that_want_the_same_wait_for_one(place: Path) -> None:
     begun, go_on, made = threading.Event(), threading.Event(), list[int]()
 

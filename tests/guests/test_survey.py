@@ -115,3 +115,5 @@ def test_it_is_kept_by_kernel_and_cpu_model(tmp_path: Path, monkeypatch: pytest.
     (entry,) = cache.folder("surveys").glob("[!.]*")
     entry.write_bytes(b"{")
     assert survey.find(kernel("arm64"), "max") is None  # asked anew, rather than believed
+    survey.keep(kernel("arm64"), "max", asked)
+    assert survey.find(kernel("arm64"), "max") == asked

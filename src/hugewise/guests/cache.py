@@ -19,7 +19,7 @@ import msgspec
 
 from hugewise.errors import StorageError
 
-__all__ = ["digest", "entry", "folder", "kept", "locked"]
+__all__ = ["digest", "entry", "folder", "kept", "locked", "replaced"]
 
 _DIGITS = 32  # of a SHA-256, in a name
 
@@ -81,17 +81,28 @@ def kept(kind: str, key: bytes | Mapping[str, object], make: Callable[[Path], No
     if path.exists():
         return path
     with locked(path.with_name(f".{path.name}.lock")):
-        if path.exists():  # another process made it meanwhile
-            return path
-        unfinished = path.with_name(f".{path.name}.new")
-        _remove(unfinished)  # of a process that was killed
-        try:
-            make(unfinished)
-            _open_to_all(unfinished)
-            unfinished.rename(path)
-        finally:
-            _remove(unfinished)
+        if not path.exists():  # else another process made it meanwhile
+            _make_at(path, make)
     return path
+
+
+def replaced(kind: str, key: bytes | Mapping[str, object], make: Callable[[Path], None]) -> Path:
+    """The entry of that key, a file, made as `kept` does and put in place of what is there."""
+    path = entry(kind, key)
+    with locked(path.with_name(f".{path.name}.lock")):
+        _make_at(path, make)
+    return path
+
+
+def _make_at(path: Path, make: Callable[[Path], None]) -> None:
+    unfinished = path.with_name(f".{path.name}.new")
+    _remove(unfinished)  # of a process that was killed
+    try:
+        make(unfinished)
+        _open_to_all(unfinished)
+        unfinished.rename(path)
+    finally:
+        _remove(unfinished)
 
 
 @contextmanager

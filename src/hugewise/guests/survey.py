@@ -88,7 +88,7 @@ def _below(host: Host, folder: str) -> Iterator[str]:
 
 
 def find(kernel: Kernel, cpu: str) -> Survey | None:
-    """The survey of a kernel, if one was taken with that CPU model."""
+    """The survey of a kernel, if one was taken with that CPU model and is whole."""
     try:
         return msgspec.json.decode(cache.entry("surveys", _key(kernel, cpu)).read_bytes(), type=Survey)
     except (OSError, msgspec.DecodeError):
@@ -96,7 +96,7 @@ def find(kernel: Kernel, cpu: str) -> Survey | None:
 
 
 def keep(kernel: Kernel, cpu: str, survey: Survey) -> None:
-    """Keep it. Raises StorageError."""
+    """Keep it, in place of one that is there: who takes another could not read that. Raises StorageError."""
 
     def make(path: Path) -> None:
         try:
@@ -104,7 +104,7 @@ def keep(kernel: Kernel, cpu: str, survey: Survey) -> None:
         except OSError as error:
             raise StorageError(f"cannot keep the survey of {kernel.name}: {error.strerror}") from error
 
-    cache.kept("surveys", _key(kernel, cpu), make)
+    cache.replaced("surveys", _key(kernel, cpu), make)
 
 
 def _key(kernel: Kernel, cpu: str) -> Mapping[str, object]:
