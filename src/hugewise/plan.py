@@ -256,11 +256,12 @@ def _offer(  # noqa: PLR0917 (the study's three sides, the host's slots, and whe
         if use.name not in arms:
             continue  # said once, for every cell
         arm = _with_parameters(arms[use.name], use, cell, here)
-        refusal = arm if isinstance(arm, str) else _refusal(arm, cell, study, taken, venue.memory)
-        if refusal is None and isinstance(arm, Arm):
+        if isinstance(arm, Arm):
+            arm = _refusal(arm, cell, study, taken, venue.memory) or arm
+        if isinstance(arm, Arm):
             taken.append(arm)
         else:
-            left_out.append(LeftOut(cell.id, use.name, refusal or ""))
+            left_out.append(LeftOut(cell.id, use.name, arm))
     order = [use.name for use in study.policies]
     taken.sort(key=lambda arm: order.index(arm.name))
     if not taken and len(reasons := {each.reason for each in left_out}) == 1:
