@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import settings
 
 from hugewise import recovery
 from hugewise.errors import LockedError
+from tests.state import changed, page_state
 
 # What a shell runs in the background inherits SIGINT ignored, and its children with it: nothing could be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,3 +32,13 @@ def put_back() -> None:
     if os.geteuid() == 0:
         with suppress(LockedError):
             recovery.restore()
+
+
+@pytest.fixture
+def unchanged() -> Iterator[None]:
+    """Whatever a test does, the machine's page state is afterwards as it was."""
+    before = page_state()
+    yield
+    if os.geteuid() == 0:
+        recovery.restore()
+    assert changed(before) == {}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import hugewise
-from hugewise import recovery, session
+from hugewise import session
 from hugewise.pages import page_flags_readable
 from hugewise.report import markdown
 from hugewise.study import parse
 from tests.requirements import need, need_root
-from tests.state import changed, page_state
 
 # Memory as a database's buffers are: shared, which `enabled=always` gives no huge page.
 _PROGRAM = "import mmap; held = mmap.mmap(-1, 64 << 20); [held.write(bytes(1 << 20)) for n in range(64)]"
@@ -44,15 +41,6 @@ parameters = { argv = ["PYTHON", "-c", "PROGRAM"] }
 name = "command"
 parameters = { argv = ["sh", "-c", "/bin/true; exit 0"] }
 """
-
-
-@pytest.fixture
-def unchanged() -> Iterator[None]:
-    before = page_state()
-    yield
-    if os.geteuid() == 0:
-        recovery.restore()
-    assert changed(before) == {}
 
 
 @pytest.mark.usefixtures("unchanged")

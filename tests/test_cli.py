@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise import cli, listing, recovery, session
+from hugewise import cli, listing, session
 from hugewise.results import Results
 from tests.fake_host import FakeHost
 from tests.requirements import need, need_program, need_root
@@ -71,16 +71,6 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     yield called
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-@pytest.fixture
-def unchanged() -> Iterator[None]:
-    """Whatever a test does, the machine's page state is afterwards as it was."""
-    before = page_state()
-    yield
-    if os.geteuid() == 0:
-        recovery.restore()
-    assert changed(before) == {}
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hugewise
-from hugewise import recovery, session
+from hugewise import session
 from hugewise.calibration.campaign import calibrate
 from hugewise.calibration.record import load
 from hugewise.pages import THP
@@ -21,7 +20,8 @@ from hugewise.results import Results
 from hugewise.runner import STEPS
 from hugewise.study import Study, parse
 from tests.requirements import need, need_root
-from tests.state import changed, page_state
+
+pytestmark = pytest.mark.usefixtures("unchanged")
 
 TEXT = """
 format = 1
@@ -45,15 +45,6 @@ parameters = {parameters}
 """
 SMALL = '{ bytes = "8m", loads = 100000 }'
 OFF = '[{ name = "off", from = "madvise", thp_disable = true }, "thp-advised"]'
-
-
-@pytest.fixture(autouse=True)
-def unchanged() -> Iterator[None]:
-    before = page_state()
-    yield
-    if os.geteuid() == 0:
-        recovery.restore()
-    assert changed(before) == {}
 
 
 def cpus() -> list[int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,6 +22,8 @@ from hugewise.results import Results
 from hugewise.runlog import BlockOpened, RunFolder
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
+
+pytestmark = pytest.mark.usefixtures("unchanged")
 
 SMALL = """
 format = 1
@@ -42,16 +42,6 @@ name = "chase"
 timeout = "30s"
 parameters = {{ bytes = "8m", loads = 20000 }}
 """
-
-
-@pytest.fixture(autouse=True)
-def unchanged() -> Iterator[None]:
-    """Whatever a test does, the machine's page state is afterwards as it was."""
-    before = page_state()
-    yield
-    if os.geteuid() == 0:
-        recovery.restore()
-    assert changed(before) == {}
 
 
 def small(folder: Path, *policies: str, blocks: int = 2) -> Path:

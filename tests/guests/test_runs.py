@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 import hugewise
-from hugewise import recovery
 from hugewise.emulation import ABSENT
 from hugewise.guests import record
 from hugewise.metric import COMMON
@@ -22,21 +21,17 @@ from hugewise.workloads.memcached import WORKLOAD as MEMCACHED
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.requirements import need, need_program, need_root
-from tests.state import changed, page_state
 
 MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def unchanged(x86: Bootable) -> Iterator[None]:
+def nothing_left(x86: Bootable, unchanged: None) -> Iterator[None]:
     """Root, and Debian's kernel in the cache; nothing is left afterwards of what a run makes, or turns."""
     need_root()
     assert x86.kernel.arch == "x86-64"
-    state, before = page_state(), runs.left()
+    before = runs.left()
     yield
-    if os.geteuid() == 0:
-        recovery.restore()
-    assert changed(state) == {}
     assert runs.left() - before == set()
 
 

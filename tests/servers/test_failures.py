@@ -31,7 +31,7 @@ PGBENCH = {
 
 
 @pytest.fixture(autouse=True)
-def unchanged() -> Iterator[None]:
+def nothing_left() -> Iterator[None]:
     """Page settings, folders and servers are as they were."""
     need_root()
     before, folders = page_state(), set(Path("/dev/shm").glob("hugewise-*"))

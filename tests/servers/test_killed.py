@@ -17,7 +17,8 @@ import hugewise
 from hugewise import recovery, runner, session
 from hugewise.runlog import RunFolder
 from tests.requirements import need_program, need_root
-from tests.state import changed, page_state
+
+pytestmark = pytest.mark.usefixtures("unchanged")
 
 STUDY = """
 format = 1
@@ -45,15 +46,6 @@ STEPS = [
     "remove_scratch",
     "remove_cgroups",
 ]
-
-
-@pytest.fixture(autouse=True)
-def unchanged() -> Iterator[None]:
-    before = page_state()
-    yield
-    if os.geteuid() == 0:
-        recovery.restore()
-    assert changed(before) == {}
 
 
 def a_study(folder: Path) -> Path:
