@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from hugewise import doctor, noise, probe, session
+from hugewise import doctor, feasibility, noise, probe
 from hugewise.doctor import Check, Report, examine, render
 from hugewise.errors import HugewiseError
 from hugewise.facts import Facts
@@ -271,6 +271,22 @@ def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytes
     assert (built.state, built.cure) == ("limited", "hugewise guest kernel build arm64-64k")
 
 
+def test_one_line_installs_all_that_the_guests_of_a_study_lack(able: pytest.MonkeyPatch) -> None:
+    able.setattr(program, "missing", lambda _: QEMU)
+    able.setattr(kernels, "available", lambda *_: None)
+    able.setattr(tools, "missing", lambda _: (Missing("no bison", "bison"), Missing("no gelf.h", "libelf-dev")))
+    able.setattr(nfs, "missing", lambda: (Missing("no NFS server", "nfs-ganesha nfs-ganesha-vfs"),))
+    checks = requirements.checks(study(network="user", nfs=True), ())
+    report = examine(Root(FILES), msgspec.structs.replace(FACTS, apt=True), guests=checks)
+    assert report.packages == ("bison", "libelf-dev", "nfs-ganesha", "nfs-ganesha-vfs", "qemu-system-arm")
+    assert report.install == "apt install bison libelf-dev nfs-ganesha nfs-ganesha-vfs qemu-system-arm"
+    assert report.install in text(report)
+    # What its kernels are built with is not asked for where none is built.
+    able.setattr(kernels, "available", lambda *_: kernel("arm64"))
+    report = examine(Root(FILES), FACTS, guests=requirements.checks(study(), ()))
+    assert report.packages == ("qemu-system-arm",)
+
+
 def test_an_accelerator_that_the_study_insists_on_must_be_there(able: pytest.MonkeyPatch) -> None:
     insists = of_guests(study(accelerator="kvm"))["accelerator"]
     assert insists.state == "missing"
@@ -308,7 +324,7 @@ name = "fault"
 def test_doctor_of_a_study_that_lacks_qemu_ends_with_1(
     able: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    able.setattr(session, "make_plan", lambda *_, **__: Plan((), ()))
+    able.setattr(feasibility, "make_plan", lambda *_, **__: Plan((), ()))
     path = tmp_path / "s.toml"
     path.write_text(GUESTS)
     able.setenv("COLUMNS", "100")

@@ -36,13 +36,17 @@ _STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One finding. `cure` is a command, or what else to do; None when nothing is missing or nothing helps."""
+    """One finding. `cure` is a command, or what else to do; None when nothing is missing or nothing helps.
+
+    `packages` are the Debian packages that a study lacks here by this finding.
+    """
 
     section: str
     name: str
     state: State
     finding: str
     cure: str | None = None
+    packages: tuple[str, ...] = ()
 
 
 class PlannedCell(msgspec.Struct, frozen=True):
@@ -89,12 +93,12 @@ def main(study: Path | None, scale: str | None = None, *, as_json: bool) -> int:
 
 def _plan(path: Path, scale: str | None, host: Host) -> tuple[Plan | None, tuple[Check, ...]]:
     """The plan of a study here; of one whose arms run in guests, what they need instead: it is planned when it runs."""
-    from hugewise import session, study  # noqa: PLC0415  (only with a STUDY: it brings the whole runner)
+    from hugewise import feasibility, study  # noqa: PLC0415  (only with a STUDY)
 
     read = study.load(path, scale)
     if read.guest is None:
-        return session.make_plan(read, host), ()
-    return None, session.guest_checks(read)
+        return feasibility.make_plan(read, host), ()
+    return None, feasibility.guest_checks(read)
 
 
 def examine(
@@ -109,7 +113,8 @@ def examine(
     `guests`: what its guests need, of a study that has some.
     """
     sizes = PageSizes.discover(host)
-    mechanism: Mechanism = "system" if host.privileged() else "process"
+    mechanism = policy.mechanism(host)
+    guests = tuple(guests)
     checks = itertools.chain(
         _pages(host, sizes),
         _policies(host, sizes, mechanism),
@@ -121,7 +126,8 @@ def examine(
         guests,
     )
     left_out = () if plan is None else plan.left_out
-    packages = tuple(sorted({name for each in left_out for name in each.packages}))
+    lacking = [each.packages for each in left_out] + [each.packages for each in guests]
+    packages = tuple(sorted({name for several in lacking for name in several}))
     return Report(
         host=host.name,
         mechanism=mechanism,

@@ -176,3 +176,9 @@ def test_what_building_needs_is_named_with_its_package(monkeypatch: pytest.Monke
     lacking = {each.package for each in tools.missing("arm64")}
     assert lacking == {"flex", "bison", "bc", "dpkg", "gcc-aarch64-linux-gnu"}
     assert {each.package for each in tools.missing("x86-64")} == {"flex", "bison", "bc", "dpkg", "libelf-dev"}
+    # All in one go: without a compiler nobody can tell whether the header is there.
+    monkeypatch.setattr(tools, "_there", lambda name: name != "gcc")
+    assert tools.missing("x86-64") == (
+        Missing("no gcc to build kernels with", "gcc"),
+        Missing("no gcc to look for gelf.h with", "libelf-dev"),
+    )

@@ -8,7 +8,6 @@ from hugewise.doctor import Check
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, initramfs, kernels, network, nfs, program, provided, survey
 from hugewise.guests.definition import Architecture
-from hugewise.guests.kernels import tools
 from hugewise.study import Study
 from hugewise.study_guest import KernelUse, kernel_of
 from hugewise.workload import Missing
@@ -81,7 +80,7 @@ def _kernel(use: KernelUse, arch: Architecture, suite: str, model: str) -> Itera
     if use.build is None:
         yield Check(_SECTION, name, "ok", f"{use.package} of Debian {suite}: the first run fetches it")
         return
-    yield from (_missing(name, each) for each in tools.missing(arch))
+    yield from (_missing(name, each) for each in kernels.missing(use, arch))
     yield Check(
         _SECTION,
         name,
@@ -92,6 +91,5 @@ def _kernel(use: KernelUse, arch: Architecture, suite: str, model: str) -> Itera
 
 
 def _missing(name: str, lacking: Missing) -> Check:
-    return Check(
-        _SECTION, name, "missing", lacking.reason, f"apt install {lacking.package}" if lacking.package else None
-    )
+    cure = f"apt install {lacking.package}" if lacking.package else None
+    return Check(_SECTION, name, "missing", lacking.reason, cure, tuple((lacking.package or "").split()))

@@ -51,12 +51,11 @@ def missing(arch: Architecture) -> tuple[Missing, ...]:
         package = f"gcc-{tools.rstrip('-')}".replace("_", "-")
         wanted[f"{tools}gcc"] = package
     lacking = [Missing(f"no {name} to build kernels with", each) for name, each in wanted.items() if not _there(name)]
-    if _there("gcc"):
-        lacking += [
-            Missing(f"no {header} to build kernels with", each)
-            for header, each in _HEADERS[arch]
-            if not _includes(header)
-        ]
+    for header, each in _HEADERS[arch]:
+        if not _there("gcc"):
+            lacking.append(Missing(f"no gcc to look for {header} with", each))
+        elif not _includes(header):
+            lacking.append(Missing(f"no {header} to build kernels with", each))
     return tuple(lacking)
 
 
