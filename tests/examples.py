@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from hugewise.pages import PageTarget
+from hugewise.runlog import Opened
 from hugewise.trial import Attempt, Block, Delivery
 
-__all__ = ["attempt", "block", "delivery"]
+__all__ = ["attempt", "block", "delivery", "opened"]
 
 
 def delivery(delivered: bool | None = True, **changes: Any) -> Delivery:
@@ -68,4 +69,23 @@ def block(number: int, values: Mapping[str, float | None], *, cell: str = "chase
     """A complete block with an accepted attempt for each arm."""
     attempts = tuple(attempt(arm, value, number=number, cell=cell) for arm, value in values.items())
     made = Block(number=number, cell=cell, state="complete", reason=None, attempts=attempts)
+    return msgspec.structs.replace(made, **changes)
+
+
+def opened(run: str, **changes: Any) -> Opened:
+    """The first record of the run of that name: of a study `s` without cells."""
+    made = Opened(
+        t=1000.0,
+        run=run,
+        study="s",
+        digest="",
+        seed_hash="",
+        mechanism="system",
+        boot_id="b",
+        host={},
+        versions={},
+        settings={},
+        cells=(),
+        left_out=(),
+    )
     return msgspec.structs.replace(made, **changes)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import design, progress, runlog, runner
+from hugewise import design, progress, runner
 from hugewise.conductor import Conductor
 from hugewise.errors import HugewiseError
 from hugewise.knob import Drift
@@ -24,6 +24,7 @@ from hugewise.study import Study, parse
 from hugewise.trial import Attempt, Block, Trial
 from hugewise.underway import Bench, Disturbed
 from tests.examples import attempt as example
+from tests.examples import opened
 
 SEED = bytes(range(16))
 METRIC = Metric("ns_per_load", "ns", "lower", "")
@@ -93,22 +94,7 @@ class Stage:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, study: str = STUDY) -> None:
         self.study: Study = parse(study, "test.toml")
         self.folder = RunFolder.create(path, "s", study_json=b"{}", study_toml=None, seed=SEED)
-        self.folder.append(
-            runlog.Opened(
-                t=1000.0,
-                run=self.folder.run,
-                study="s",
-                digest="",
-                seed_hash="",
-                mechanism="system",
-                boot_id="b",
-                host={},
-                versions={},
-                settings={},
-                cells=(),
-                left_out=(),
-            )
-        )
+        self.folder.append(opened(self.folder.run))
         self.now = 1000.0
         self.ran: list[tuple[int, str, str, int]] = []
         self.script: Callable[[Trial, int], str] = lambda trial, number: "accepted"

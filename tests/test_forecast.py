@@ -23,10 +23,10 @@ from hugewise.planning import Asked, answer
 from hugewise.policy import Deployment, Treatment
 from hugewise.published.forecast import replan
 from hugewise.report.forecast import render, render_published, show
-from hugewise.runlog import ArmRecord, BlockClosed, BlockOpened, CellRecord, Opened, Resumed, RunFolder
+from hugewise.runlog import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed, RunFolder
 from hugewise.stats import power
 from hugewise.study import Study
-from tests.examples import attempt, delivery
+from tests.examples import attempt, delivery, opened
 
 DATA: dict[str, Any] = {
     "format": 1,
@@ -74,22 +74,7 @@ def write_run(
 ) -> Path:
     """A run whose pairs have these log-ratios (None: the arm failed); blocks of 3 s, of which attempts take 2 s."""
     folder = RunFolder.create(results, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=bytes(16))
-    folder.append(
-        Opened(
-            t=0.0,
-            run=folder.run,
-            study=of.name,
-            digest=of.digest,
-            seed_hash="",
-            mechanism="system",
-            boot_id="b",
-            host={},
-            versions={},
-            settings={},
-            cells=cells,
-            left_out=(),
-        )
-    )
+    folder.append(opened(folder.run, t=0.0, study=of.name, digest=of.digest, cells=cells))
     random = np.random.default_rng(seed)
     block, clock, session = 0, 100.0, 1
     for index, difference in enumerate(differences):

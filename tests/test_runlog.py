@@ -7,9 +7,9 @@ import pytest
 
 from hugewise.design import commitment
 from hugewise.errors import RunError, StorageError
-from hugewise.runlog import BlockClosed, BlockOpened, Closed, Opened, Resumed, RunFolder
+from hugewise.runlog import BlockClosed, BlockOpened, Closed, Resumed, RunFolder
 from hugewise.store import tables
-from tests.examples import attempt
+from tests.examples import attempt, opened
 
 SEED = bytes(range(16))
 
@@ -17,22 +17,7 @@ SEED = bytes(range(16))
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     made = RunFolder.create(tmp_path, "my study", study_json=b"{}", study_toml="format = 1", seed=SEED)
-    made.append(
-        Opened(
-            t=100.0,
-            run=made.run,
-            study="my study",
-            digest="d",
-            seed_hash=commitment(SEED),
-            mechanism="system",
-            boot_id="b",
-            host={},
-            versions={},
-            settings={},
-            cells=(),
-            left_out=(),
-        )
-    )
+    made.append(opened(made.run, t=100.0, study="my study", digest="d", seed_hash=commitment(SEED)))
     return made
 
 

@@ -13,6 +13,7 @@ from hugewise.plan import Plan
 from hugewise.runlog import RunFolder
 from hugewise.setting import Settings
 from hugewise.study import Study, parse
+from tests.examples import opened
 from tests.fake_host import FakeHost
 
 STUDY = """
@@ -42,26 +43,9 @@ class Guests:
         raise AssertionError("a resumed run has its record of guests already")
 
 
-def opened(folder: RunFolder, accelerator: str) -> runlog.Opened:
-    return runlog.Opened(
-        t=1000.0,
-        run=folder.run,
-        study="s",
-        digest="",
-        seed_hash="",
-        mechanism="system",
-        boot_id="b",
-        host={},
-        versions={**identity.versions(), "accelerator": accelerator},
-        settings={},
-        cells=(),
-        left_out=(),
-    )
-
-
 def resumed(tmp_path: Path, before: str, now: str) -> session._Session:
     folder = RunFolder.create(tmp_path, "s", study_json=b"{}", study_toml=None, seed=bytes(16))
-    record = opened(folder, before)
+    record = opened(folder.run, versions={**identity.versions(), "accelerator": before})
     folder.append(record)
     made = session._Session(
         parse(STUDY, "s.toml"),

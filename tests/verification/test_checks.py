@@ -172,22 +172,8 @@ def run_folder(tmp_path: Path, *, ended: bool = True, honest: bool = True) -> Pa
     seed = bytes(range(16))
     of = study.load(STUDY)
     folder = runlog.RunFolder.create(tmp_path, "s", study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
-    folder.append(
-        runlog.Opened(
-            t=0.0,
-            run=folder.run,
-            study="s",
-            digest=of.digest,
-            seed_hash=design.commitment(seed if honest else bytes(16)),
-            mechanism="none",
-            boot_id="boot",
-            host={},
-            versions={},
-            settings={},
-            cells=(),
-            left_out=(),
-        )
-    )
+    commitment = design.commitment(seed if honest else bytes(16))
+    folder.append(examples.opened(folder.run, t=0.0, digest=of.digest, seed_hash=commitment, mechanism="none"))
     for block in range(1, 9):
         folder.append(runlog.BlockOpened(t=float(block), block=block, cell="c", session=1, arms=["base", "thp"]))
         trials = list(design.order(seed, block, ["base", "thp"], pad_max=of.attempt.environment_pad))
