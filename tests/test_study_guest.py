@@ -226,6 +226,22 @@ def work(**more: Any) -> dict[str, Any]:
         ({"guest": {"counting": True, "cpus": 2}}, "guest.cpus", "one virtual CPU", "cpus = 1"),
         ({"guest": {"counting": True, "accelerator": "kvm"}}, "guest.accelerator", "exactly", '"tcg"'),
         ({"guest": {"counting": True, "network": "user"}}, "guest.network", "from outside", '"none"'),
+        (work(name="iperf3", parameters={"peer": "host"}), "workload[1].parameters.peer", "no network", '"user"'),
+        (work(parameters={"peer": ["machine", "host"]}), "workload[1].parameters.peer", "no network", "in the guest"),
+        (
+            work(parameters={"peer": "host"}, scales={"large": {"bytes": "1g"}})
+            | {"guest": {"network": "user"}, "scales": {"large": {"guest": {"cpus": 2}}}},
+            "workload[1].parameters.peer",
+            "no network",
+            '"user"',
+        ),
+        (work(scales={"l": {"peer": "host"}}), "workload[1].scales.l.peer", "no network", '"user"'),
+        (
+            {"policies": arm(parameters={"peer": "host"})},
+            "policies[2].parameters.peer",
+            "no network",
+            'network = "user"',
+        ),
         ({"guest": {"nfs": True}}, "guest.nfs", "needs a network", '"user"'),
         ({"guest": {"network": "bridge"}}, "guest.network", "choices", "none, tap, user"),
         ({"guest": {"packages": ["gcc; rm"]}}, "guest.packages[1]", "package's name", "lower case"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from hugewise import study_keys as keys
@@ -12,11 +12,13 @@ from hugewise.study_keys import Place
 
 if TYPE_CHECKING:
     from hugewise.study import Study
-    from hugewise.study_workload import WorkloadUse
+    from hugewise.study_workload import ParameterInput, WorkloadUse
 
 __all__ = ["check"]
 
 _MIB = 1 << 20
+# The parameter and value by which a workload's server runs on the host beside the guest (`scene.Server`).
+_PEER, _BESIDE = "peer", "host"
 
 
 def check(study: Study, place: Place) -> None:
@@ -127,8 +129,9 @@ def _check_guest(guest: GuestUse, here: Place) -> None:
 
 
 def _check_arms(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
-    """The guest's memory must be whole pages of every arm's pool."""
+    """The guest's memory must be whole pages of every arm's pool; what an arm says of its workloads must be had."""
     for index, use in enumerate(study.policies, 1):
+        _check_peer(use.parameters, guest, place.at("policies").item(index).at("parameters"))
         page = PAGE_OF.get(backing_of(use).pages, 1)
         if guest.memory % page:
             less, more = guest.memory // page * page, -(-guest.memory // page) * page
@@ -157,6 +160,8 @@ def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:
                         list(cpus or ()),
                         hint="name CPUs of the guest, or change cpus of [guest]",
                     )
+        scaled = used.scales[scale].parameters if scale in used.scales else {}
+        _check_peer(own.parameters, guest, here.at("scales").at(scale) if _PEER in scaled else here.at("parameters"))
         if own.storage == NFS and not guest.nfs:
             raise where.at("storage").wrong(
                 "the host serves none to the guests", own.storage, hint="write nfs = true in [guest]"
@@ -169,6 +174,17 @@ def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:
                 list(own.concurrency),
                 hint=f"write slots = [{slots}] in [design], or policies = [...] here",
             )
+
+
+def _check_peer(parameters: Mapping[str, ParameterInput], guest: GuestUse, here: Place) -> None:
+    """A server on the host is reached by a network. `here` is the table of the parameters."""
+    given = parameters.get(_PEER)
+    if guest.network == "none" and (given == _BESIDE or (isinstance(given, tuple) and _BESIDE in given)):
+        raise here.at(_PEER).wrong(
+            "the guest has no network to reach the host by",
+            list(given) if isinstance(given, tuple) else given,
+            hint='write network = "user" in [guest], or have the server in the guest',
+        )
 
 
 def _storages(used: WorkloadUse, here: Place) -> Iterator[tuple[Place, str]]:
