@@ -298,6 +298,15 @@ def test_an_accelerator_that_the_study_insists_on_must_be_there(able: pytest.Mon
     assert "as the study says" in of_guests(study(accelerator="tcg"))["accelerator"].finding
 
 
+@pytest.mark.usefixtures("able")
+def test_what_guests_that_count_cannot_have_is_missing() -> None:
+    assert "image" not in of_guests(study(counting=True))
+    image = of_guests(study(counting=True), "redis-server")["image"]
+    assert image.state == "missing"
+    assert image.finding == "a counting guest runs micro-workloads alone, and others need redis-server"
+    assert image.packages == ()
+
+
 def test_network_and_nfs_are_asked_for_where_the_study_has_them(able: pytest.MonkeyPatch) -> None:
     able.setattr(network, "missing", lambda: (Missing("ip: no such program on PATH", "iproute2"),))
     able.setattr(nfs, "missing", lambda: (Missing("no NFS server", "nfs-ganesha nfs-ganesha-vfs"),))

@@ -226,6 +226,13 @@ def work(**more: Any) -> dict[str, Any]:
         ({"guest": {"counting": True, "cpus": 2}}, "guest.cpus", "one virtual CPU", "cpus = 1"),
         ({"guest": {"counting": True, "accelerator": "kvm"}}, "guest.accelerator", "exactly", '"tcg"'),
         ({"guest": {"counting": True, "network": "user"}}, "guest.network", "from outside", '"none"'),
+        ({"guest": {"counting": True, "packages": ["gcc"]}}, "guest.packages", "no disk", "counting = false"),
+        (
+            {"scales": {"large": {"guest": {"counting": True, "sources": ["lua5.4"]}}}},
+            "scales.large.guest.sources",
+            "no disk",
+            "remove it",
+        ),
         (work(name="iperf3", parameters={"peer": "host"}), "workload[1].parameters.peer", "no network", '"user"'),
         (work(parameters={"peer": ["machine", "host"]}), "workload[1].parameters.peer", "no network", "in the guest"),
         (

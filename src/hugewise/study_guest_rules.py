@@ -124,6 +124,10 @@ def _check_guest(guest: GuestUse, here: Place) -> None:
         if guest.network != "none":
             cure = 'write network = "none", or counting = false'
             raise here.at("network").wrong("nothing reaches a counting guest from outside", guest.network, hint=cure)
+        for key, names in (("packages", guest.packages), ("sources", guest.sources)):
+            if names:
+                cure = "remove it, or write counting = false"
+                raise here.at(key).wrong("a counting guest has no disk that they could be on", list(names), hint=cure)
     if guest.nfs and guest.network == "none":
         raise here.at("nfs").wrong("needs a network", guest.nfs, hint='write network = "user"')
 

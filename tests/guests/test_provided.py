@@ -142,6 +142,14 @@ def test_without_packages_there_is_nothing_but_the_agent(provider: Provider) -> 
     assert not any(asked.startswith("image") for asked in provider.asked)
 
 
+def test_guests_that_count_have_no_disk_for_what_workloads_need(provider: Provider) -> None:
+    assert provided.provide(study(counting=True), none, quiet).image.root is None
+    with pytest.raises(UserError, match="micro-workloads alone, and others need gcc redis-server") as caught:
+        provided.provide(study(counting=True), lambda _: ("redis-server", "gcc"), quiet)
+    assert "remove counting = true" in (caught.value.hint or "")
+    assert not any(asked.startswith("image") for asked in provider.asked)
+
+
 def test_what_this_host_lacks_is_told_before_anything_is_fetched(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

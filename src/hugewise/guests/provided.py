@@ -7,7 +7,7 @@ host, and what is fetched goes into the cache.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +31,8 @@ __all__ = ["Provided", "look", "provide"]
 _SOURCES = "/usr/src"
 _SURVEY_MEMORY = 512 << 20
 _HARDWARE: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "aarch64"}
+
+FOR_A_DISK = "remove counting = true from [guest], or these workloads from the study"
 
 Say = Callable[[str], None]
 
@@ -166,6 +168,12 @@ def architecture(use: GuestUse) -> Architecture:
     raise UserError(f"guests of {here} are not supported", hint='name another: [guest] arch = "x86-64"')
 
 
+def without_disk(use: GuestUse, packages: Iterable[str]) -> str | None:
+    """Why the guests cannot have the packages that workloads need, or None: one that counts has no disk."""
+    wanted = " ".join(sorted(packages))
+    return f"a counting guest runs micro-workloads alone, and others need {wanted}" if use.counting and wanted else None
+
+
 def missing(use: GuestUse) -> tuple[Missing, ...]:
     """What this host lacks to run the guests: QEMU, and the agent that runs in them."""
     arch = architecture(use)
@@ -180,8 +188,8 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
     """Have everything that the guests of `study` need.
 
     `packages` plans with what is there and returns the Debian packages that its workloads lack: the image is made of
-    these and of what the study names. Raises UserError where this host lacks a program, HugewiseError where something
-    cannot be fetched or built.
+    these and of what the study names. Raises UserError where this host lacks a program, or guests that count would need
+    an image; HugewiseError where something cannot be fetched or built.
     """
     use, arch = _begin(study)
     found: dict[str, Kernel | str] = {}
@@ -194,7 +202,10 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
         assert isinstance(had, Kernel)
         surveys[name] = _surveyed(had, use, choice, say)
     bare = Provided(use, arch, choice, Image(arch=arch), found, surveys)
-    return replace(bare, image=_image(use, arch, packages(bare), say))
+    lacking = packages(bare)
+    if (why := without_disk(use, lacking)) is not None:
+        raise UserError(f"{study.name}: {why}", hint=FOR_A_DISK)
+    return replace(bare, image=_image(use, arch, lacking, say))
 
 
 def look(study: Study) -> Provided:

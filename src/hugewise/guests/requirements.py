@@ -36,7 +36,9 @@ def checks(study: Study, packages: Iterable[str]) -> Iterator[Check]:
     if use.nfs:
         yield from (_missing("NFS server", each) for each in nfs.missing())
     wanted = sorted({*use.packages, *packages})
-    if wanted or use.sources:
+    if (why := provided.without_disk(use, wanted)) is not None:
+        yield Check(_SECTION, "image", "missing", why, provided.FOR_A_DISK)
+    elif wanted or use.sources:
         sources = f"; sources of {' '.join(use.sources)}" if use.sources else ""
         yield Check(
             _SECTION, "image", "ok", f"made by the first run, of Debian {use.suite}: {' '.join(wanted)}{sources}"
