@@ -10,13 +10,14 @@ import pytest
 
 from hugewise import programs
 from hugewise.errors import UserError
-from hugewise.guests import accelerator, image, initramfs, kernels, program, provided, survey
+from hugewise.guests import accelerator, image, initramfs, kernels, program, provided, qemu, survey
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.definition import Image, Kernel
 from hugewise.guests.survey import Survey
 from hugewise.study import Study, read
+from hugewise.study_guest import GuestUse
 from hugewise.workload import Missing
-from tests.guests.examples import kernel
+from tests.guests.examples import guest, kernel
 
 SURVEY = Survey(release="6.12.1", page_size=4096, files={})
 MODULES = ("/m/000-virtio_blk.ko", "/m/001-nfs.ko")
@@ -135,6 +136,13 @@ def test_the_accelerator_is_tried_only_where_it_is_open(provider: Provider) -> N
     provider.choice = Choice("kvm", "a guest booted with it")
     under = provided.provide(study(), none, quiet)
     assert (under.emulated, under.cpu) == (False, "host")
+
+
+def test_what_qemu_is_told_of_a_model_is_added_in_one_place() -> None:
+    for said, told in ((None, "max,pauth-impdef=on"), ("max", "max,pauth-impdef=on"), ("neoverse-n1", "neoverse-n1")):
+        cpu = provided.emulated_model(GuestUse(arch="arm64", cpu=said))
+        assert cpu == (said or "max")
+        assert qemu.cpu_model(guest("arm64", cpu=cpu)) == told
 
 
 def test_without_packages_there_is_nothing_but_the_agent(provider: Provider) -> None:

@@ -142,14 +142,9 @@ class Provided:
 def cpu_model(use: GuestUse, choice: Choice) -> str:
     """The model that the study names; else the host's own under KVM, or all that QEMU can emulate.
 
-    Arm's pointer authentication is emulated by its own algorithm at a high price (a boot took 40 s against 18 s), where
-    an implementation may have any: QEMU, docs/system/arm/cpu-features.rst.
+    QEMU is told it less what emulation does badly: `qemu.cpu_model`.
     """
-    if use.cpu is not None:
-        return use.cpu
-    if choice.accelerator == "kvm":
-        return "host"
-    return "max,pauth-impdef=on" if architecture(use) == "arm64" else "max"
+    return use.cpu or ("host" if choice.accelerator == "kvm" else "max")
 
 
 def emulated_model(use: GuestUse) -> str:
