@@ -120,8 +120,8 @@ def test_each_kernel_is_had_once_and_the_image_last(provider: Provider) -> None:
 
 
 def test_modules_of_nfs_are_loaded_where_it_is_mounted(provider: Provider) -> None:
-    for guest, modules in (({}, MODULES[:1]), ({"network": "user", "nfs": True}, MODULES)):
-        found = provided.provide(study(**guest), none, quiet).kernels["one"]
+    for keys, modules in (({}, MODULES[:1]), ({"network": "user", "nfs": True}, MODULES)):
+        found = provided.provide(study(**keys), none, quiet).kernels["one"]
         assert isinstance(found, Kernel)
         assert found.modules == modules
 
