@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import stat
 import subprocess
@@ -14,8 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import probe
-from hugewise.errors import StorageError
+from hugewise import probe, scratch
 from hugewise.host import Host, LocalHost
 from hugewise.runlog import storing
 
@@ -117,15 +115,7 @@ class LocalMachine:
 
     def folder(self, path: str, uid: int | None, gid: int | None) -> None:
         """A fresh, empty folder for the account."""
-        made = Path(path)
-        try:
-            if made.exists():
-                shutil.rmtree(made)
-            made.mkdir(mode=0o700)
-            if uid is not None and gid is not None:
-                os.chown(made, uid, gid)
-        except OSError as error:
-            raise StorageError(f"cannot make {path}: {error.strerror}") from error
+        scratch.fresh(Path(path), uid, gid)
 
     def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
         """Write a file."""
@@ -150,13 +140,4 @@ class LocalMachine:
 
     def remove(self, path: str) -> None:
         """Remove a file or a tree."""
-        found = Path(path)
-        try:
-            if found.is_dir() and not found.is_symlink():
-                shutil.rmtree(found)
-            else:
-                found.unlink(missing_ok=True)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageError(f"cannot remove {path}: {error.strerror}", hint=f"rm -r {path}") from error
+        scratch.discard(path)

@@ -20,7 +20,7 @@ from pathlib import Path
 from hugewise.errors import StorageError, UserError
 from hugewise.quantity import format_size
 
-__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "is_own", "need_room", "tree"]
+__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_own", "need_room", "tree"]
 
 _OWN = re.compile(r"hugewise-\d+")
 _CHUNK = 1 << 20
@@ -55,6 +55,18 @@ def discard(path: str) -> None:
         raise StorageError(f"cannot remove {path}: {error.strerror}", hint=f"rm -r {path}") from error
 
 
+def fresh(path: Path, owner: int | None, group: int | None) -> None:
+    """Make an empty folder for the account (None: the caller), whatever is there goes. Raises StorageError."""
+    try:
+        if path.exists():
+            shutil.rmtree(path)
+        path.mkdir(mode=0o700)
+        if owner is not None and group is not None:
+            os.chown(path, owner, group)
+    except OSError as error:
+        raise StorageError(f"cannot make {path}: {error.strerror}") from error
+
+
 @dataclass(frozen=True)
 class Scratch:
     """A session's folder in one place; `owner` and `group` are whom the attempts run as (None: the caller)."""
@@ -83,14 +95,7 @@ class Scratch:
     def folder(self, name: str) -> Path:
         """A fresh, empty folder of that name for the account. Raises StorageError."""
         path = self.path / name
-        try:
-            if path.exists():
-                shutil.rmtree(path)
-            path.mkdir(mode=0o700)
-            if self.owner is not None and self.group is not None:
-                os.chown(path, self.owner, self.group)
-        except OSError as error:
-            raise StorageError(f"cannot make {path}: {error.strerror}") from error
+        fresh(path, self.owner, self.group)
         return path
 
     def clear(self) -> None:
