@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise import cli, listing, session
+from hugewise import cli, feasibility, listing
 from hugewise.results import Results
 from tests.fake_host import FakeHost
 from tests.requirements import need, need_program, need_root
@@ -77,7 +77,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     """A machine of root's with 16k, 64k and 2m transparent pages and a pool of 2m pages."""
     host = FakeHost(capacity={2 << 20: 1000})
-    for module in (session, listing):
+    for module in (feasibility, listing):
         monkeypatch.setattr(module, "LocalHost", lambda: host)
     return host
 
@@ -186,7 +186,7 @@ def test_a_study_is_planned_at_the_scale_that_is_named(call: Call, fake: FakeHos
 
 def test_a_dry_run_of_what_cannot_run_says_why(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = FakeHost(thp=False, capacity={})
-    monkeypatch.setattr(session, "LocalHost", lambda: host)
+    monkeypatch.setattr(feasibility, "LocalHost", lambda: host)
     status, out, _ = call("run", tiny(tmp_path), "--dry-run")
     assert status == 0
     assert "left out: thp: the kernel has no transparent huge pages" in out

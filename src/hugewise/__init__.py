@@ -31,9 +31,9 @@ __all__ = ["Study", "command_study", "load", "make_plan", "open_results", "resum
 
 def make_plan(study: Study) -> Plan:
     """What of `study` can run on this machine as this user, and what is left out and why. Raises StudyError."""
-    from hugewise import session
+    from hugewise import feasibility
 
-    return session.make_plan(study)
+    return feasibility.make_plan(study)
 
 
 def run(

@@ -17,7 +17,6 @@ from hugewise.host import LocalHost
 from hugewise.metric import COMMON
 from hugewise.pages import PageSizes
 from hugewise.plan import Plan
-from hugewise.policy import Mechanism
 
 __all__ = ["show_list", "show_plan"]
 
@@ -80,7 +79,7 @@ def _table(*heads: str) -> Table:
 def _policies() -> Iterator[Sequence[str]]:
     host = LocalHost()
     sizes = PageSizes.discover(host)
-    mechanism: Mechanism = "system" if host.privileged() else "process"
+    mechanism = policies.mechanism(host)
     for policy in policies.discover(sizes).values():
         missing = policy.missing(host, sizes, mechanism)
         yield policy.name, mechanism if missing is None else f"no: {missing}", policy.description

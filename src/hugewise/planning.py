@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import forecast, progress, published, session
+from hugewise import feasibility, forecast, progress, published, session
 from hugewise import study as studies
 from hugewise.errors import UserError
 from hugewise.published.forecast import Reread, replan
@@ -61,7 +61,7 @@ def answer(asked: Asked) -> forecast.Forecast | Reread:
     if asked.pilot is not None:
         runs.append(_pilot(study, asked.pilot, asked.results))
     if not runs:
-        raise forecast.missing(study, session.make_plan(study).cells, asked.results)
+        raise forecast.missing(study, feasibility.make_plan(study).cells, asked.results)
     return forecast.forecast(study, runs, effect=effect, session_cost=cost)
 
 

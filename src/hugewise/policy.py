@@ -18,9 +18,14 @@ import msgspec
 from hugewise.host import Host
 from hugewise.pages import PageSizes, PageTarget
 
-__all__ = ["Deployment", "Mechanism", "Policy", "Treatment", "discover"]
+__all__ = ["Deployment", "Mechanism", "Policy", "Treatment", "discover", "mechanism"]
 
 Mechanism = Literal["system", "process"]
+
+
+def mechanism(host: Host) -> Mechanism:
+    """How policies reach a workload here: root turns the system's knobs, a user has what a process may ask for."""
+    return "system" if host.privileged() else "process"
 
 
 class Treatment(msgspec.Struct, frozen=True, kw_only=True):

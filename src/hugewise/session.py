@@ -6,16 +6,13 @@ A run has one session, and one more each time it is resumed.
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +22,7 @@ from hugewise import (
     dataset,
     design,
     fingerprint,
+    guest_session,
     identity,
     journal,
     probe,
@@ -33,20 +31,18 @@ from hugewise import (
     recovery,
     runlog,
 )
-from hugewise import plan as planning
-from hugewise import policy as policies
-from hugewise import workload as workloads
 from hugewise.account import account
 from hugewise.conductor import Conductor
 from hugewise.errors import HugewiseError, RunError, UserError
+from hugewise.feasibility import make_plan, provide
 from hugewise.host import Host, LocalHost
 from hugewise.knob import Drift
 from hugewise.ledger import Scratched
 from hugewise.local_machine import LocalMachine
 from hugewise.lock import HostLock, boot_id
-from hugewise.pages import PageSizes, page_flags_readable
-from hugewise.plan import Arm, Plan
-from hugewise.policy import Mechanism
+from hugewise.pages import page_flags_readable
+from hugewise.plan import Plan
+from hugewise.policy import mechanism
 from hugewise.pool import Pools
 from hugewise.preparation import prepared
 from hugewise.runlog import RunFolder
@@ -57,66 +53,15 @@ from hugewise.site import Site
 from hugewise.stats.family import methods_for
 from hugewise.study import Study
 from hugewise.underway import Bench
-from hugewise.venue import GuestHouse
 
 if TYPE_CHECKING:
-    from hugewise.doctor import Check
     from hugewise.guests.boarding import Boarding
     from hugewise.guests.provided import Provided
 
 # A GiB of freed memory needs about a second until the kernel has it back in its lists.
 _SETTLED_AFTER = 1 << 30
 
-__all__ = ["CLOSING", "OPENING", "make_plan", "resume", "run"]
-
-
-def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None = None) -> Plan:
-    """What of `study` can run on this machine as this user, and what not and why.
-
-    Of a study whose arms run in guests: in `guests`, or (None) in what is there for them already, without fetching
-    anything. Raises StudyError, UserError.
-    """
-    host = host or LocalHost()
-    sizes = PageSizes.discover(host)
-    if study.guest is not None and guests is None:
-        guests = _guests().look(study)
-    return planning.plan(study, policies.discover(sizes), workloads.discover(), host, sizes, mechanism(host), guests)
-
-
-def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
-    """What the guests of `study` need, fetched, built and asked now if need be; None where it has no guests."""
-    if study.guest is None:
-        return None
-
-    def lacking(bare: Provided) -> tuple[str, ...]:
-        found = make_plan(study, guests=bare).left_out
-        return tuple(dict.fromkeys(package for left in found for package in left.packages))
-
-    found: Provided = _guests().provide(study, lacking, say)
-    return found
-
-
-def guest_checks(study: Study) -> tuple[Check, ...]:
-    """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
-    bare = dataclasses.replace(_guests().look(study), pending=False)
-    packages = {package for left in make_plan(study, guests=bare).left_out for package in left.packages}
-    found: tuple[Check, ...] = tuple(_guests("requirements").checks(study, packages))
-    return found
-
-
-def _guests(module: str = "provided") -> ModuleType:
-    """What only studies of guests need. Raises UserError where the library for QEMU's monitor is not installed."""
-    try:
-        return importlib.import_module(f"hugewise.guests.{module}")
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("qemu"):
-            raise
-        raise UserError("guests need the package qemu.qmp", hint="pip install 'hugewise[vm]'") from None
-
-
-def mechanism(host: Host) -> Mechanism:
-    """How policies reach a workload here: root turns the system's knobs, a user has what a process may ask for."""
-    return "system" if host.privileged() else "process"
+__all__ = ["CLOSING", "OPENING", "resume", "run"]
 
 
 def run(
@@ -348,11 +293,7 @@ class _Session:
         """What the guests of a study share on this host: sockets, a network, a folder that is served to them."""
         opened = ExitStack()
         self.at_close("end_guests", lambda: self.end_guests(opened))
-        if self.guests is None:
-            return
-        from hugewise.guests.boarding import Boarding  # noqa: PLC0415  (only studies of guests need what it imports)
-
-        self.boarding = Boarding.open(
+        self.boarding = guest_session.share(
             self.study, self.guests, self.cgroups, opened, self.settings.note, privileged=self.host.privileged()
         )
 
@@ -361,19 +302,11 @@ class _Session:
         with self.settings.closing_only_when_done():
             opened.close()
 
-    def sizes(self, arm: Arm) -> PageSizes:
-        """The page sizes of the machine that an arm runs on."""
-        if self.guests is None or arm.kernel is None:
-            return PageSizes.discover(self.host)
-        machine = self.guests.machine(arm.kernel)
-        assert not isinstance(machine, str)
-        return machine.sizes
-
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
-        cells = identity.cell_records(self.plan, self.sizes)
+        cells = identity.cell_records(self.plan, lambda arm: guest_session.page_sizes(arm, self.guests, self.host))
         if self.opened is None:
-            self.record_guests()
+            guest_session.keep(self.folder.path, self.study, self.guests)
             self.folder.append(
                 runlog.Opened(
                     t=time.time(),
@@ -399,14 +332,7 @@ class _Session:
                 f"{self.folder.path}: this machine no longer offers the same policies to the same workloads",
                 hint="see what changed: hugewise doctor; or start a new run of the study",
             )
-        before, now = (
-            found.get("accelerator", "").partition(":")[0] for found in (self.opened.versions, self.versions())
-        )
-        if before != now:  # one run has one accelerator: their figures are not of the same kind
-            raise RunError(
-                f"{self.folder.path}: its guests ran under {before}, and would run under {now} now",
-                hint=f"see why: hugewise doctor; have {before} again, or start a new run of the study",
-            )
+        guest_session.check_accelerator(self.folder.path, self.opened.versions, self.versions())
         self.folder.discard_drafts()
         self.spent = self.folder.active_seconds()
         self.number = 2 + sum(isinstance(record, runlog.Resumed) for record in self.folder.records())
@@ -414,17 +340,9 @@ class _Session:
         for text in self.changes(self.opened):
             self.folder.append(runlog.Noted(t=time.time(), text=f"session {self.number}: {text}"))
 
-    def record_guests(self) -> None:
-        """What kernels and accelerator the run's guests have, and how the kernels differ."""
-        if self.guests is not None:
-            from hugewise.guests import record  # noqa: PLC0415  (only studies of guests need it)
-
-            with runlog.storing(f"the run's folder {self.folder.path}"):
-                record.write(self.folder.path, self.guests.record(self.study))
-
     def versions(self) -> dict[str, str]:
         """The programs that take part, those of guests among them."""
-        return identity.versions() | ({} if self.guests is None else dict(self.guests.versions()))
+        return identity.versions() | dict(guest_session.versions(self.guests))
 
     def changes(self, opened: runlog.Opened) -> Iterator[str]:
         """What is no longer as it was when the run began: programs and page settings."""
@@ -474,7 +392,7 @@ class _Session:
         )
         methods = methods_for(self.study, self.plan.cells)
         conductor = Conductor(bench, self.plan.cells, methods, self.seed, self.listener, self.spent)
-        with nullcontext() if self.guests is None else self.guests.within():
+        with guest_session.looking_in(self.guests):
             return conductor.conduct() is not None
 
 

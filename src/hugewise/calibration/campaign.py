@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hugewise import design, fingerprint, progress, session
+from hugewise import design, feasibility, fingerprint, progress, session
 from hugewise.arrangement import Kind
 from hugewise.calibration import figures
 from hugewise.calibration.record import Calibrated, Record, identity, same, save
@@ -76,7 +76,7 @@ def calibrate(
     asked = study or parse(STUDY, "the built-in calibration")
     seed = seed or design.new_seed()
     bench = _Bench(asked, results / FOLDER / "runs", pairs, planted, seed, listener, LocalHost())
-    cells = tuple(_calibrated(bench, cell) for cell in session.make_plan(asked).cells)
+    cells = tuple(_calibrated(bench, cell) for cell in feasibility.make_plan(asked).cells)
     if not cells:
         raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
     facts = fingerprint.fingerprint(bench.host)
@@ -234,7 +234,7 @@ def _study(  # noqa: PLR0917
 def _stream(bench: _Bench, study: Study, cell: Cell, arm: str) -> _Values | None:
     if study.design.kind == "duet" and len(study.design.slots) < 2:
         return None
-    if not session.make_plan(study).cells:
+    if not feasibility.make_plan(study).cells:
         return None
     folder = bench.run(study)
     ran = folder.opened().cells[0]

@@ -1,0 +1,75 @@
+"""What of a study can run here: its plan on this machine, or in guests of it, with the policies and workloads known.
+
+`provide` fetches, builds and boots what a study's guests need; all else here only looks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from hugewise import policy as policies
+from hugewise import workload as workloads
+from hugewise.errors import UserError
+from hugewise.host import Host, LocalHost
+from hugewise.pages import PageSizes
+from hugewise.plan import Plan, plan
+from hugewise.study import Study
+from hugewise.venue import GuestHouse
+
+if TYPE_CHECKING:
+    from hugewise.doctor import Check
+    from hugewise.guests.provided import Provided
+
+__all__ = ["guest_checks", "make_plan", "provide"]
+
+
+def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None = None) -> Plan:
+    """What of `study` can run on this machine as this user, and what not and why.
+
+    Of a study whose arms run in guests: in `guests`, or (None) in what is there for them already, without fetching
+    anything. Raises StudyError, UserError.
+    """
+    host = host or LocalHost()
+    sizes = PageSizes.discover(host)
+    if study.guest is not None and guests is None:
+        guests = _guests().look(study)
+    known, mechanism = policies.discover(sizes), policies.mechanism(host)
+    return plan(study, known, workloads.discover(), host, sizes, mechanism, guests)
+
+
+def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
+    """What the guests of `study` need, fetched, built and asked now if need be; None where it has no guests.
+
+    Raises StudyError, UserError, HugewiseError.
+    """
+    if study.guest is None:
+        return None
+    found: Provided = _guests().provide(study, lambda bare: _lacking(study, bare), say)
+    return found
+
+
+def guest_checks(study: Study) -> tuple[Check, ...]:
+    """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
+    bare = dataclasses.replace(_guests().look(study), pending=False)
+    found: tuple[Check, ...] = tuple(_guests("requirements").checks(study, _lacking(study, bare)))
+    return found
+
+
+def _lacking(study: Study, bare: GuestHouse) -> tuple[str, ...]:
+    """The Debian packages that the workloads of `study` lack in guests without an image, each once."""
+    left_out = make_plan(study, guests=bare).left_out
+    return tuple(dict.fromkeys(package for left in left_out for package in left.packages))
+
+
+def _guests(module: str = "provided") -> ModuleType:
+    """What only studies of guests need. Raises UserError where the library for QEMU's monitor is not installed."""
+    try:
+        return importlib.import_module(f"hugewise.guests.{module}")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("qemu"):
+            raise
+        raise UserError("guests need the package qemu.qmp", hint="pip install 'hugewise[vm]'") from None

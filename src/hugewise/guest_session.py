@@ -1,0 +1,88 @@
+"""The guests' part of a session: what it makes for them and keeps of them. Where a study has none, there is nothing.
+
+What knows QEMU is imported when there are guests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hugewise.cgroup import Hierarchy
+from hugewise.errors import RunError
+from hugewise.host import Host
+from hugewise.ledger import Record
+from hugewise.pages import PageSizes
+from hugewise.plan import Arm
+from hugewise.runlog import storing
+from hugewise.study import Study
+
+if TYPE_CHECKING:
+    from hugewise.guests.boarding import Boarding
+    from hugewise.guests.provided import Provided
+
+__all__ = ["check_accelerator", "keep", "looking_in", "page_sizes", "share", "versions"]
+
+
+def share(
+    study: Study,
+    guests: Provided | None,
+    cgroups: Hierarchy | None,
+    closing: ExitStack,
+    note: Callable[[Record], None],
+    *,
+    privileged: bool,
+) -> Boarding | None:
+    """Make what the guests share on this host: sockets, a network, a folder that is served to them.
+
+    `closing` undoes it, `note` (the journal) hears of it before. Raises UserError.
+    """
+    if guests is None:
+        return None
+    from hugewise.guests.boarding import Boarding  # noqa: PLC0415
+
+    return Boarding.open(study, guests, cgroups, closing, note, privileged=privileged)
+
+
+def page_sizes(arm: Arm, guests: Provided | None, host: Host) -> PageSizes:
+    """The page sizes of the machine that an arm runs on."""
+    if guests is None or arm.kernel is None:
+        return PageSizes.discover(host)
+    machine = guests.machine(arm.kernel)
+    assert not isinstance(machine, str)
+    return machine.sizes
+
+
+def versions(guests: Provided | None) -> Mapping[str, str]:
+    """What takes part in a run because of its guests, by name."""
+    return {} if guests is None else guests.versions()
+
+
+def keep(folder: Path, study: Study, guests: Provided | None) -> None:
+    """Keep in the run's folder which kernels and accelerator its guests have, and how the kernels differ."""
+    if guests is None:
+        return
+    from hugewise.guests import record  # noqa: PLC0415
+
+    with storing(f"the run's folder {folder}"):
+        record.write(folder, guests.record(study))
+
+
+def check_accelerator(folder: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """One run has one accelerator, as figures under another are not of the same kind. Raises RunError.
+
+    `before` and `now` are versions: of the run's first record, and here.
+    """
+    began, here = (found.get("accelerator", "").partition(":")[0] for found in (before, now))
+    if began != here:
+        raise RunError(
+            f"{folder}: its guests ran under {began}, and would run under {here} now",
+            hint=f"see why: hugewise doctor; have {began} again, or start a new run of the study",
+        )
+
+
+def looking_in(guests: Provided | None) -> AbstractContextManager[None]:
+    """Meanwhile programs are looked for where the workloads run."""
+    return nullcontext() if guests is None else guests.within()
