@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,16 @@ from pathlib import Path
 
 from hugewise import session, study
 from hugewise.errors import HugewiseError
+
+
+def words(verb: str, path: Path, results: Path, *extra: str) -> list[str]:
+    """The command that does it in a process of its own."""
+    return [sys.executable, "-m", "tests.drive", verb, str(path), str(results), *extra]
+
+
+def drive(verb: str, path: Path, results: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+    """Do it in a process of its own, and wait for its end."""
+    return subprocess.run(words(verb, path, results, *extra), capture_output=True, text=True, check=False, timeout=140)
 
 
 def at_step(step: str, nth: int, do: str) -> Callable[[str], None]:

@@ -20,6 +20,7 @@ from hugewise.lock import HostLock
 from hugewise.pages import THP
 from hugewise.results import Results
 from hugewise.runlog import BlockOpened, RunFolder
+from tests.drive import drive, words
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
 
@@ -49,11 +50,6 @@ def small(folder: Path, *policies: str, blocks: int = 2) -> Path:
     names = ", ".join(f'"{name}"' for name in policies or ("base", "thp", "hugetlb-2m"))
     path.write_text(SMALL.format(policies=names, blocks=blocks))
     return path
-
-
-def drive(verb: str, path: Path, results: Path, *extra: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.drive", verb, str(path), str(results), *extra]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def only_run(results: Path) -> Path:
@@ -205,15 +201,8 @@ def test_a_block_broken_off_too_long_ago_is_replaced(tmp_path: Path) -> None:
 
 
 def test_two_runs_refuse_each_other(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.drive",
-        "run",
-        str(small(tmp_path, "base", "thp")),
-        str(tmp_path / "results"),
-    ]
-    command += ["--at", "launch", "--do", "hold"]
+    study, results = small(tmp_path, "base", "thp"), tmp_path / "results"
+    command = words("run", study, results, "--at", "launch", "--do", "hold")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as holder:
         try:
             assert holder.stdout is not None

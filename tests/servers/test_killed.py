@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 import hugewise
 from hugewise import recovery, runner, session
 from hugewise.runlog import RunFolder
+from tests.drive import drive, words
 from tests.requirements import need_program, need_root
 
 pytestmark = pytest.mark.usefixtures("unchanged")
@@ -54,11 +54,6 @@ def a_study(folder: Path) -> Path:
     return path
 
 
-def drive(path: Path, results: Path, *extra: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.drive", "run", str(path), str(results), *extra]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-
 def servers(run: str) -> list[int]:
     """Processes whose command line names the folder of an attempt."""
     found = []
@@ -89,7 +84,7 @@ def test_killed_at_any_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, 
     need_program("redis-server", "redis-server")
     before = folders()
     nth = "3" if step in [each.__name__ for each in runner.STEPS] else "1"
-    killed = drive(a_study(tmp_path), tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
+    killed = drive("run", a_study(tmp_path), tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     recovery.restore()
     assert folders() == before
@@ -114,7 +109,7 @@ def test_a_server_that_is_killed_in_the_measured_part_fails_its_attempt_and_not_
     need_program("redis-server", "redis-server")
     study = a_study(tmp_path)
     study.write_text(STUDY.replace('"200ms"', '"2s"'))
-    command = [sys.executable, "-m", "tests.drive", "run", str(study), str(tmp_path / "results")]
+    command = words("run", study, tmp_path / "results")
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
         end = time.monotonic() + 60
         events = tmp_path / "results"
