@@ -11,7 +11,23 @@ from hugewise.pages import THP, PageSizes, PageTarget
 from hugewise.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.workload import Launch, Missing, Parameter, ParameterValue, Workload
 
-__all__ = ["SIZES", "FakeHost", "FakePolicy", "FakeWorkload", "as_toml", "policies", "workloads"]
+__all__ = ["IN_GUESTS", "SIZES", "FakeHost", "FakePolicy", "FakeWorkload", "as_toml", "policies", "workloads"]
+
+# Arms that run in guests, at their shortest.
+IN_GUESTS = """
+format = 1
+name = "s"
+policies = ["base", "thp"]
+[guest]
+arch = "x86-64"
+[[kernel]]
+name = "k"
+package = "linux-image-cloud-amd64"
+[between]
+settle = "0ms"
+[[workload]]
+name = "fault"
+"""
 
 SIZES = PageSizes(4096, 2 << 20, (1 << 16, 1 << 17), (2 << 20, 1 << 30))
 

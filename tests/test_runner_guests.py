@@ -24,7 +24,7 @@ from hugewise.study import parse
 from hugewise.trial import Attempt, Trial
 from hugewise.underway import Backed, Bench
 from hugewise.workload import Launch, ParameterValue
-from tests.study_example import FakePolicy, FakeWorkload
+from tests.study_example import IN_GUESTS, FakePolicy, FakeWorkload
 from tests.test_noise import FILES, FOLDER, Files
 from tests.test_serving import Launcher
 
@@ -186,22 +186,6 @@ class Heard(Fault):
         return {"words": float(len(stdout.split()))}
 
 
-STUDY = """
-format = 1
-name = "s"
-policies = ["base", "thp"]
-[guest]
-arch = "x86-64"
-[[kernel]]
-name = "k"
-package = "linux-image-cloud-amd64"
-[between]
-settle = "0ms"
-[[workload]]
-name = "fault"
-"""
-
-
 class Here:
     """This host as a machine; nothing is started on it."""
 
@@ -217,7 +201,7 @@ def bench(folder: Path, *guests: FakeGuest | MachineError) -> Bench:
     here = FakeGuest(Here()).site
     return Bench(
         site=here,
-        study=parse(STUDY, "s.toml"),
+        study=parse(IN_GUESTS, "s.toml"),
         settings=Knobs(),  # type: ignore[arg-type]
         folder=RunFolder.create(folder, "s", study_json=b"{}", study_toml=None, seed=bytes(16)),
         session=1,

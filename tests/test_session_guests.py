@@ -15,19 +15,7 @@ from hugewise.setting import Settings
 from hugewise.study import Study, parse
 from tests.examples import opened
 from tests.fake_host import FakeHost
-
-STUDY = """
-format = 1
-name = "s"
-policies = ["base", "thp"]
-[guest]
-arch = "x86-64"
-[[kernel]]
-name = "k"
-package = "linux-image-cloud-amd64"
-[[workload]]
-name = "fault"
-"""
+from tests.study_example import IN_GUESTS
 
 
 class Guests:
@@ -48,7 +36,7 @@ def resumed(tmp_path: Path, before: str, now: str) -> session._Session:
     record = opened(folder.run, versions={**identity.versions(), "accelerator": before})
     folder.append(record)
     made = session._Session(
-        parse(STUDY, "s.toml"),
+        parse(IN_GUESTS, "s.toml"),
         folder,
         bytes(16),
         Plan((), ()),

@@ -12,14 +12,32 @@ from pathlib import Path
 
 from hugewise import cgroup
 
-__all__ = ["BYTES", "FAULT", "KERNEL", "MEMORY", "POOLED", "drive", "ended", "left", "qemus", "write"]
+__all__ = ["BYTES", "FAULT", "KERNEL", "MEMORY", "POOLED", "SHORT", "TCG", "drive", "ended", "left", "qemus", "write"]
 
 _OWNER = re.compile(r"hugewise-(\d+)")  # a session's folder has its process's number
 
 MEMORY = 256 << 20
 BYTES = 16 << 20
 
-# What a guest boots, of every study here. Emulated also where there is KVM, so that what is absent is absent.
+# What follows the policies of every study here: the fewest blocks, and no pause.
+SHORT = """
+confidence = 0.9
+
+[budget]
+blocks = 2
+
+[between]
+settle = "0ms"
+"""
+
+# What its guests are, but for their memory. Emulated also where there is KVM, so that what is absent is absent.
+TCG = """
+[guest]
+arch = "x86-64"
+accelerator = "tcg"
+"""
+
+# What they boot.
 KERNEL = """
 [[kernel]]
 name = "debian"
@@ -35,18 +53,7 @@ policies = [
     {{ name = "small", from = "base", backing = "base" }},
     {{ name = "huge", from = "thp", backing = {{ pages = "hugetlb-2m", source = "file" }} }},
 ]
-confidence = 0.9
-
-[budget]
-blocks = 2
-
-[between]
-settle = "0ms"
-
-[guest]
-arch = "x86-64"
-accelerator = "tcg"
-memory = "256m"
+{SHORT}{TCG}memory = "256m"
 {KERNEL}
 [[workload]]
 name = "fault"

@@ -98,18 +98,7 @@ PANIC = f"""
 format = 1
 name = "panic"
 policies = ["base", "thp"]
-confidence = 0.9
-
-[budget]
-blocks = 2
-
-[between]
-settle = "0ms"
-
-[guest]
-arch = "x86-64"
-accelerator = "tcg"
-memory = "256m"
+{runs.SHORT}{runs.TCG}memory = "256m"
 packages = ["dash"]
 {runs.KERNEL}
 [[workload]]
@@ -151,24 +140,13 @@ def test_a_guest_that_panics_fails_its_attempt_with_its_last_words_and_the_run_g
     hugewise.write_reports(results)
 
 
-HOSTED = """
+HOSTED = f"""
 format = 1
 name = "both"
 policies = ["base", "thp"]
-confidence = 0.9
-
-[budget]
-blocks = 2
-
-[between]
-settle = "0ms"
-"""
-GUEST = """
-[guest]
-arch = "x86-64"
-accelerator = "tcg"
-memory = "512m"
-"""
+{runs.SHORT}"""
+GUEST = f"""{runs.TCG}memory = "512m"
+{runs.KERNEL}"""
 FAULT = """
 [[workload]]
 name = "fault"
@@ -195,7 +173,7 @@ operations = 4_000
 def both(folder: Path, workload: str) -> list[tuple[Attempt, ...]]:
     """The accepted attempts of the same study on this host and in guests."""
     found = []
-    for place, study in {"host": HOSTED + workload, "guest": HOSTED + GUEST + runs.KERNEL + workload}.items():
+    for place, study in {"host": HOSTED + workload, "guest": HOSTED + GUEST + workload}.items():
         results = hugewise.run(hugewise.load(runs.write(folder, study, place)), results=folder / place)
         assert Counter((a.arm, a.state) for a in results.attempts) == {("base", "accepted"): 2, ("thp", "accepted"): 2}
         found.append(results.attempts)
