@@ -115,7 +115,8 @@ def only_run(results: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "verb", ["", "run", "resume", "report", "doctor", "list", "restore", "combine", "guest", "guest kernel"]
+    "verb",
+    ["", "run", "resume", "report", "doctor", "list", "restore", "combine", "guest", "guest cache", "guest kernel"],
 )
 def test_help(call: Call, verb: str) -> None:
     status, out, err = call(*verb.split(), "--help")

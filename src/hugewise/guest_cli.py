@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hugewise import guest_xml
+from hugewise.errors import UserError
+from hugewise.quantity import parse_duration
 
 if TYPE_CHECKING:
     from hugewise.guests.definition import Kernel
@@ -88,6 +90,29 @@ def diff(first: str, second: str, suite: str) -> None:
     from hugewise.guests.kernels import listing  # noqa: PLC0415
 
     listing.show_difference(first, second, suite)
+
+
+@guest.command()
+@click.option("--remove-unused-for", metavar="DURATION", help="Remove what was not used for so long, such as 30d.")
+def cache(remove_unused_for: str | None) -> None:
+    """List what the cache holds, and when it was last used.
+
+    What is removed is fetched, built or made again when it is needed. Nothing is removed while another process of
+    hugewise uses the cache.
+    """
+    from hugewise.guests import cache as place  # noqa: PLC0415
+    from hugewise.guests import stock  # noqa: PLC0415
+
+    if remove_unused_for is None:
+        stock.show(stock.entries(), f"in {place.folder()}")
+        return
+    try:
+        seconds = parse_duration(remove_unused_for)
+    except ValueError as error:
+        raise UserError(
+            f"--remove-unused-for {remove_unused_for}: {error}", hint="see: hugewise guest cache --help"
+        ) from None
+    stock.show(stock.remove_unused(seconds), f"removed from {place.folder()}")
 
 
 guest.add_command(guest_xml.command)

@@ -197,7 +197,10 @@ def unpack(deb: Path, target: Path, *, only: Sequence[str] = (), without: Sequen
 
 
 def _kept_at(sha256: str, file: str) -> Path:
-    return cache.folder("packages") / sha256[:32] / file
+    """Where a file of that SHA-256 is, or would be; it is used now."""
+    path = cache.folder("packages") / sha256[:32] / file
+    cache.used(path.parent)
+    return path
 
 
 def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str, str]]) -> None:
@@ -231,6 +234,7 @@ def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
     text = apt_sources.stanza(entry, suite, arch, sources=sources)
     state = _State(cache.entry("apt", text.encode()), suite, arch, sources)
     state.folder.mkdir(exist_ok=True)
+    cache.used(state.folder)
     read = state.folder / "lists-are-read"
     with cache.locked(state.folder / ".lock"):
         if read.exists():

@@ -89,10 +89,13 @@ def _below(host: Host, folder: str) -> Iterator[str]:
 
 def find(kernel: Kernel, cpu: str) -> Survey | None:
     """The survey of a kernel, if one was taken with that CPU model and is whole."""
+    path = cache.entry("surveys", _key(kernel, cpu))
     try:
-        return msgspec.json.decode(cache.entry("surveys", _key(kernel, cpu)).read_bytes(), type=Survey)
+        found = msgspec.json.decode(path.read_bytes(), type=Survey)
     except (OSError, msgspec.DecodeError):
         return None
+    cache.used(path)
+    return found
 
 
 def keep(kernel: Kernel, cpu: str, survey: Survey) -> None:

@@ -50,6 +50,7 @@ def provide(use: KernelUse, arch: Architecture, suite: str, say: Say) -> Kernel:
     """
     found = available(use, arch, suite)
     if found is not None:
+        store.used(found)
         return found
     if use.build is not None:
         chosen, place = recipe(use.build, arch), use.suite or SUITE

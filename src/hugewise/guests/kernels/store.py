@@ -17,11 +17,10 @@ from hugewise.errors import StorageError
 from hugewise.guests import cache
 from hugewise.guests.definition import Kernel
 
-__all__ = ["CONFIG", "IMAGE", "MODULES", "find", "have", "sha256", "write"]
+__all__ = ["CONFIG", "IMAGE", "KIND", "MODULES", "RECORD", "find", "have", "named", "sha256", "used", "write"]
 
 KIND = "kernels"
-IMAGE, CONFIG, MODULES = "image", "config", "modules"
-_RECORD = "kernel.json"
+IMAGE, CONFIG, MODULES, RECORD = "image", "config", "modules", "kernel.json"
 
 Key = Mapping[str, object]
 
@@ -34,15 +33,27 @@ def sha256(path: Path) -> str:
 
 def write(folder: Path, kernel: Kernel) -> None:
     """Put down what is known of the kernel in the folder; its paths are relative to it."""
-    (folder / _RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(kernel), indent=1))
+    (folder / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(kernel), indent=1))
 
 
 def find(asked: Key) -> Kernel | None:
     """The kernel that was had for what is asked, if it is in the cache still."""
     try:
-        return _read(cache.folder(KIND) / _note(asked).read_text(encoding="utf-8").strip())
+        return _read(named(_note(asked)))
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def named(note: Path) -> Path:
+    """The folder of the kernel that a note names. Raises OSError."""
+    return note.with_name(note.read_text(encoding="utf-8").strip())
+
+
+def used(kernel: Kernel) -> None:
+    """Note that a kernel of the cache is used now; one of elsewhere is left alone."""
+    folder = Path(kernel.image).parent
+    if folder.parent == cache.folder(KIND):
+        cache.used(folder)
 
 
 def have(asked: Key, made_of: Key, make: Callable[[Path], None]) -> Kernel:
@@ -68,7 +79,7 @@ def _note(asked: Key) -> Path:
 
 
 def _read(folder: Path) -> Kernel:
-    kernel = msgspec.json.decode((folder / _RECORD).read_bytes(), type=Kernel)
+    kernel = msgspec.json.decode((folder / RECORD).read_bytes(), type=Kernel)
     image = folder / kernel.image
     image.stat()
     return msgspec.structs.replace(
