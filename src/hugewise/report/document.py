@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hugewise.report import page
-from hugewise.report.sentences import printable
+from hugewise.report.markdown_text import captioned, escape, paragraphs
 from hugewise.report.tables import Table
 
 __all__ = ["Document", "Lines", "Part", "Picture", "Section", "html", "markdown"]
-
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|&~$])")
 
 
 @dataclass(frozen=True)
@@ -72,36 +69,23 @@ def markdown(document: Document, figures: Mapping[str, str], symbols: Mapping[st
 
 
 def _lines(document: Document, figures: Mapping[str, str], symbols: Mapping[str, str]) -> Iterator[str]:
-    yield f"# {_escape(document.title)}"
-    for line in document.lead:
-        yield from ("", _escape(line))
+    yield f"# {escape(document.title)}"
+    yield from paragraphs(document.lead)
     for section in document.sections:
-        yield from ("", f"{'#' * section.level} {_escape(section.title)}")
+        yield from ("", f"{'#' * section.level} {escape(section.title)}")
         for part in section.parts:
-            yield ""
             match part:
                 case Lines():
+                    yield ""
                     badge = f"**{symbols[part.badge]} {part.badge}**: " if part.badge else ""
                     first, *rest = part.lines
                     mark = "- " if part.points else ""
-                    yield f"{mark}{badge}{_escape(first)}"
+                    yield f"{mark}{badge}{escape(first)}"
                     for line in rest:
-                        yield f"{mark}{_escape(line)}" if part.points else f"\n{_escape(line)}"
+                        yield f"{mark}{escape(line)}" if part.points else f"\n{escape(line)}"
                 case Picture():
+                    yield ""
                     if part.key in figures:
-                        yield f"![{_escape(part.caption)}]({figures[part.key]})"
+                        yield f"![{escape(part.caption)}]({figures[part.key]})"
                 case Table():
-                    yield from _table(part)
-
-
-def _table(table: Table) -> Iterator[str]:
-    yield f"**{_escape(table.caption)}**"
-    yield ""
-    yield "| " + " | ".join(_escape(entry) for entry in table.head) + " |"
-    yield "|" + "|".join("---:" if i >= table.numeric else "---" for i in range(len(table.head))) + "|"
-    for row in table.rows:
-        yield "| " + " | ".join(_escape(entry) for entry in row) + " |"
-
-
-def _escape(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", printable(text))
+                    yield from captioned(part)

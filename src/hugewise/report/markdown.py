@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterator, Mapping
 
 from hugewise.report import allocations, beside, changes, guests, programs, tables, within
+from hugewise.report.markdown_text import captioned, escape, paragraphs, rows
 from hugewise.report.sentences import SYMBOLS, metric_line, printable, run_line, sentence, winners
-from hugewise.report.tables import Table
 from hugewise.results import CellResult, Results
 
 __all__ = ["markdown"]
-
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|&~$])")
 
 
 def markdown(results: Results, figures: Mapping[str, tuple[str, str]]) -> str:
@@ -21,34 +18,29 @@ def markdown(results: Results, figures: Mapping[str, tuple[str, str]]) -> str:
     return "\n".join(_lines(results, figures)) + "\n"
 
 
-def _escape(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", printable(text))
-
-
 def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    yield f"# {_escape(results.study)}: {_escape(results.question)}"
+    yield f"# {escape(results.study)}: {escape(results.question)}"
     yield ""
-    yield f"Run `{printable(results.run).replace('`', '')}`, {_escape(run_line(results))}."
+    yield f"Run `{printable(results.run).replace('`', '')}`, {escape(run_line(results))}."
     yield from ("", "## Verdicts")
     for number, cell in enumerate(results.cells, 1):
-        yield from ("", f"### {number}. {_escape(cell.cell)}", "", _escape(metric_line(cell.metric)), "")
+        yield from ("", f"### {number}. {escape(cell.cell)}", "", escape(metric_line(cell.metric)), "")
         for comparison in cell.comparisons:
             peak, pool = tables.memory_of(cell, comparison)
             yield (
                 f"- **{SYMBOLS[comparison.verdict]} {comparison.verdict}**: "
-                f"{_escape(sentence(comparison, cell.metric, results.margin))} "
+                f"{escape(sentence(comparison, cell.metric, results.margin))} "
                 f"Peak memory {peak}; pool reserved {pool}."
             )
         for remark in within.remarks(cell):
-            yield from ("", f"**Note**: {_escape(remark)}")
+            yield from ("", f"**Note**: {escape(remark)}")
     yield from _figure(figures, "overview")
     if (over := programs.programs_table(results)) is not None:
-        yield from ("", f"**{_escape(over.caption)}**", "")
-        yield from _table(over)
+        yield from captioned(over)
     yield from ("", "## Settings of the winning policies")
     yield from _deployments(results)
     yield from ("", "## Left out", "")
-    yield from _table(tables.left_out_table(results)) if results.left_out else ("Nothing.",)
+    yield from rows(tables.left_out_table(results)) if results.left_out else ("Nothing.",)
     yield from _guests(results)
     yield from _beside(results)
     over_levels = [key for key in figures if key.startswith("across-")]
@@ -59,12 +51,12 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
     for number, cell in enumerate(results.cells, 1):
         yield from _cell(results, number, cell, figures)
     yield from ("", "## Failures and disturbances", "")
-    yield from (f"- {_escape(one)}" for one in results.disturbances)
+    yield from (f"- {escape(one)}" for one in results.disturbances)
     yield ""
-    yield from _table(tables.failures_table(results))
+    yield from rows(tables.failures_table(results))
     if (ledger := tables.alpha_table(results)) is not None:
-        yield from ("", f"## {_escape(ledger.caption.capitalize())}", "")
-        yield from _table(ledger)
+        yield from ("", f"## {escape(ledger.caption.capitalize())}", "")
+        yield from rows(ledger)
     yield from ("", "## Run and host")
     for table in (
         tables.run_table(results),
@@ -74,44 +66,39 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
         tables.facts("study options as used", results.options),
     ):
         yield from ("", f"### {table.caption.capitalize()}", "")
-        yield from _table(table)
+        yield from rows(table)
 
 
 def _guests(results: Results) -> Iterator[str]:
     if results.guests is None:
         return
     yield from ("", f"## {guests.TITLE}")
-    for line in guests.introduction(results.guests):
-        yield from ("", _escape(line))
+    yield from paragraphs(guests.introduction(results.guests))
     for table in filter(None, (guests.arms_table(results.guests), guests.kernels_table(results.guests))):
-        yield from ("", f"**{_escape(table.caption)}**", "")
-        yield from _table(table)
+        yield from captioned(table)
     for line, table in guests.differences(results.guests):
         # Collapsed where Markdown is rendered as on GitHub.
-        yield from ("", f"<details><summary>{html.escape(line)}</summary>", "", f"**{_escape(table.caption)}**", "")
-        yield from _table(table)
+        yield from ("", f"<details><summary>{html.escape(line)}</summary>")
+        yield from captioned(table)
         yield from ("", "</details>")
     for line in guests.remarks(results.guests):
-        yield from ("", f"**Note**: {_escape(line)}")
+        yield from ("", f"**Note**: {escape(line)}")
 
 
 def _beside(results: Results) -> Iterator[str]:
     if results.beside is None:
         return
     yield from ("", f"## {beside.TITLE}")
-    for line in beside.introduction(results.beside):
-        yield from ("", _escape(line))
+    yield from paragraphs(beside.introduction(results.beside))
     for table in beside.tables(results.beside):
-        yield from ("", f"**{_escape(table.caption)}**", "")
-        yield from _table(table)
-    for line in beside.remarks(results.beside):
-        yield from ("", _escape(line))
+        yield from captioned(table)
+    yield from paragraphs(beside.remarks(results.beside))
 
 
 def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    yield from ("", f"## {number}. {_escape(cell.cell)}", "", f"Workload {_escape(cell.workload)}.")
+    yield from ("", f"## {number}. {escape(cell.cell)}", "", f"Workload {escape(cell.workload)}.")
     if common := within.common(cell):
-        yield from ("", _escape(common))
+        yield from ("", escape(common))
     for key, found in (
         ("means", (tables.statistics_table(cell, results.confidence),)),
         ("distribution", ()),
@@ -134,16 +121,15 @@ def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str,
     ):
         yield from _figure(figures, f"{number}-{key}")
         for table in filter(None, found):
-            yield from ("", f"**{_escape(table.caption)}**", "")
-            yield from _table(table)
+            yield from captioned(table)
     yield ""
-    yield from _table(tables.facts("parameters", cell.parameters))
+    yield from rows(tables.facts("parameters", cell.parameters))
 
 
 def _figure(figures: Mapping[str, tuple[str, str]], key: str) -> Iterator[str]:
     if key in figures:
         path, text = figures[key]
-        yield from ("", f"![{_escape(text)}]({path})")
+        yield from ("", f"![{escape(text)}]({path})")
 
 
 def _deployments(results: Results) -> Iterator[str]:
@@ -151,23 +137,13 @@ def _deployments(results: Results) -> Iterator[str]:
     for cell, comparison, arm in winners(results):
         some = True
         if arm.deployment is None:
-            known = f"no commands are known; what it did: {_escape(arm.treatment)}"
-            yield from ("", f"**{_escape(comparison.arm)}**, for {_escape(cell.cell)}: {known}")
+            known = f"no commands are known; what it did: {escape(arm.treatment)}"
+            yield from ("", f"**{escape(comparison.arm)}**, for {escape(cell.cell)}: {known}")
             continue
-        yield from ("", f"**{_escape(comparison.arm)}**, for {_escape(cell.cell)}: {_escape(arm.deployment.note)}")
+        yield from ("", f"**{escape(comparison.arm)}**, for {escape(cell.cell)}: {escape(arm.deployment.note)}")
         for title, lines in (("now", arm.deployment.now), ("at boot", arm.deployment.boot)):
             if lines:
                 yield from ("", f"{title}:", "")
                 yield from (f"    {printable(line)}" for line in lines)
     if not some:
         yield from ("", "No policy was better than its baseline.")
-
-
-def _table(table: Table) -> Iterator[str]:
-    if not table.rows:
-        yield "None."
-        return
-    yield "| " + " | ".join(_escape(entry) for entry in table.head) + " |"
-    yield "|" + "|".join("---:" if i >= table.numeric else "---" for i in range(len(table.head))) + "|"
-    for row in table.rows:
-        yield "| " + " | ".join(_escape(entry) for entry in row) + " |"
