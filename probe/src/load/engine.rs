@@ -20,7 +20,7 @@ use crate::load::connection::{Connection, Sent};
 use crate::load::fleet::{Fell, World};
 use crate::load::lane::Lane;
 use crate::load::order::{Order, Part, Task};
-use crate::load::protocol::{Dialect, Parsed};
+use crate::load::protocol::{Dialect, Parsed, Requests};
 use crate::load::schedule::Places;
 use crate::load::source::{Kind, Source};
 use crate::load::tally::Tally;
@@ -165,7 +165,7 @@ impl<D: Dialect> Worker<D> {
                 break;
             };
             let sent = Sent { at_ns: now, op };
-            compose(&self.dialect, &self.world, &mut self.scratch, sent);
+            compose(self.dialect.requests(), &self.world, &mut self.scratch, sent);
             connection.waiting.push_back(sent);
         }
         self.under_way += connection.waiting.len() as u64;
@@ -213,7 +213,7 @@ impl<D: Dialect> Worker<D> {
                     schedule.advance();
                     lane.tally.lag.saturating_record(now - due);
                     let sent = Sent { at_ns: due, op };
-                    compose(&self.dialect, &self.world, &mut self.scratch, sent);
+                    compose(self.dialect.requests(), &self.world, &mut self.scratch, sent);
                     connection.waiting.push_back(sent);
                     self.under_way += 1;
                 }
@@ -346,14 +346,14 @@ impl<D: Dialect> Worker<D> {
 }
 
 #[inline]
-fn compose(dialect: &impl Dialect, world: &World, out: &mut Vec<u8>, sent: Sent) {
+fn compose(requests: &Requests, world: &World, out: &mut Vec<u8>, sent: Sent) {
     let key = sent.op.key;
     match sent.op.kind {
         Kind::Set => {
             let payload = world.payloads.of(key);
-            dialect.set(out, key, payload, world.payloads.bytes(payload));
+            requests.set(out, key, payload, world.payloads.bytes(payload));
         }
-        Kind::Get | Kind::Absent => dialect.get(out, key),
+        Kind::Get | Kind::Absent => requests.get(out, key),
     }
 }
 

@@ -1,38 +1,26 @@
 //! memcached's classic text protocol: get and set, as the published studies used it.
 
 use crate::load::keys::KeyName;
-use crate::load::payload::{Payload, Payloads};
-use crate::load::protocol::{Dialect, Parsed, Reply, Template, line, number};
+use crate::load::payload::Payloads;
+use crate::load::protocol::{Dialect, Parsed, Reply, Requests, Template, line, number};
 
 pub struct Memcached {
-    get: Template,
-    set: Template,
-    /// ` 0 0 64\r\n` (flags, lifetime, size) for each class of size.
-    sizes: Vec<Vec<u8>>,
+    requests: Requests,
 }
 
 const END: &[u8] = b"END\r\n";
 
 impl Dialect for Memcached {
     fn new(name: &KeyName, payloads: &Payloads) -> Self {
-        Self {
-            get: Template::new(name, |_| ("get ".into(), "\r\n".into())),
-            set: Template::new(name, |_| ("set ".into(), String::new())),
-            sizes: payloads.sizes().map(|size| format!(" 0 0 {size}\r\n").into_bytes()).collect(),
-        }
+        let get = Template::new(name, |_| ("get ".into(), "\r\n".into()));
+        let set = Template::new(name, |_| ("set ".into(), String::new()));
+        // Flags and lifetime go before the size.
+        Self { requests: Requests::new(get, set, payloads, |size| format!(" 0 0 {size}\r\n")) }
     }
 
     #[inline]
-    fn get(&self, out: &mut Vec<u8>, key: u64) {
-        self.get.write(out, key);
-    }
-
-    #[inline]
-    fn set(&self, out: &mut Vec<u8>, key: u64, payload: Payload, value: &[u8]) {
-        self.set.write(out, key);
-        out.extend_from_slice(&self.sizes[payload.class]);
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
+    fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     #[inline]
@@ -78,8 +66,8 @@ mod tests {
     fn requests_are_as_the_protocol_says() {
         let (memcached, payloads) = memcached();
         let mut out = Vec::new();
-        memcached.get(&mut out, 42);
-        memcached.set(&mut out, 0, payloads.of(0), b"hello");
+        memcached.requests().get(&mut out, 42);
+        memcached.requests().set(&mut out, 0, payloads.of(0), b"hello");
         assert_eq!(out, b"get memtier-42\r\nset memtier-0 0 0 5\r\nhello\r\n");
     }
 

@@ -27,10 +27,39 @@ pub enum Parsed<'a> {
 /// A protocol, with all that can be prepared for the keys and sizes of a run.
 pub trait Dialect {
     fn new(name: &KeyName, payloads: &Payloads) -> Self;
-    fn get(&self, out: &mut Vec<u8>, key: u64);
-    fn set(&self, out: &mut Vec<u8>, key: u64, payload: Payload, value: &[u8]);
+    fn requests(&self) -> &Requests;
     /// The first reply in `input`, which is not empty.
     fn parse<'a>(&self, input: &'a [u8]) -> Parsed<'a>;
+}
+
+/// What a protocol's requests are made of: GET, and SET with the size of the value and the value behind its key.
+pub struct Requests {
+    get: Template,
+    set: Template,
+    /// What stands between key and value, for each class of size.
+    sizes: Vec<Vec<u8>>,
+}
+
+impl Requests {
+    /// `size` gives what stands between the key and a value of so many bytes.
+    pub fn new(get: Template, set: Template, payloads: &Payloads, size: impl Fn(u32) -> String) -> Self {
+        Self { get, set, sizes: payloads.sizes().map(|bytes| size(bytes).into_bytes()).collect() }
+    }
+
+    /// Append the request for the value of `key`.
+    #[inline]
+    pub fn get(&self, out: &mut Vec<u8>, key: u64) {
+        self.get.write(out, key);
+    }
+
+    /// Append the request that stores `value`, which is of the payload's class of size.
+    #[inline]
+    pub fn set(&self, out: &mut Vec<u8>, key: u64, payload: Payload, value: &[u8]) {
+        self.set.write(out, key);
+        out.extend_from_slice(&self.sizes[payload.class]);
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
 }
 
 /// A request with its key's number left open: one for each number of digits.

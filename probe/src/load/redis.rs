@@ -1,36 +1,23 @@
 //! RESP 2 as redis speaks it: GET and SET.
 
 use crate::load::keys::KeyName;
-use crate::load::payload::{Payload, Payloads};
-use crate::load::protocol::{Dialect, Parsed, Reply, Template, line, number};
+use crate::load::payload::Payloads;
+use crate::load::protocol::{Dialect, Parsed, Reply, Requests, Template, line, number};
 
 pub struct Redis {
-    get: Template,
-    set: Template,
-    /// `$64\r\n` for each class of size.
-    sizes: Vec<Vec<u8>>,
+    requests: Requests,
 }
 
 impl Dialect for Redis {
     fn new(name: &KeyName, payloads: &Payloads) -> Self {
-        Self {
-            get: Template::new(name, |length| (format!("*2\r\n$3\r\nGET\r\n${length}\r\n"), "\r\n".into())),
-            set: Template::new(name, |length| (format!("*3\r\n$3\r\nSET\r\n${length}\r\n"), "\r\n".into())),
-            sizes: payloads.sizes().map(|size| format!("${size}\r\n").into_bytes()).collect(),
-        }
+        let get = Template::new(name, |length| (format!("*2\r\n$3\r\nGET\r\n${length}\r\n"), "\r\n".into()));
+        let set = Template::new(name, |length| (format!("*3\r\n$3\r\nSET\r\n${length}\r\n"), "\r\n".into()));
+        Self { requests: Requests::new(get, set, payloads, |size| format!("${size}\r\n")) }
     }
 
     #[inline]
-    fn get(&self, out: &mut Vec<u8>, key: u64) {
-        self.get.write(out, key);
-    }
-
-    #[inline]
-    fn set(&self, out: &mut Vec<u8>, key: u64, payload: Payload, value: &[u8]) {
-        self.set.write(out, key);
-        out.extend_from_slice(&self.sizes[payload.class]);
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
+    fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     #[inline]
@@ -74,10 +61,10 @@ mod tests {
     fn requests_are_as_the_protocol_says() {
         let (redis, payloads) = redis();
         let mut out = Vec::new();
-        redis.get(&mut out, 42);
+        redis.requests().get(&mut out, 42);
         assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$4\r\nk042\r\n");
         out.clear();
-        redis.set(&mut out, 1234, payloads.of(1234), b"hello");
+        redis.requests().set(&mut out, 1234, payloads.of(1234), b"hello");
         assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$5\r\nk1234\r\n$5\r\nhello\r\n");
     }
 
