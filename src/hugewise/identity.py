@@ -1,22 +1,26 @@
-"""What a run's first record says it is: cells and treatments, the programs that take part, what withholds verdicts."""
+"""What a run's first record says it is: cells and treatments, the programs that take part, what withholds verdicts.
+
+A resumed run is held against it.
+"""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 from hugewise import fingerprint, probe
-from hugewise.errors import ProbeError
+from hugewise.errors import ProbeError, RunError
 from hugewise.host import Host
 from hugewise.pages import PageSizes
 from hugewise.plan import Arm, Plan
-from hugewise.runlog import ArmRecord, CellRecord
+from hugewise.policy import mechanism
+from hugewise.runlog import ArmRecord, CellRecord, Opened
 from hugewise.study import Study
 
-__all__ = ["cell_records", "cpu", "versions", "withheld"]
+__all__ = ["cell_records", "changes", "check_host", "cpu", "versions", "withheld"]
 
 
 def cell_records(plan: Plan, sizes: Callable[[Arm], PageSizes]) -> tuple[CellRecord, ...]:
@@ -91,3 +95,30 @@ def versions() -> dict[str, str]:
         "libc": " ".join(platform.libc_ver()),
         "kernel": platform.release(),
     }
+
+
+def check_host(path: Path, opened: Opened, host: Host) -> None:
+    """One run measures one machine under one kernel, by one mechanism. Raises RunError on another.
+
+    `opened` is the first record of the run in the folder `path`.
+    """
+    if opened.mechanism != mechanism(host):
+        who = "root" if opened.mechanism == "system" else "an ordinary user"
+        raise RunError(f"{path} was begun by {who}: its policies work by another mechanism", hint=f"resume as {who}")
+    here = fingerprint.fingerprint(host)
+    if opened.host.get("machine") != here["machine"]:
+        raise RunError(f"{path} was begun on another machine ({opened.host.get('name')})", hint="resume it there")
+    before = opened.host.get("kernel", {}).get("release")
+    if before != here["kernel"]["release"]:
+        raise RunError(
+            f"{path} was begun under the kernel {before}; {here['kernel']['release']} runs now",
+            hint="boot that kernel again, or start a new run of its study",
+        )
+
+
+def changes(opened: Opened, versions: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
+    """What is no longer as it was when the run began: programs and page settings."""
+    for before, now in ((opened.versions, versions), (opened.settings, settings)):
+        for name, value in now.items():
+            if before.get(name) != value:
+                yield f"{name} is {value}, it was {before.get(name)} when the run began"

@@ -7,6 +7,7 @@ A run has one session, and one more each time it is resumed.
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,7 +42,7 @@ from hugewise.ledger import Scratched
 from hugewise.local_machine import LocalMachine
 from hugewise.lock import HostLock, boot_id
 from hugewise.pages import page_flags_readable
-from hugewise.plan import Plan
+from hugewise.plan import Cell, Plan
 from hugewise.policy import mechanism
 from hugewise.pool import Pools
 from hugewise.preparation import prepared
@@ -106,26 +107,10 @@ def resume(
     opened = folder.opened()
     seed = folder.seed()
     study = folder.study()
-    if opened.mechanism != mechanism(LocalHost()):
-        who = "root" if opened.mechanism == "system" else "an ordinary user"
-        raise RunError(f"{path} was begun by {who}: its policies work by another mechanism", hint=f"resume as {who}")
-    _check_host(path, opened)
+    identity.check_host(path, opened, LocalHost())
     guests = provide(study, lambda text: listener(progress.Message(text)))
     _hold(_Session(study, folder, seed, make_plan(study, guests=guests), opened, listener, on_step, guests))
     return folder
-
-
-def _check_host(path: Path, opened: runlog.Opened) -> None:
-    """One run measures one machine under one kernel. Raises RunError on another."""
-    here = fingerprint.fingerprint(LocalHost())
-    if opened.host.get("machine") != here["machine"]:
-        raise RunError(f"{path} was begun on another machine ({opened.host.get('name')})", hint="resume it there")
-    before = opened.host.get("kernel", {}).get("release")
-    if before != here["kernel"]["release"]:
-        raise RunError(
-            f"{path} was begun under the kernel {before}; {here['kernel']['release']} runs now",
-            hint="boot that kernel again, or start a new run of its study",
-        )
 
 
 def _hold(session: _Session) -> None:
@@ -192,12 +177,21 @@ class _Session:
 
         self.closing.callback(step)
 
+    def remove_at_close(self, name: str, remove: Callable[[], object]) -> None:
+        """Likewise; what cannot be removed is left to the next root call, by the open journal."""
+
+        def undo() -> None:
+            with self.settings.closing_only_when_done():
+                remove()
+
+        self.at_close(name, undo)
+
     def say(self, text: str) -> None:
         """A line for the reader, now and in the report."""
         self.listener(progress.Message(text))
 
     @property
-    def _guest(self) -> int:
+    def _guest_memory(self) -> int:
         """The memory of a guest in bytes; 0 where the study has none."""
         return 0 if self.study.guest is None else self.study.guest.memory
 
@@ -228,12 +222,12 @@ class _Session:
 
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
-        wanted = provision.pool_pages(self.plan, self._guest)
+        wanted = provision.pool_pages(self.plan, self._guest_memory)
         if wanted and self.journal is not None:
             pools = Pools(self.settings)
             self.at_close("empty_pools", lambda: self.name_drift(pools.restore()))
             self.pools = pools.fill(wanted)
-        self.plan = provision.without_short_pools(self.plan, wanted, self.pools, self._guest)
+        self.plan = provision.without_short_pools(self.plan, wanted, self.pools, self._guest_memory)
 
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""
@@ -243,22 +237,19 @@ class _Session:
             if self.host.privileged():
                 self.say(f"no cgroups: {error.message}; processes are followed and killed one by one instead")
             return
-        self.at_close("remove_cgroups", self.remove_cgroups)
+        self.remove_at_close("remove_cgroups", self.cgroups.remove)
 
-    def remove_cgroups(self) -> None:
-        """End what is left of the attempts; what does not die is left to the next root call, by the open journal."""
-        assert self.cgroups is not None
-        with self.settings.closing_only_when_done():
-            self.cgroups.remove()
+    def _staged_here(self) -> Iterator[tuple[Cell, Staged, pwd.struct_passwd | None]]:
+        """The cells whose workloads are played on this host, and whom they run as; guests have folders of their own."""
+        for cell in self.plan.cells if self.guests is None else ():
+            if isinstance(cell.workload, Staged):
+                who = account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
+                yield cell, cell.workload, who
 
     def make_scratch(self) -> None:
         """The private folders in which staged workloads are played."""
-        self.at_close("remove_scratch", self.remove_scratch)
-        if self.guests is not None:
-            return  # guests have their own
-        staged = [cell for cell in self.plan.cells if isinstance(cell.workload, Staged)]
-        for cell in staged:
-            who = account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
+        self.remove_at_close("remove_scratch", self.remove_scratch)
+        for cell, _, who in self._staged_here():
             if cell.storage in self.scratch:
                 continue
             self.scratch[cell.storage] = Scratch.open(
@@ -270,21 +261,20 @@ class _Session:
 
     def remove_scratch(self) -> None:
         """The attempts' folders go with everything in them."""
-        with self.settings.closing_only_when_done():
-            for made in self.scratch.values():
-                discard(str(made.path))
+        for made in self.scratch.values():
+            discard(str(made.path))
 
     def prepare(self) -> None:
-        """Make the data of the workloads, where they are not kept from before; in guests they are made there."""
-        for cell in self.plan.cells if self.guests is None else ():
-            if isinstance(cell.workload, Staged) and (data := cell.workload.data(cell.values)) is not None:
+        """Make the data of the workloads, where they are not kept from before."""
+        for cell, workload, who in self._staged_here():
+            if (data := workload.data(cell.values)) is not None:
                 self.data[cell.id] = prepared(
-                    cell.workload,
+                    workload,
                     data,
                     LocalMachine(self.host),
                     self.folder.path.parents[1],
                     self.scratch[cell.storage],
-                    account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False),
+                    who,
                     self.cgroups,
                     self.say,
                 )
@@ -292,72 +282,65 @@ class _Session:
     def make_guests(self) -> None:
         """What the guests of a study share on this host: sockets, a network, a folder that is served to them."""
         opened = ExitStack()
-        self.at_close("end_guests", lambda: self.end_guests(opened))
+        self.remove_at_close("end_guests", opened.close)
         self.boarding = guest_session.share(
             self.study, self.guests, self.cgroups, opened, self.settings.note, privileged=self.host.privileged()
         )
 
-    def end_guests(self, opened: ExitStack) -> None:
-        """Nothing that was made for guests stays; what cannot be removed is left to the next root call."""
-        with self.settings.closing_only_when_done():
-            opened.close()
-
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
         cells = identity.cell_records(self.plan, lambda arm: guest_session.page_sizes(arm, self.guests, self.host))
+        versions = identity.versions() | dict(guest_session.versions(self.guests))
         if self.opened is None:
-            guest_session.keep(self.folder.path, self.study, self.guests)
-            self.folder.append(
-                runlog.Opened(
-                    t=time.time(),
-                    run=self.folder.run,
-                    study=self.study.name,
-                    digest=self.study.digest,
-                    seed_hash=design.commitment(self.seed),
-                    mechanism=mechanism(self.host),
-                    boot_id=self.boot_id,
-                    host=fingerprint.fingerprint(self.host, identity.cpu()),
-                    versions=self.versions(),
-                    settings=dict(self.settings.initial),
-                    cells=cells,
-                    left_out=self.plan.left_out,
-                    pools=self.pools,
-                    withheld=self.withheld,
-                    cwd=str(Path.cwd()),
-                )
+            self._begin_run(cells, versions)
+        else:
+            self._take_up(self.opened, cells, versions)
+
+    def _begin_run(self, cells: tuple[runlog.CellRecord, ...], versions: Mapping[str, str]) -> None:
+        """What the run is, in its folder. Raises StorageError."""
+        guest_session.keep(self.folder.path, self.study, self.guests)
+        self.folder.append(
+            runlog.Opened(
+                t=time.time(),
+                run=self.folder.run,
+                study=self.study.name,
+                digest=self.study.digest,
+                seed_hash=design.commitment(self.seed),
+                mechanism=mechanism(self.host),
+                boot_id=self.boot_id,
+                host=fingerprint.fingerprint(self.host, identity.cpu()),
+                versions=versions,
+                settings=dict(self.settings.initial),
+                cells=cells,
+                left_out=self.plan.left_out,
+                pools=self.pools,
+                withheld=self.withheld,
+                cwd=str(Path.cwd()),
             )
-            return
-        if cells != self.opened.cells:
+        )
+
+    def _take_up(
+        self, opened: runlog.Opened, cells: tuple[runlog.CellRecord, ...], versions: Mapping[str, str]
+    ) -> None:
+        """Go on with a run that began with the record `opened`. Raises RunError where it would not be the same run."""
+        if cells != opened.cells:
             raise RunError(
                 f"{self.folder.path}: this machine no longer offers the same policies to the same workloads",
                 hint="see what changed: hugewise doctor; or start a new run of the study",
             )
-        guest_session.check_accelerator(self.folder.path, self.opened.versions, self.versions())
+        guest_session.check_accelerator(self.folder.path, opened.versions, versions)
         self.folder.discard_drafts()
         self.spent = self.folder.active_seconds()
         self.number = 2 + sum(isinstance(record, runlog.Resumed) for record in self.folder.records())
         self.folder.append(runlog.Resumed(t=time.time(), session=self.number, boot_id=self.boot_id))
-        for text in self.changes(self.opened):
+        for text in identity.changes(opened, versions, self.settings.initial):
             self.folder.append(runlog.Noted(t=time.time(), text=f"session {self.number}: {text}"))
-
-    def versions(self) -> dict[str, str]:
-        """The programs that take part, those of guests among them."""
-        return identity.versions() | dict(guest_session.versions(self.guests))
-
-    def changes(self, opened: runlog.Opened) -> Iterator[str]:
-        """What is no longer as it was when the run began: programs and page settings."""
-        for name, value in self.versions().items():
-            if (before := opened.versions.get(name)) != value:
-                yield f"{name} is {value}, it was {before} when the run began"
-        for path, value in self.settings.initial.items():
-            if (before := opened.settings.get(path)) != value:
-                yield f"{path} is {value}, it was {before} when the run began"
 
     def touch(self) -> None:
         """Touch as much memory as the largest arm will use, and the pages of the pools: a guest's fresh memory is slow
         to touch the first time.
         """
-        largest = provision.bytes_to_touch(self.plan, self._guest)
+        largest = provision.bytes_to_touch(self.plan, self._guest_memory)
         wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in self.pools.items()}
         total = sum(wanted.values())
         if total:
