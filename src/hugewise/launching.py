@@ -106,7 +106,7 @@ def _spec(
         timeout_s=cell.timeout,
         counters=counters,
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
-        source="kpageflags" if site.source == "kpageflags" else "smaps",
+        source=site.source,
         barrier=None if meeting is None else meeting.barrier,
     )
 

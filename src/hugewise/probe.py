@@ -34,6 +34,7 @@ __all__ = [
     "Load",
     "Phase",
     "Result",
+    "Source",
     "Spec",
     "Start",
     "Tlb",
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 VERSION = 1
+
+Source = Literal["kpageflags", "smaps"]  # how page sizes are looked up
 _PATIENCE_S = 600
 
 
@@ -240,7 +243,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     counters: tuple[str, ...]
     scan: Literal["none", "exit", "every-exit"]
-    source: Literal["kpageflags", "smaps"]
+    source: Source
     barrier: Barrier | None = None
     announce: bool = False
 

@@ -102,8 +102,9 @@ def observe(group: Group) -> None:
 def board(group: Group) -> None:
     """Boot a guest for each attempt, where the study has guests."""
     guests = group.bench.guests
-    for work in group.works if guests is not None else ():
-        assert guests is not None
+    if guests is None:
+        return
+    for work in group.works:
         work.guest = guests.board(group.cell, work.arm, work.trial, work.number, work.draft)
 
 
@@ -117,14 +118,15 @@ def apply(group: Group) -> None:
 def settle(group: Group) -> None:
     """Carry-over control between trials: the same for all arms, chosen in the study."""
     between = group.bench.study.between
-    for host in [site.host for site, _ in group.sites]:
-        if host.privileged():
-            if between.drop_caches:
-                if group.bench.guests is None:
-                    os.sync()
-                host.write("/proc/sys/vm/drop_caches", "3")
-            if between.compact:
-                host.write("/proc/sys/vm/compact_memory", "1")
+    for site, _ in group.sites:
+        if not site.host.privileged():
+            continue
+        if between.drop_caches:
+            if group.bench.guests is None:
+                os.sync()
+            site.host.write("/proc/sys/vm/drop_caches", "3")
+        if between.compact:
+            site.host.write("/proc/sys/vm/compact_memory", "1")
     time.sleep(between.settle)
 
 
@@ -199,7 +201,7 @@ def launch(group: Group) -> None:
         for index, work in enumerate(group.works):
             work.events = outcome.layout(found[0], index, len(group.works))
     else:
-        for work, events in zip(works, found, strict=False):
+        for work, events in zip(works, found, strict=True):
             work.events = events
             if work.play is not None and work.play.problem is None:
                 exited = outcome.last(events, probe.Exit)
@@ -235,7 +237,10 @@ def _launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
 def recheck(group: Group) -> None:
     """Look at the machines and at the knobs after it."""
     group.drift = group.bench.settings.drift()  # in a guest there is nobody else
-    _look_again(group)
+    group.after = noise.snapshot(group.bench.host)
+    for work in group.works:
+        if work.broken is None:
+            work.after = _seen(work, group.after)
     for site, _ in group.sites:
         values = site.knobs.values()
         for work in group.works:
@@ -245,13 +250,6 @@ def recheck(group: Group) -> None:
         if work.leaf is not None and not group.shared:
             work.cgroup_faults = work.leaf.faults()
             work.cgroup_peak = work.leaf.peak_bytes()
-
-
-def _look_again(group: Group) -> None:
-    group.after = noise.snapshot(group.bench.host)
-    for work in group.works:
-        if work.broken is None:
-            work.after = _seen(work, group.after)
 
 
 def _seen(work: Work, here: noise.Snapshot) -> noise.Snapshot | None:

@@ -9,6 +9,7 @@ from typing import Protocol
 from hugewise.host import Host
 from hugewise.knob import Drift
 from hugewise.machine import Contained, Folders, Machine
+from hugewise.probe import Source
 from hugewise.scene import Peer
 
 __all__ = ["Knobs", "Site"]
@@ -36,7 +37,7 @@ class Site:
 
     contain    makes the cgroup of that name; None where there are none
     scratch    the private folders in a place of the machine, as a study names it
-    source     how page sizes are looked up: `kpageflags` or `smaps`
+    source     how page sizes are looked up
     base_size  bytes of a base page
     peer       this host, as a guest sees it
     """
@@ -45,7 +46,7 @@ class Site:
     knobs: Knobs
     contain: Callable[[str], Contained] | None
     scratch: Callable[[str], Folders]
-    source: str
+    source: Source
     base_size: int
     peer: Peer = field(default_factory=Peer)
 

@@ -34,6 +34,7 @@ __all__ = ["Played", "Stage", "StageError"]
 _LAST_LINES = 3
 _GRACE = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
+_FOREVER = 10 * 365 * 86_400.0
 
 
 class StageError(HugewiseError):
@@ -58,7 +59,7 @@ class Stage:
     sut: Contained | None
     client: Contained | None
     treatment: Treatment | None
-    source: str
+    source: probe.Source
     running: list[tuple[Server, Serving]] = field(default_factory=list)
 
     # -- acts
@@ -320,7 +321,7 @@ class Stage:
             timeout_s=timeout,
             counters=(),
             scan="none",
-            source="kpageflags" if self.source == "kpageflags" else "smaps",
+            source=self.source,
             announce=announce,
         )
 
@@ -341,9 +342,6 @@ class Stage:
             if lines:
                 return ": " + " | ".join(lines[-_LAST_LINES:])[:600]
         return ""
-
-
-_FOREVER = 10 * 365 * 86_400.0
 
 
 @dataclass
