@@ -1,0 +1,125 @@
+"""What a session makes for guests and keeps of them, and that it does nothing where a study has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise import guest_session
+from hugewise.arms import Arm, Machine
+from hugewise.errors import RunError
+from hugewise.guests import boarding, record
+from hugewise.guests.record import GuestsRecord
+from hugewise.pages import PageSizes, PageTarget
+from hugewise.policy import Treatment
+from hugewise.study import Study, parse
+from tests.fake_host import FakeHost
+from tests.study_example import FakePolicy
+
+STUDY = parse(
+    """
+format = 1
+name = "s"
+policies = ["base", "thp"]
+[guest]
+arch = "arm64"
+[[kernel]]
+name = "16k"
+package = "linux-image-arm64-16k"
+[[workload]]
+name = "fault"
+""",
+    "s.toml",
+)
+SIZES = PageSizes(base=16384, pmd=32 << 20, mthp=(), shmem=(), hugetlb=())
+KEPT = GuestsRecord(arch="arm64", accelerator="tcg", why="w", counting=False, baseline="16k", kernels=())
+
+
+@dataclass
+class Guests:
+    """`provided.Provided`, as far as a session asks it."""
+
+    inside: list[bool] = field(default_factory=list)
+
+    def machine(self, kernel: str) -> Machine | str:
+        assert kernel == "16k"
+        return Machine(FakeHost(), SIZES, "system")
+
+    def record(self, study: Study) -> GuestsRecord:
+        assert study is STUDY
+        return KEPT
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        self.inside.append(True)
+        yield
+        self.inside.append(False)
+
+
+def arm(kernel: str | None) -> Arm:
+    target = PageTarget("base", 4096)
+    return Arm(
+        "base",
+        FakePolicy("base", target),
+        Treatment(policy="base", mechanism="system", target=target),
+        "backing",
+        kernel,
+    )
+
+
+def guests() -> Any:
+    return Guests()
+
+
+def test_an_arm_has_the_page_sizes_of_its_kernel() -> None:
+    host = FakeHost()
+    assert guest_session.page_sizes(arm("16k"), guests(), host) == SIZES
+    assert guest_session.page_sizes(arm(None), None, host) == PageSizes.discover(host)
+
+
+def test_the_folder_of_a_run_keeps_what_its_guests_are(tmp_path: Path) -> None:
+    guest_session.keep(tmp_path, STUDY, None)
+    assert list(tmp_path.iterdir()) == []
+    guest_session.keep(tmp_path, STUDY, guests())
+    assert record.read(tmp_path) == KEPT
+
+
+def test_programs_are_looked_for_in_guests_that_there_are() -> None:
+    made = guests()
+    with guest_session.looking_in(made):
+        assert made.inside == [True]
+    assert made.inside == [True, False]
+    with guest_session.looking_in(None):
+        pass
+
+
+def test_what_guests_share_is_made_for_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def opening(*given: Any, privileged: bool) -> str:
+        asked.append((*given, privileged))
+        return "aboard"
+
+    monkeypatch.setattr(boarding.Boarding, "open", opening)
+    closing, made = ExitStack(), guests()
+
+    def share(which: Any) -> Any:
+        return guest_session.share(STUDY, which, None, closing, print, privileged=True)
+
+    assert share(None) is None
+    assert asked == []
+    assert share(made) == "aboard"
+    assert asked == [(STUDY, made, None, closing, print, True)]
+
+
+def test_one_run_has_one_accelerator(tmp_path: Path) -> None:
+    kvm, tcg, other = ({"accelerator": text} for text in ("kvm: it boots", "tcg: no KVM", "tcg: as the study says"))
+    guest_session.check_accelerator(tmp_path, {}, {})
+    guest_session.check_accelerator(tmp_path, tcg, other)  # why may change
+    with pytest.raises(RunError, match="ran under tcg, and would run under kvm now"):
+        guest_session.check_accelerator(tmp_path, tcg, kvm)
