@@ -1,10 +1,12 @@
-"""The network between a guest and this host, and nothing beyond it.
+"""The network between a guest and this host.
 
 User networking needs nothing of the host: QEMU is the other end, and what the guest asks of 10.0.2.2 it gets from the
 host's loopback. With root, a bridge and a tap interface for each guest can be made instead. They have a private subnet
-of their own; packets are not forwarded, not even to another guest, no address is translated, and no guest is told a
-gateway. The journal hears of
-the interfaces before they are made, and so the next root call removes what a killed run left.
+of their own; packets are not forwarded, not even to another guest, and no address is translated. No guest is told a
+gateway. On a bridge there would be none; QEMU's user networking, however, would carry the packets of a guest whose root
+adds a route, with the rights of QEMU's account.
+
+The journal hears of the interfaces before they are made, and so the next root call removes what a killed run left.
 
 Source: ip-link(8), ip-address(8), ip-tuntap(8); QEMU's documentation of `-netdev user` for its addresses.
 """
@@ -46,7 +48,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
     tap        the host's interface that QEMU is to open (`qemu.Places.tap`); None: user networking
     interface  what the guest calls its own
-    address    the guest's, with `prefix` bits of network; no gateway: it reaches this host alone
+    address    the guest's, with `prefix` bits of network; it is told no gateway
     host       this host as the guest sees it
     bind       what a server on this host listens on to be reached there
     """
