@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.quantity import format_duration, format_size, parse_duration, parse_share, parse_size, readable_size
+from hugewise.quantity import (
+    format_duration,
+    format_size,
+    parse_cpus,
+    parse_duration,
+    parse_share,
+    parse_size,
+    readable_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +80,16 @@ def test_durations_for_people(seconds: float, text: str) -> None:
 )
 def test_a_size_for_people(size: int, text: str) -> None:
     assert readable_size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("0", (0,)), ("0-3,8\n", (0, 1, 2, 3, 8)), ("14-15", (14, 15)), ("5, 2", (5, 2))]
+)
+def test_lists_of_cpus_are_as_the_kernel_writes_them(text: str, cpus: tuple[int, ...]) -> None:
+    assert parse_cpus(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "1,,2", "0-3,2", "-1", "0-", "100000"])
+def test_what_is_no_list_of_cpus_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"list of CPUs|stands twice"):
+        parse_cpus(text)

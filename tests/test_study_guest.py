@@ -62,7 +62,7 @@ path = "/boot/Image"
 modules = "/lib/modules/6.12.0"
 
 [design]
-slots = [0, 1]
+slots = ["0-1", "2,3"]
 
 [[workload]]
 name = "build"
@@ -75,6 +75,7 @@ counted = "peak_bytes"
 name = "iperf3"
 
 [scales.published]
+design = { slots = ["0-13", "14-27"] }
 guest = { arch = "arm64", memory = "12g", cpus = 14, network = "user", nfs = true }
 """
 
@@ -293,6 +294,19 @@ def work(**more: Any) -> dict[str, Any]:
         (work(concurrency="both"), "workload[1].concurrency", "choices", "alone, together"),
         (work(concurrency=["alone", "alone"]), "workload[1].concurrency", "twice", "together"),
         (work(concurrency="together"), "workload[1].concurrency", "2 guests at once need 2 slots", "slots = [0, 1]"),
+        (
+            work(concurrency="together") | {"guest": {"cpus": 2}, "design": {"slots": ["0-3", 4]}},
+            "workload[1].concurrency",
+            "each guest has 2 virtual CPUs, and a slot of the design 1",
+            'slots = ["0-1", "2-3"]',
+        ),
+        (
+            work(concurrency="together")
+            | {"design": {"slots": [0, 1]}, "scales": {"large": {"design": {"slots": [0]}}}},
+            "workload[1].concurrency",
+            "at the scale large, 2 guests at once need 2 slots, and the design has 1",
+            "slots = [0, 1]",
+        ),
         (work(storage="nfs"), "workload[1].storage", "serves none", "nfs = true"),
         (work(storage="nsf"), "workload[1].storage", "absolute path", "folder"),
         (work(cpus=[1]), "workload[1].cpus", "CPU 0 alone", "cpus of [guest]"),

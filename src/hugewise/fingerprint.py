@@ -18,6 +18,7 @@ import msgspec
 from hugewise.host import Host
 from hugewise.pages import PageSizes
 from hugewise.probe import Cpu
+from hugewise.quantity import parse_cpus
 
 __all__ = ["fingerprint"]
 
@@ -192,10 +193,7 @@ def _cpuinfo(text: str) -> Mapping[str, str]:
 
 def _cpu_list(text: str | None) -> list[int] | None:
     """CPU numbers of a list such as `0-3,8`."""
-    if not text:
-        return None
-    parts = (part.split("-") for part in text.split(","))
-    return [number for part in parts for number in range(int(part[0]), int(part[-1]) + 1)]
+    return list(parse_cpus(text)) if text else None
 
 
 def _meminfo(text: str, key: str) -> int | None:

@@ -85,7 +85,7 @@ def _spec(
     if play is not None:
         leaf = work.client if work.is_client else work.leaf
         cpus = play.stage.places.client if work.is_client else play.stage.places.sut
-    slots = bench.study.design.slots if work.guest is None else ()  # a guest as a whole has its slot
+    slots = bench.study.design.places if work.guest is None else ()  # a guest as a whole has its slot
     # A micro-workload counts its timed region itself; the launcher counts the whole command.
     words = (
         *(("--counters", ",".join(counters)) if counters else ()),
@@ -102,7 +102,7 @@ def _spec(
         gid=None if who is None else who.pw_gid,
         thp_disable="none" if work.is_client else treatment.thp_disable,
         cgroup_procs=tuple(str(path) for path in leaf.procs_files) if leaf is not None else (),
-        cpus=(slots[work.trial.slot],) if slots else cpus,
+        cpus=slots[work.trial.slot] if slots else cpus,
         timeout_s=cell.timeout,
         counters=counters,
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",

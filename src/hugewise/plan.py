@@ -21,10 +21,11 @@ from hugewise.host import Host
 from hugewise.metric import COMMON, Metric
 from hugewise.pages import PageSizes
 from hugewise.policy import Mechanism, Policy
-from hugewise.quantity import format_size, readable_size
+from hugewise.quantity import format_size, parse_cpus, readable_size
 from hugewise.results import LeftOut
 from hugewise.study import PolicyUse, Study, WorkloadUse
 from hugewise.study_keys import Place
+from hugewise.study_tables import Slots
 from hugewise.study_workload import SMALL
 from hugewise.trial import Judged
 from hugewise.venue import GuestHouse, Venue, in_guests, on_host
@@ -128,7 +129,7 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
             arms[use.name] = arm
     cells: list[Cell] = []
     taken: set[str] = set()
-    offline = _offline(study.design.slots, host)
+    offline = _offline(study.design.places, host)
     with venue.within():
         for index, used in enumerate(study.workload, 1):
             for cell in _cells(used, place.at("workload").item(index), study, workloads, taken, venue):
@@ -205,18 +206,13 @@ def _check_parameters(study: Study, workloads: Mapping[str, Workload], place: Pl
             raise here.wrong("the design has slots", list(used.cpus), hint="remove cpus here, or slots of the design")
 
 
-def _offline(slots: tuple[int, ...], host: Host) -> str | None:
+def _offline(slots: Slots, host: Host) -> str | None:
     """Why the slots cannot all be had, or None. A machine that does not say which CPUs are online has them all."""
     try:
-        online = {
-            cpu
-            for part in host.read("/sys/devices/system/cpu/online").split(",")
-            for first, _, last in [part.partition("-")]
-            for cpu in range(int(first), int(last or first) + 1)
-        }
+        online = parse_cpus(host.read("/sys/devices/system/cpu/online"))
     except (OSError, ValueError):
         return None
-    absent = [slot for slot in slots if slot not in online]
+    absent = [cpu for slot in slots for cpu in slot if cpu not in online]
     return f"CPU {absent[0]} of the design's slots is not online here" if absent else None
 
 

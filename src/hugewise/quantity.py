@@ -1,4 +1,4 @@
-"""Sizes, durations and shares as people write them: `64k`, `2m`, `1g`, `90s`, `0.5%`.
+"""Sizes, durations, shares and lists of CPUs as people write them: `64k`, `2m`, `1g`, `90s`, `0.5%`, `0-3,8`.
 
 Sizes are powers of 1,024, as everywhere in memory management.
 """
@@ -8,10 +8,19 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-__all__ = ["format_duration", "format_size", "parse_duration", "parse_share", "parse_size", "readable_size"]
+__all__ = [
+    "format_duration",
+    "format_size",
+    "parse_cpus",
+    "parse_duration",
+    "parse_share",
+    "parse_size",
+    "readable_size",
+]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_CPUS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -92,3 +101,16 @@ def _finite(number: float) -> float:
         return float(number)
     except OverflowError:
         raise ValueError("too large a number") from None
+
+
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """The CPUs of a list as the kernel writes it (`0-3,8`), in the order of the list. Raises ValueError."""
+    cpus: list[int] = []
+    for part in text.strip().split(","):
+        match = _CPUS.fullmatch(part.strip())
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise ValueError("not a list of CPUs; write for example 0-3,8")
+        cpus.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if len(set(cpus)) < len(cpus):
+        raise ValueError("a CPU stands twice in it")
+    return tuple(cpus)

@@ -278,7 +278,10 @@ def read(data: Mapping[str, Any], file: str) -> Study:
         )
     _check_policies(study, place)
     _check_workloads(study, place)
-    _check_design(study, place)
+    _check_design(study.design, place.at("design"))
+    for scale, changed in study.scales.items():
+        if changed.design is not None:
+            _check_design(changed.design, place.at("scales").at(scale).at("design"))
     study_guest_rules.check(study, place)
     published_keys.check(study, place)
     return study
@@ -386,6 +389,7 @@ def at_scale(study: Study, scale: str) -> Study:
         scale=scale,
         budget=changed.budget or study.budget,
         guest=changed.guest or study.guest,
+        design=changed.design or study.design,
         workload=tuple(use.at(scale) for use in study.workload),
     )
 
@@ -434,11 +438,16 @@ def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: st
         raise place.wrong("lacks the baseline", list(chosen), hint=f'add "{baseline}"')
 
 
-def _check_design(study: Study, place: Place) -> None:
-    layout, here = study.design, place.at("design")
-    for index, slot in enumerate(layout.slots, 1):
-        if slot in layout.slots[: index - 1]:
-            raise here.at("slots").item(index).wrong("stands twice", slot, hint="remove one of them")
+def _check_design(layout: Layout, here: Place) -> None:
+    taken: set[int] = set()
+    for index, cpus in enumerate(layout.places, 1):
+        if twice := taken & set(cpus):
+            raise (
+                here.at("slots")
+                .item(index)
+                .wrong(f"CPU {min(twice)} is in two slots", layout.slots[index - 1], hint="remove it from one of them")
+            )
+        taken |= set(cpus)
     if layout.kind == "duet" and len(layout.slots) < 2:
         raise here.at("slots").wrong(
             "a duet needs a CPU for each arm", list(layout.slots), hint="write for example slots = [0, 1]"

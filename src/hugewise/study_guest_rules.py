@@ -9,6 +9,7 @@ from hugewise import study_keys as keys
 from hugewise.quantity import format_size
 from hugewise.study_guest import NFS, PAGE_OF, GuestUse, backing_of
 from hugewise.study_keys import Place
+from hugewise.study_tables import Slots
 
 if TYPE_CHECKING:
     from hugewise.study import Study
@@ -170,14 +171,29 @@ def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:
             raise where.at("storage").wrong(
                 "the host serves none to the guests", own.storage, hint="write nfs = true in [guest]"
             )
-        arms = len(study.policies if own.policies is None else own.policies)
-        if "together" in own.concurrency and len(study.design.slots) < arms:
-            slots = ", ".join(str(n) for n in range(arms))
-            raise where.at("concurrency").wrong(
-                f"{arms} guests at once need {arms} slots, and the design has {len(study.design.slots)}",
-                list(own.concurrency),
-                hint=f"write slots = [{slots}] in [design], or policies = [...] here",
-            )
+        if "together" in own.concurrency:
+            arms = len(study.policies if own.policies is None else own.policies)
+            layout = (changed.design if changed is not None else None) or study.design
+            at = f"at the scale {scale}, " if scale else ""
+            _check_slots(layout.places, arms, guest.cpus, at, here.at("concurrency"))
+
+
+def _check_slots(slots: Slots, arms: int, cpus: int, at: str, here: Place) -> None:
+    """Each of the guests that run together has CPUs of its own, one for each of its virtual CPUs."""
+    each = [f'"{n * cpus}-{n * cpus + cpus - 1}"' if cpus > 1 else str(n) for n in range(arms)]
+    cure = f"write slots = [{', '.join(each)}] in [design]"
+    if len(slots) < arms:
+        raise here.wrong(
+            f"{at}{arms} guests at once need {arms} slots, and the design has {len(slots)}",
+            "together",
+            hint=f"{cure}, or policies = [...] here",
+        )
+    if any(len(slot) < cpus for slot in slots):
+        raise here.wrong(
+            f"{at}each guest has {cpus} virtual CPUs, and a slot of the design {min(map(len, slots))}",
+            "together",
+            hint=f"{cure}, or fewer cpus in [guest]",
+        )
 
 
 def _check_peer(parameters: Mapping[str, ParameterInput], guest: GuestUse, here: Place) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from hugewise import study_keys as keys
 from hugewise.guests.definition import Backing
+from hugewise.quantity import parse_cpus
 from hugewise.study_guest import BACKING, GuestUse
 from hugewise.study_keys import Key, Place
 from hugewise.study_workload import PARAMETERS, ParameterInput
@@ -24,9 +25,13 @@ __all__ = [
     "PolicyUse",
     "Retries",
     "Sessions",
+    "Slots",
     "StudyScale",
     "Validity",
 ]
+
+Slots = tuple[tuple[int, ...], ...]
+"""The CPUs of each slot of a design."""
 
 _KNOB = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -176,17 +181,18 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
 
 
-class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a scale changes of the whole study."""
+def _slot(value: object, place: Place) -> int | str:
+    if not isinstance(value, str):
+        cpu: int = keys.integer(0, 65_535).read(value, place)
+        return cpu
+    try:
+        parse_cpus(value)
+    except ValueError as error:
+        raise place.wrong(str(error), value, hint='write for example slots = ["0-13", "14-27"]') from None
+    return value
 
-    budget: Annotated[
-        Budget | None,
-        Key(keys.table(Budget), "In place of the whole table `[budget]`.", "budget = { blocks = 30 }"),
-    ] = None
-    guest: Annotated[
-        GuestUse | None,
-        Key(keys.table(GuestUse), "In place of the whole table `[guest]`.", 'guest = { memory = "12g", cpus = 14 }'),
-    ] = None
+
+_SLOT = keys.Kind('a CPU, or CPUs as in "0-3,8"', _slot)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,12 +208,13 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = "sequential"
     slots: Annotated[
-        tuple[int, ...],
+        tuple[int | str, ...],
         Key(
-            keys.listing(keys.integer(0, 65_535)),
-            "The CPUs that attempts are pinned to. Which one an attempt gets is drawn by the coin; no arm has one of"
-            " its own. A duet needs one for each arm.",
-            "slots = [0, 1]",
+            keys.listing(_SLOT),
+            "What attempts are pinned to: each slot is a CPU, or several as a list in a text. Which one an attempt gets"
+            " is drawn by the coin; no arm has one of its own. A duet needs one for each arm, guests that run together"
+            " one for each guest.",
+            'slots = ["0-13", "14-27"]',
             default="not pinned",
         ),
     ] = ()
@@ -215,6 +222,32 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         int,
         Key(keys.integer(2, 10_000), "Turns of each layout in an attempt of a crossover.", "turns = 100"),
     ] = 100
+
+    @property
+    def places(self) -> Slots:
+        """The CPUs of each slot."""
+        return tuple((slot,) if isinstance(slot, int) else parse_cpus(slot) for slot in self.slots)
+
+
+class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a scale changes of the whole study."""
+
+    budget: Annotated[
+        Budget | None,
+        Key(keys.table(Budget), "In place of the whole table `[budget]`.", "budget = { blocks = 30 }"),
+    ] = None
+    guest: Annotated[
+        GuestUse | None,
+        Key(keys.table(GuestUse), "In place of the whole table `[guest]`.", 'guest = { memory = "12g", cpus = 14 }'),
+    ] = None
+    design: Annotated[
+        Layout | None,
+        Key(
+            keys.table(Layout),
+            "In place of the whole table `[design]`.",
+            'design = { slots = ["0-13", "14-27"] }',
+        ),
+    ] = None
 
 
 class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

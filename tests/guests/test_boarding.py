@@ -124,7 +124,7 @@ class Yard:
             place=Scratch(self.place, None, None),
             account=None,
             contain=self.contain,
-            slots=(3, 5),
+            slots=((3,), (5,)),
             link=lambda _: link,
             hugetlbfs={GIB: "/mounted"},
             append={"k": ("nokaslr",)},

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from hugewise.cgroup import Hierarchy
@@ -38,6 +39,7 @@ from hugewise.scratch import Scratch, discard
 from hugewise.site import Site
 from hugewise.study import Study
 from hugewise.study_guest import NFS, backing_of
+from hugewise.study_tables import Slots
 from hugewise.trial import Trial
 from hugewise.underway import Backed
 
@@ -54,7 +56,7 @@ class Boarding:
     place      private folder of the session, for sockets
     account    whom QEMU runs as; None: as the caller
     contain    makes cgroups
-    slots      CPUs of the design, of which each guest of a block that runs together has its own
+    slots      CPUs of each slot of the design, of which each guest of a block that runs together has its own
     link       the network of the guest in a slot
     export     the folder that is served to them by NFS
     hugetlbfs  folders of mounted hugetlbfs by page size in bytes, for backings by file
@@ -65,7 +67,7 @@ class Boarding:
     place: Scratch
     account: pwd.struct_passwd | None
     contain: Callable[[str], Contained] | None
-    slots: tuple[int, ...]
+    slots: Slots
     link: Callable[[int], Link | None]
     export: Export | None = None
     hugetlbfs: dict[int, str] = field(default_factory=dict)
@@ -104,7 +106,7 @@ class Boarding:
             place=place,
             account=who,
             contain=None if cgroups is None else cgroups.create,
-            slots=study.design.slots,
+            slots=study.design.places,
             link=links,
             export=export,
             hugetlbfs=mounts,
@@ -139,7 +141,7 @@ class Boarding:
             run=self.place.folder(f"g{trial.order}"),
             account=self.account,
             leaf=leaf,
-            cpus=(self.slots[trial.slot],) if cell.together else self.slots or None,
+            cpus=self.slots[trial.slot] if cell.together else tuple(chain.from_iterable(self.slots)) or None,
             hugetlbfs=self.hugetlbfs.get(_page(arm.backing)),
             tap=None if link is None else link.tap,
         )
