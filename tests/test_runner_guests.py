@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hugewise import probe, runner
 from hugewise.emulation import ABSENT
 from hugewise.errors import MachineError
+from hugewise.knob import Drift
 from hugewise.machine import Running
 from hugewise.metric import COMMON, Metric
 from hugewise.pages import PageTarget
@@ -22,7 +24,7 @@ from hugewise.runlog import RunFolder
 from hugewise.site import Site
 from hugewise.study import parse
 from hugewise.trial import Attempt, Trial
-from hugewise.underway import Backed, Bench
+from hugewise.underway import Backed, Bench, Disturbed
 from hugewise.workload import Launch, ParameterValue
 from tests.study_example import IN_GUESTS, FakePolicy, FakeWorkload
 from tests.test_noise import FILES, FOLDER, Files
@@ -240,6 +242,14 @@ def attempted(made: Bench, planned: Cell | None = None) -> Attempt:
     return runner.attempt(made, planned, planned.arm("thp"), trial(), 1)
 
 
+def attempted_or_disturbed(made: Bench) -> Attempt:
+    """The attempt, also where its block is disturbed."""
+    with suppress(Disturbed):
+        return attempted(made)
+    (stored,) = made.folder.attempts()
+    return stored
+
+
 def both(made: Bench) -> list[Attempt]:
     planned = cell(together=True)
     arms = [(planned.arm(name), trial(name, order)) for order, name in enumerate(("base", "thp"))]
@@ -271,6 +281,15 @@ def test_an_attempt_in_a_guest_has_counts_and_no_times(tmp_path: Path) -> None:
 def test_under_kvm_times_stay(tmp_path: Path) -> None:
     attempt = attempted(bench(tmp_path, FakeGuest(FakeMachine(emulated=False))))
     assert (attempt.metrics["wall_s"], attempt.cpu_s) == (9e-9, 2.0)
+
+
+@pytest.mark.parametrize(("emulated", "state"), [(True, "accepted"), (False, "abandoned")])
+def test_a_knob_of_the_host_disturbs_what_has_a_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulated: bool, state: str
+) -> None:
+    made = bench(tmp_path, FakeGuest(FakeMachine(emulated=emulated)))
+    monkeypatch.setattr(made.settings, "drift", lambda: [Drift("/sys/kernel/mm/k", "madvise", "always")])
+    assert attempted_or_disturbed(made).state == state
 
 
 def usage(faults: int) -> dict[str, Any]:
