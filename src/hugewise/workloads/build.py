@@ -17,11 +17,8 @@ every `cat` takes a huge page too.
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-
-import msgspec
 
 from hugewise import programs
 from hugewise.metric import COMMON, Metric
@@ -29,7 +26,7 @@ from hugewise.policy import Treatment
 from hugewise.quantity import format_size
 from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
 from hugewise.workload import Launch, Missing, Parameter
-from hugewise.workloads import _program
+from hugewise.workloads import _projects
 from hugewise.workloads._elf import digests
 from hugewise.workloads._outputs import only
 from hugewise.workloads._parameters import Values, integer
@@ -47,139 +44,8 @@ _FIXED = {
     "LC_ALL": "C",
 }
 
-# Sources that no target below kernel/, mm/, lib/ and the like is made of. Kconfig files are kept: make looks at them.
-_NOT_NEEDED = (
-    "*/Documentation/*.*",
-    *(f"*/{folder}/*.[chS]" for folder in ("drivers", "sound", "fs", "net", "samples")),
-    "*/tools/testing/*",
-    "*/tools/perf/*",
-    "*.dts*",
-)
-_BY_THEMSELVES = ("block", "crypto", "init", "io_uring", "ipc", "kernel", "lib", "mm", "security")
-_ARCHITECTURES = (
-    *("alpha", "arc", "arm", "arm64", "csky", "hexagon", "ia64", "loongarch", "m68k", "microblaze", "mips", "nios2"),
-    *("openrisc", "parisc", "powerpc", "riscv", "s390", "sh", "sparc", "xtensa"),
-)
-_KEPT = {
-    "aarch64": ("arm64", "arm"),
-    "ppc64le": ("powerpc",),
-}  # the kernel's names where they differ, and what they use
-
-# By project, where Debian puts the archive of its sources, and an image those that its guest was made with.
-_USUAL = {"linux": "/usr/src/linux-source-*.tar.*", "lua": "/usr/src/lua5*.orig.tar.*"}
-
 _ALL_FILES = ("find", ".", "-type", "f")
 _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.files"
-
-
-class _Project(msgspec.Struct, frozen=True):
-    """How a source tree is configured and made.
-
-    configure  the commands, from configuration and jobs; what they make can be moved to another folder
-    options    make's variables, from the tree's folder and the configuration
-    programs   that it needs, with their packages
-    below      a target FOLDER/NAME is NAME of the makefile in that folder
-    """
-
-    target: str
-    artefact: str
-    configure: Callable[[str, int], list[tuple[str, ...]]]
-    options: Callable[[str, str], tuple[str, ...]]
-    programs: Mapping[str, str]
-    below: bool = False
-
-
-def _configure_linux(config: str, jobs: int) -> list[tuple[str, ...]]:
-    return [("make", config or "tinyconfig"), ("make", f"-j{jobs}", "prepare", "scripts")]
-
-
-def _configure_gdb(config: str, jobs: int) -> list[tuple[str, ...]]:
-    """The top level alone: its parts are configured by make, which as published is timed."""
-    del jobs
-    options = config or "--disable-nls --disable-werror --disable-sim --without-python --without-guile"
-    return [("./configure", "--quiet", *options.split())]
-
-
-def _debug_options(tree: str, config: str) -> tuple[str, ...]:
-    del config
-    flags = f"-g -O2 -ffile-prefix-map={tree}=."
-    return (f"CFLAGS={flags}", f"CXXFLAGS={flags}", "MAKEINFO=true")
-
-
-def _own_flags(tree: str, config: str) -> tuple[str, ...]:
-    """Added to Lua's -O2."""
-    del tree
-    return (f"MYCFLAGS={config}",) if config else ()
-
-
-_COMMON_PROGRAMS = {"make": "make", "gcc": "gcc", "tar": "tar", "xz": "xz-utils"}
-_PROJECTS = {
-    "linux": _Project("mm/", "mm", _configure_linux, lambda *_: (), {"flex": "flex", "bison": "bison", "bc": "bc"}),
-    "gdb": _Project(
-        "all-gdb", "gdb/gdb", _configure_gdb, _debug_options, {"g++": "g++", "flex": "flex", "bison": "bison"}
-    ),
-    "lua": _Project("linux", "src", lambda *_: [], _own_flags, {}, below=True),  # 33 files, without readline
-    "make": _Project("all", ".", lambda *_: [], lambda *_: (), {}),
-}
-# What kernel configurations above the smallest one need, and GDB: a header, and its package.
-_HEADERS = {
-    "linux": {"libelf.h": "libelf-dev", "openssl/opensslv.h": "libssl-dev"},
-    "gdb": {"gmp.h": "libgmp-dev"},
-    "lua": {"stdio.h": "libc6-dev"},
-    "make": {},
-}
-_SOURCES = {
-    "linux": "the kernel's sources: /usr/src/linux-source-*.tar.* is not there",
-    "gdb": (
-        "GDB's sources: name the archive, source = '/path/to/gdb_VERSION.orig.tar.xz' (with deb-src in apt's sources:"
-        " apt-get source --download-only gdb)"
-    ),
-    "lua": (
-        "Lua's sources: name the archive, source = '/path/to/lua5.4_VERSION.orig.tar.gz' (with deb-src in apt's"
-        " sources: apt-get source --download-only lua5.4)"
-    ),
-    "make": "the sources: name the archive, source = '/path/to/archive.tar.xz'",
-}
-
-
-def _project(values: Values) -> _Project:
-    return _PROJECTS[str(values["project"])]
-
-
-def _source(values: Values) -> str | None:
-    """The archive: as named, or the newest where Debian puts the project's sources; None where there is none."""
-    if values["source"]:
-        return str(values["source"])
-    pattern = _USUAL.get(str(values["project"]))
-    return None if pattern is None else max(programs.matching(pattern), key=_version, default=None)
-
-
-def _version(path: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", Path(path).name)]
-
-
-def _target(values: Values) -> str:
-    return str(values["target"] or _project(values).target)
-
-
-def _artefact(values: Values) -> str:
-    """What is compared: as named; a folder that is a target; the kernel, or the project's own program."""
-    if values["artefact"]:
-        return str(values["artefact"])
-    target = _target(values)
-    if target.endswith("/"):
-        return target.rstrip("/")
-    return "vmlinux" if values["project"] == "linux" else _project(values).artefact
-
-
-def _left_out(values: Values) -> tuple[str, ...]:
-    """Patterns of what is not unpacked: nothing, but for a kernel target that is made of few folders."""
-    if values["project"] != "linux" or _target(values).split("/")[0] not in _BY_THEMSELVES:
-        return ()
-    machine = programs.machine()
-    kept = _KEPT.get(machine, (machine.rstrip("0123456789le"), machine))
-    others = [f"*/arch/{name}/*.*" for name in _ARCHITECTURES if name not in kept]
-    return (*_NOT_NEEDED, *others)
 
 
 class Build:
@@ -224,8 +90,8 @@ class Build:
         """Projects that are not known; names that lead out of the tree; a huge page for each process that is none."""
         if treatment.target.kind == "hugetlb" and treatment.target.size > _LARGEST_FOR_EACH:
             return f"malloc of every process of the build would take a page of {format_size(treatment.target.size)}"
-        if values["project"] not in _PROJECTS:
-            return f"project = {values['project']!r} is not one of {', '.join(_PROJECTS)}"
+        if values["project"] not in _projects.PROJECTS:
+            return f"project = {values['project']!r} is not one of {', '.join(_projects.PROJECTS)}"
         for name in ("target", "artefact"):
             given = str(values[name])
             if given.startswith(("-", "/")) or ".." in Path(given).parts:
@@ -235,12 +101,12 @@ class Build:
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The archive, and what is needed to build it."""
-        if values["project"] not in _PROJECTS:
+        if values["project"] not in _projects.PROJECTS:
             return ()
-        project, found = str(values["project"]), list(_missing_programs(values))
-        source = _source(values)
+        found = list(_projects.missing(values))
+        source = _projects.source(values)
         if source is None:
-            found.append(Missing(_SOURCES[project], "linux-source" if project == "linux" else None))
+            found.append(_projects.project(values).lacking)
         elif not programs.within(source) and not Path(source).is_file():
             found.append(Missing(f"source = {source!r}: no such file"))
         return tuple(found)
@@ -258,8 +124,8 @@ class Build:
 
     def data(self, values: Values) -> Data:
         """The unpacked and configured tree; and what a build of it gave."""
-        source, artefact = str(_source(values)), _artefact(values)
-        project, target, left_out = _project(values), _target(values), _left_out(values)
+        source, artefact = str(_projects.source(values)), _projects.artefact(values)
+        left_out = _projects.left_out(values)
 
         def recipe(places: Places) -> Iterable[Act]:
             jobs = _jobs(values, places)
@@ -268,7 +134,7 @@ class Build:
             unpack = ("tar", "--extract", "--file", source, "--directory", "tree", "--strip-components=1")
             yield _step(places.data, "unpack", (*unpack, "--no-same-owner", *exclude))
             tree, other = f"{places.data}/tree", f"{places.data}/reference"
-            for number, argv in enumerate(project.configure(str(values["config"]), jobs), 1):
+            for number, argv in enumerate(_projects.configure(values, jobs), 1):
                 yield _step(tree, f"configure-{number}", argv)
             if not values["reference"]:
                 yield Write(path="warm.c", text="int main(void) { return 0; }\n")
@@ -276,7 +142,7 @@ class Build:
                 yield _step(places.data, "remove", ("rm", "warm", "warm.c"))
                 return
             yield _step(places.data, "copy", ("cp", "-a", "tree", "reference"))
-            yield _step(other, "reference", _make(project, target, other, str(values["config"]), jobs))
+            yield _step(other, "reference", _projects.make(values, other, jobs))
             yield _step(other, "files", (*_ALL_FILES, "-fprintf", f"{places.data}/{_FILES}", "%P\\n"))
             yield _step(other, "keep", _packed(f"{places.data}/{_REFERENCE}", artefact))
             yield _step(places.data, "remove", ("rm", "-r", "reference"))
@@ -286,7 +152,7 @@ class Build:
             "compiler": programs.stamp(programs.which("gcc") or ""),
             "project": str(values["project"]),
             "config": str(values["config"]),
-            "target": target,
+            "target": _projects.target(values),
             "artefact": artefact,
             "made": 1,
         }
@@ -304,9 +170,9 @@ class Build:
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """make alone is timed; then the tree is listed, and its artefact packed beside that of the reference."""
-        project, tree, jobs = _project(values), f"{places.data}/tree", _jobs(values, places)
+        tree = f"{places.data}/tree"
         timed = Launch(
-            argv=_make(project, _target(values), tree, str(values["config"]), jobs),
+            argv=_projects.make(values, tree, _jobs(values, places)),
             micro=False,
             proof="twin",
             environment={**treatment.environment, **_FIXED},
@@ -314,7 +180,7 @@ class Build:
         )
         after = [
             _step(tree, "files", (*_ALL_FILES, "-printf", "%P\\n")),
-            _step(tree, "artefact", _packed(f"{places.run}/{_ARTEFACT}", _artefact(values))),
+            _step(tree, "artefact", _packed(f"{places.run}/{_ARTEFACT}", _projects.artefact(values))),
         ]
         if values["reference"]:
             after.append(_step(places.data, "reference", ("cp", _REFERENCE, _FILES, places.run)))
@@ -332,7 +198,7 @@ class Build:
             every = "".join(f"{name} {made[name]}\n" for name in sorted(made))
             facts["objects_sha256"] = hashlib.sha256(every.encode()).hexdigest()
         if not expected:
-            raise ValueError(f"{_artefact(values)} has no object file or library in it: name another artefact")
+            raise ValueError(f"{_projects.artefact(values)} has no object file or library in it: name another artefact")
         used = outputs.sut
         why = "the build's CPU time was not counted by kind: no cgroup"
         return Reading(
@@ -341,21 +207,6 @@ class Build:
             facts=facts,
             problem=problem,
         )
-
-
-def _missing_programs(values: Values) -> Iterator[Missing]:
-    yield from _program.not_on_path({**_COMMON_PROGRAMS, **_project(values).programs})
-    if values["project"] == "linux" and (values["config"] or "tinyconfig") == "tinyconfig":
-        return
-    in_image = programs.place() is not None
-    for header, package in _HEADERS[str(values["project"])].items():
-        if in_image and programs.installed(package) is None:
-            yield Missing(f"{header}: no such header in the image", package)
-        if in_image:
-            continue
-        folders = [Path("/usr/include"), *Path("/usr/include").glob("*-linux-gnu*"), Path("/usr/local/include")]
-        if not any((folder / header).exists() for folder in folders):
-            yield Missing(f"{header}: no such header", package)
 
 
 def _most_jobs(values: Values) -> int:
@@ -369,12 +220,6 @@ def _jobs(values: Values, places: Places) -> int:
 
 def _step(folder: str, name: str, argv: tuple[str, ...]) -> Step:
     return Step(name=name, argv=argv, cwd=folder, environment=_FIXED, timeout=_DAY, role="sut")
-
-
-def _make(project: _Project, target: str, tree: str, config: str, jobs: int) -> tuple[str, ...]:
-    folder, _, name = target.rpartition("/")
-    where, goal = (("-C", folder), name) if project.below and folder else ((), target)
-    return ("make", f"-j{jobs}", *where, goal, *project.options(tree, config))
 
 
 def _packed(path: str, artefact: str) -> tuple[str, ...]:

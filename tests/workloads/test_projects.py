@@ -1,0 +1,72 @@
+"""Projects that are built: what is made of their trees, with which words. Nothing is built here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hugewise import programs
+from hugewise.workload import ParameterValue
+from hugewise.workloads import _projects
+from hugewise.workloads.build import WORKLOAD
+
+
+def values(project: str, **given: ParameterValue) -> dict[str, ParameterValue]:
+    """The parameters of a build, as they are where nothing else is said."""
+    usual = {each.name: each.default for each in WORKLOAD.parameters if each.default is not None}
+    return {**usual, "project": project, **given}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (values("linux"), ("make", "-j3", "mm/")),
+        (values("lua"), ("make", "-j3", "linux")),
+        (values("lua", target="src/all"), ("make", "-j3", "-C", "src", "all")),  # a target of that folder's makefile
+        (values("lua", config="-O3"), ("make", "-j3", "linux", "MYCFLAGS=-O3")),
+        (values("make", target="src/all"), ("make", "-j3", "src/all")),
+    ],
+)
+def test_the_target_is_made_as_the_project_has_it(given: dict[str, ParameterValue], words: tuple[str, ...]) -> None:
+    assert _projects.make(given, "/tree", 3) == words
+
+
+def test_the_path_of_the_tree_does_not_get_into_debugging_information() -> None:
+    assert "CFLAGS=-g -O2 -ffile-prefix-map=/tree=." in _projects.make(values("gdb"), "/tree", 1)
+
+
+def test_what_is_compared_follows_the_target() -> None:
+    assert _projects.artefact(values("linux")) == "mm"
+    assert _projects.artefact(values("linux", target="vmlinux")) == "vmlinux"
+    assert _projects.artefact(values("gdb")) == "gdb/gdb"
+    assert _projects.artefact(values("gdb", artefact="bfd")) == "bfd"
+
+
+def test_only_parts_of_a_kernel_are_unpacked_in_part_and_with_their_own_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(programs, "machine", lambda: "aarch64")
+    left_out = _projects.left_out(values("linux"))
+    assert "*/arch/mips/*.*" in left_out
+    assert not {"*/arch/arm64/*.*", "*/arch/arm/*.*"} & {*left_out}
+    assert _projects.left_out(values("linux", target="vmlinux")) == _projects.left_out(values("gdb")) == ()
+
+
+def test_the_newest_of_the_usual_archives_is_taken_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = ["/usr/src/linux-source-6.9.tar.xz", "/usr/src/linux-source-6.12.tar.xz"]
+    monkeypatch.setattr(programs, "matching", lambda pattern: there)
+    assert _projects.source(values("linux")) == there[1]
+    assert _projects.source(values("gdb")) is None
+    assert _projects.source(values("gdb", source="/a.tar.xz")) == "/a.tar.xz"
+
+
+def test_headers_are_looked_for_where_a_configuration_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "which", lambda *_: "/usr/bin/any")
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    assert [each.package for each in _projects.missing(values("gdb"))] == ["libgmp-dev"]
+    assert list(_projects.missing(values("linux"))) == []
+    assert [each.package for each in _projects.missing(values("linux", config="defconfig"))] == [
+        "libelf-dev",
+        "libssl-dev",
+    ]
