@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,14 @@ def write_run(
     shared: float = 0.05,
     sessions: int = 1,
     seed: int = 0,
+    run: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A run whose pairs have these log-ratios (None: the arm failed); blocks of 3 s, of which attempts take 2 s."""
+    """A run whose pairs have these log-ratios (None: the arm failed); blocks of 3 s, of which attempts take 2 s.
+
+    `run` is in its first record, beside what is always there.
+    """
     folder = RunFolder.create(results, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=bytes(16))
-    folder.append(opened(folder.run, t=0.0, study=of.name, digest=of.digest, cells=cells))
+    folder.append(opened(folder.run, t=0.0, study=of.name, digest=of.digest, cells=cells, **(run or {})))
     random = np.random.default_rng(seed)
     block, clock, session = 0, 100.0, 1
     for index, difference in enumerate(differences):
@@ -235,11 +240,56 @@ def test_what_cannot_be_planned_says_what_to_do(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=f"measured another study: `{key}` differs from mine's"):
             forecast.forecast(the_study(**change), [run])
+    guests: dict[str, Any] = {
+        "guest": {"arch": "x86-64", "memory": "1g"},
+        "kernel": [{"name": "k", "package": "linux-image-amd64"}],
+    }
+    inside = write_run(tmp_path, the_study(**guests), normal(0.02, 20))
+    for other_guests, key in (
+        ({**guests, "guest": {"arch": "x86-64", "memory": "2g"}}, "guest"),
+        ({**guests, "guest": {"arch": "x86-64", "memory": "1g", "cpu": "qemu64"}}, "guest"),
+        ({**guests, "kernel": [{"name": "k", "build": "pv-none"}]}, "kernel"),
+        (dict[str, Any](), "guest"),
+    ):
+        with pytest.raises(UserError, match=f"measured another study: `{key}` differs from mine's"):
+            forecast.forecast(the_study(**other_guests), [inside])
     with pytest.raises(RunError):
         forecast.forecast(of, [tmp_path / "nothing"])
     # Budget, margin, confidence, method and name may differ: they change no pair.
     other = the_study(name="other", margin="2%", confidence=0.999, budget={"blocks": 9}, method="fixed-n")
     assert forecast.forecast(other, [run]).rows[0].pairs == 20
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"versions": {"accelerator": "kvm: a guest booted with it"}}, "accelerator is kvm, there tcg"),
+        ({"versions": {"accelerator": "tcg: no KVM", "cpu model": "qemu64"}}, "cpu model is qemu64, there none"),
+        ({"versions": {"accelerator": "tcg: no KVM", "kernel k": "6.12.2"}}, "kernel k is 6.12.2, there none"),
+        ({"host": {"name": "h", "machine": "m2"}}, "host is m2, there m1"),
+        ({"mechanism": "process"}, "mechanism is process, there system"),
+    ],
+)
+def test_runs_on_different_machines_are_not_put_together(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+    of = the_study()
+    host: dict[str, Any] = {"host": {"name": "h", "machine": "m1"}, "versions": {"accelerator": "tcg: no KVM"}}
+    runs = [write_run(tmp_path, of, normal(0.02, 8), run=record) for record in (host, {**host, **other})]
+    with pytest.raises(UserError, match=f"another machine than .*: {said}") as error:
+        forecast.forecast(of, runs)
+    assert "plan from each by itself" in (error.value.hint or "")
+    assert forecast.forecast(of, runs[1:]).rows[0].pairs == 8
+
+
+def test_runs_on_one_machine_are_put_together_whatever_else_changed(tmp_path: Path) -> None:
+    of = the_study()
+    host = {"name": "h", "machine": "m", "boot_id": "one"}
+    first = {"host": host, "versions": {"accelerator": "tcg: no KVM", "hugewise": "1"}}
+    second = {
+        "host": host | {"boot_id": "two", "name": "renamed"},
+        "versions": {"accelerator": "tcg: as the study says", "hugewise": "2"},
+    }
+    runs = [write_run(tmp_path, of, normal(0.02, 8), run=record) for record in (first, second)]
+    assert forecast.forecast(of, runs).rows[0].pairs == 16
 
 
 def test_without_a_pilot_it_is_said_what_is_missing(tmp_path: Path) -> None:

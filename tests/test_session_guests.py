@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hugewise import identity, runlog, session
+from hugewise import fingerprint, guest_session, identity, runlog, session
+from hugewise.calibration import record
 from hugewise.errors import RunError
+from hugewise.guests.definition import Backing
 from hugewise.plan import Plan
 from hugewise.runlog import RunFolder
 from hugewise.setting import Settings
 from hugewise.study import Study, parse
+from tests.calibration.test_record import calibrated
+from tests.calibration.test_record import record as calibration
 from tests.examples import opened
 from tests.fake_host import FakeHost
+from tests.guests.test_plan_guests import planned
 from tests.study_example import IN_GUESTS
 
 
@@ -27,20 +33,23 @@ class Guests:
     def versions(self) -> dict[str, str]:
         return {"accelerator": self.accelerator}
 
+    def identity(self, kernel: str, backing: Backing) -> dict[str, str]:
+        return {"accelerator": self.accelerator, "kernel": kernel, "backing": backing.pages}
+
     def record(self, study: Study) -> Any:
         raise AssertionError("a resumed run has its record of guests already")
 
 
 def resumed(tmp_path: Path, before: str, now: str) -> session._Session:
     folder = RunFolder.create(tmp_path, "s", study_json=b"{}", study_toml=None, seed=bytes(16))
-    record = opened(folder.run, versions={**identity.versions(), "accelerator": before})
-    folder.append(record)
+    first = opened(folder.run, versions={**identity.versions(), "accelerator": before})
+    folder.append(first)
     made = session._Session(
         parse(IN_GUESTS, "s.toml"),
         folder,
         bytes(16),
         Plan((), ()),
-        record,
+        first,
         lambda _: None,
         lambda _: None,
         Guests(now),  # type: ignore[arg-type]
@@ -59,7 +68,7 @@ def test_under_the_same_one_it_goes_on_and_says_what_changed(tmp_path: Path) -> 
     made = resumed(tmp_path, "tcg: no KVM: no device", "tcg: no KVM: it took 11 s")
     made.record()
     assert made.number == 2
-    noted = [record.text for record in made.folder.records() if isinstance(record, runlog.Noted)]
+    noted = [each.text for each in made.folder.records() if isinstance(each, runlog.Noted)]
     assert any("accelerator is tcg: no KVM: it took 11 s" in text for text in noted)
 
 
@@ -81,3 +90,27 @@ def test_the_next_session_of_a_run_has_the_same_guests(tmp_path: Path, monkeypat
     session._hold(first)
     assert seen == [first.guests] * 3
     assert planned == [first.guests] * 2
+
+
+def test_a_calibration_is_one_of_the_guests_that_it_was_made_in(tmp_path: Path) -> None:
+    required = parse(IN_GUESTS + "[calibration]\nrequired = true\n", "s.toml")
+    made = planned(use=["base", {"name": "again", "from": "base"}])
+    (cell,) = made.cells
+    host = FakeHost()
+    told = {name: guest_session.machine(cell.arm("base"), Guests(name)) for name in ("kvm", "tcg")}  # type: ignore[arg-type]
+    key = record.same(cell.workload.name, cell.values, cell.metric.name, told["tcg"])
+    facts = fingerprint.fingerprint(host)
+    record.save(
+        calibration(
+            calibrated(key=key),
+            made=time.time(),
+            host=host.name,
+            machine=facts["machine"],
+            kernel=facts["kernel"]["release"],
+        ),
+        tmp_path,
+    )
+    assert identity.withheld(required, made, tmp_path, host, lambda _: told["tcg"]) == {}
+    for other in (told["kvm"], None):
+        said = identity.withheld(required, made, tmp_path, host, lambda _, other=other: other)  # type: ignore[misc]
+        assert "there is none of this workload on this host" in said[cell.id]

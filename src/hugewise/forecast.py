@@ -3,7 +3,6 @@
     forecast(study, runs, effect=0.01)   from past runs or pilots of the same study
     pilot(study, blocks, results)        a short run for nothing but this
     missing(study, cells, results)       what to do when there is neither
-    comparable(study, run's study)       whether a run's pairs speak for the study
 
 The spread of a comparison's pairs is taken from the runs; the power is that of the study's own method at its own share
 of the error rate (`stats.power`). Pairs are forecast from `stats.spread.scale`; their range carries the relative
@@ -20,8 +19,9 @@ from statistics import fmean, pvariance, stdev
 
 import msgspec
 
+from hugewise.comparability import comparable, unlike
 from hugewise.errors import UserError
-from hugewise.runlog import BlockClosed, BlockOpened, CellRecord, RunFolder
+from hugewise.runlog import BlockClosed, BlockOpened, CellRecord, Opened, RunFolder
 from hugewise.stats import power, spread
 from hugewise.stats.family import Planned, methods_for
 from hugewise.stats.method import Contrast
@@ -30,15 +30,12 @@ from hugewise.stats.sessions import components, pairs_per_session
 from hugewise.study import Study
 from hugewise.trial import Block
 
-__all__ = ["CHANCE", "FEWEST", "Forecast", "Row", "comparable", "forecast", "missing", "past_runs", "pilot"]
+__all__ = ["CHANCE", "FEWEST", "Forecast", "Row", "forecast", "missing", "past_runs", "pilot"]
 
 CHANCE = 0.9
 """The chance of a verdict that pairs and smallest effects are given for."""
 FEWEST = 6
 """Fewer pairs have no spread worth planning with."""
-
-# What two runs must share for the pairs of one to speak for the other.
-_SAME = ("policies", "workload", "between", "design")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,16 +178,6 @@ def pilot(study: Study, blocks: int, results: Path, *, run: Callable[[Study, Pat
     return run(msgspec.structs.replace(short, name=name, method="fixed-n", end_points=()), results).path
 
 
-def comparable(study: Study, other: Study) -> str | None:
-    """The key in which `other` measures something else than `study`, or None: its pairs speak for the study."""
-    if study.compared_with != other.compared_with:
-        return "baseline"
-    for name in _SAME:
-        if getattr(study, name, None) != getattr(other, name, None):
-            return name
-    return None
-
-
 def missing(study: Study, cells: Sequence[Planned], results: Path) -> UserError:
     """What is missing to plan `study` when neither a run nor a pilot is named, and what is known without one."""
     judged = len(_judged(study, cells))
@@ -263,6 +250,7 @@ def _level(study: Study, comparisons: int) -> float:
 def _read(study: Study, runs: Sequence[Path]) -> dict[str, _Pilot]:
     """The pairs of all runs, by cell. Raises UserError, RunError."""
     pilots: dict[str, _Pilot] = {}
+    first: Opened | None = None
     for number, path in enumerate(runs):
         folder = RunFolder(path)
         key = comparable(study, folder.study())
@@ -272,6 +260,13 @@ def _read(study: Study, runs: Sequence[Path]) -> dict[str, _Pilot]:
                 hint=f"a fresh pilot: hugewise plan {study.file or 'STUDY'} --pilot 20",
             )
         opened = folder.opened()
+        if first is None:
+            first = opened
+        elif (difference := unlike(opened, first)) is not None:
+            raise UserError(
+                f"{path} ran on another machine than {runs[0]}: {difference}",
+                hint="plan from each by itself: pairs of different machines have no spread in common",
+            )
         for cell in opened.cells:
             pilots.setdefault(cell.id, _Pilot(cell))
         spans = _spans(folder)

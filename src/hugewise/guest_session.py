@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hugewise.cgroup import Hierarchy
 from hugewise.errors import RunError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hugewise.guests.boarding import Boarding
     from hugewise.guests.provided import Provided
 
-__all__ = ["check_accelerator", "keep", "looking_in", "page_sizes", "share", "versions"]
+__all__ = ["check_accelerator", "keep", "looking_in", "machine", "page_sizes", "share", "versions"]
 
 
 def share(
@@ -58,6 +58,13 @@ def page_sizes(arm: Arm, guests: Provided | None, host: Host) -> PageSizes:
 def versions(guests: Provided | None) -> Mapping[str, str]:
     """What takes part in a run because of its guests, by name."""
     return {} if guests is None else guests.versions()
+
+
+def machine(arm: Arm, guests: Provided | None) -> Mapping[str, Any] | None:
+    """What makes the guest that an arm runs in another machine than others; None where it runs on the host."""
+    if guests is None or arm.kernel is None or arm.backing is None:
+        return None
+    return guests.identity(arm.kernel, arm.backing)
 
 
 def keep(folder: Path, study: Study, guests: Provided | None) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from hugewise import fingerprint, probe
 from hugewise.errors import ProbeError, RunError
@@ -54,8 +55,13 @@ def cell_records(plan: Plan, sizes: Callable[[Arm], PageSizes]) -> tuple[CellRec
     )
 
 
-def withheld(study: Study, plan: Plan, records: Path, host: Host) -> Mapping[str, str]:
-    """Why cells get no verdict: the calibration that the study or its design needs is not there, or not good."""
+def withheld(
+    study: Study, plan: Plan, records: Path, host: Host, machine: Callable[[Arm], Mapping[str, Any] | None]
+) -> Mapping[str, str]:
+    """Why cells get no verdict: the calibration that the study or its design needs is not there, or not good.
+
+    `machine`: the guest that an arm runs in, None for this host.
+    """
     if study.design.kind != "duet" and not study.calibration.required:
         return {}
     from hugewise.calibration import record  # noqa: PLC0415  (numpy and the tests behind it)
@@ -66,7 +72,7 @@ def withheld(study: Study, plan: Plan, records: Path, host: Host) -> Mapping[str
         [
             record.Planned(
                 cell.id,
-                record.same(cell.workload.name, cell.values, cell.metric.name),
+                record.same(cell.workload.name, cell.values, cell.metric.name, machine(cell.arm(cell.baseline))),
                 cell.arm(cell.baseline).treatment,
                 {arm.name: arm.treatment for arm in cell.arms if arm.name != cell.baseline},
             )

@@ -89,7 +89,9 @@ def run(
     folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed)
     session = _Session(study, folder, seed, plan, None, listener, on_step, guests)
     if not calibrating:
-        session.withheld = identity.withheld(study, plan, results / "calibration", session.host)
+        session.withheld = identity.withheld(
+            study, plan, results / "calibration", session.host, lambda arm: guest_session.machine(arm, guests)
+        )
         for cell, reason in session.withheld.items():
             session.say(f"no verdicts on {cell}: {reason}")
     _hold(session)

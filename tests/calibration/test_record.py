@@ -129,6 +129,13 @@ def test_a_good_calibration_lets_verdicts_stand() -> None:
     assert same("chase", {"bytes": 1 << 21}, "ns_per_load") != KEY
 
 
+def test_a_calibration_in_guests_counts_for_guests_of_the_same_kind() -> None:
+    inside = same("chase", {"bytes": 1 << 20}, "ns_per_load", {"accelerator": "kvm", "memory": 1 << 30})
+    assert same("chase", {"bytes": 1 << 20}, "ns_per_load", {"memory": 1 << 30, "accelerator": "kvm"}) == inside
+    assert same("chase", {"bytes": 1 << 20}, "ns_per_load", {"accelerator": "tcg", "memory": 1 << 30}) != inside
+    assert "there is none" in (reason(study(), record(calibrated(key=inside))) or "")  # the study's is the host's
+
+
 def test_a_duet_needs_every_arm_to_agree_even_if_the_study_asks_for_nothing() -> None:
     duet = study("duet", required="false")
     assert "there is none" in (reason(duet, record()) or "")

@@ -12,7 +12,7 @@ from hugewise import programs
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, image, initramfs, kernels, program, provided, qemu, survey
 from hugewise.guests.accelerator import Choice
-from hugewise.guests.definition import Image, Kernel
+from hugewise.guests.definition import Backing, Image, Kernel
 from hugewise.guests.survey import Survey
 from hugewise.study import Study, read
 from hugewise.study_guest import GuestUse
@@ -117,6 +117,20 @@ def test_each_kernel_is_had_once_and_the_image_last(provider: Provider) -> None:
     assert versions["kernel two"].startswith("6.12.1, SHA-256 ")
     with made.within():
         assert programs.which("gcc") == "/usr/bin/gcc"
+
+
+def test_a_guest_is_another_machine_by_what_changes_its_noise(provider: Provider) -> None:
+    backing = Backing(pages="hugetlb-1g")
+    made = provided.provide(study(accelerator="tcg"), none, quiet)
+    one = made.identity("one", backing)
+    assert one == provided.provide(study(accelerator="tcg", packages=["gcc"]), none, quiet).identity("one", backing)
+    assert one["accelerator"] == "tcg" and one["backing"]["pages"] == "hugetlb-1g"
+    changes: tuple[dict[str, Any], ...] = ({"memory": "2g"}, {"cpus": 2}, {"cpu": "qemu64"}, {"counting": True})
+    others = [provided.provide(study(accelerator="tcg", **keys), none, quiet) for keys in changes]
+    provider.choice = Choice("kvm", "a guest booted with it")
+    others.append(provided.provide(study(cpu="max"), none, quiet))
+    assert one not in [other.identity("one", backing) for other in others]
+    assert one not in [made.identity("two", backing), made.identity("one", Backing())]
 
 
 def test_modules_of_nfs_are_loaded_where_it_is_mounted(provider: Provider) -> None:

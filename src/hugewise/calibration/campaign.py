@@ -9,23 +9,26 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from hugewise import design, feasibility, fingerprint, progress, session
+from hugewise import design, feasibility, fingerprint, guest_session, progress, session
 from hugewise.arrangement import Kind
 from hugewise.calibration import figures
 from hugewise.calibration.record import Calibrated, Record, identity, same, save
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host import Host, LocalHost
 from hugewise.identity import versions
-from hugewise.plan import Cell
+from hugewise.plan import Cell, Plan
 from hugewise.runlog import RunFolder
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pairs
 from hugewise.study import Layout, Study, parse
 from hugewise.study_tables import PolicyUse
+
+if TYPE_CHECKING:
+    from hugewise.guests.provided import Provided
 
 __all__ = ["FOLDER", "STUDY", "calibrate"]
 
@@ -75,8 +78,9 @@ def calibrate(
         raise UserError(f"{pairs} pairs are too few to calibrate with", hint=f"take {_FEWEST} or more")
     asked = study or parse(STUDY, "the built-in calibration")
     seed = seed or design.new_seed()
-    bench = _Bench(asked, results / FOLDER / "runs", pairs, planted, seed, listener, LocalHost())
-    cells = tuple(_calibrated(bench, cell) for cell in feasibility.make_plan(asked).cells)
+    guests = feasibility.provide(asked, lambda text: listener(progress.Message(text)))
+    bench = _Bench(asked, results / FOLDER / "runs", pairs, planted, seed, listener, LocalHost(), guests)
+    cells = tuple(_calibrated(bench, cell) for cell in bench.plan(asked).cells)
     if not cells:
         raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
     facts = fingerprint.fingerprint(bench.host)
@@ -99,16 +103,29 @@ class _Bench:
     """What all streams of a calibration share."""
 
     def __init__(  # noqa: PLR0917
-        self, study: Study, folder: Path, pairs: int, planted: float, seed: bytes, listener: Listener, host: Host
+        self,
+        study: Study,
+        folder: Path,
+        pairs: int,
+        planted: float,
+        seed: bytes,
+        listener: Listener,
+        host: Host,
+        guests: Provided | None,
     ) -> None:
         self.study, self.folder, self.pairs, self.planted = study, folder, pairs, planted
         self.seed, self.listener, self.host = seed, listener, host
+        self.guests = guests
         self.runs: list[Path] = []
 
     @property
     def cpus(self) -> tuple[int, ...]:
         """Two CPUs that this process may use, for a duet; fewer where there are fewer."""
         return tuple(sorted(os.sched_getaffinity(0))[:2])
+
+    def plan(self, study: Study) -> Plan:
+        """What of it can run here, where the calibrated study runs."""
+        return feasibility.make_plan(study, self.host, self.guests)
 
     def run(self, study: Study) -> RunFolder:
         """One stream, with a seed of its own that follows from the calibration's."""
@@ -131,7 +148,7 @@ def _calibrated(bench: _Bench, cell: Cell) -> Calibrated:
     factor = 1.0 if really else 1 + bench.planted
     second = [value * factor for value in values.second]
     streams.append(figures.stream("sequential", values.first, second, values.in_time, values.seconds))
-    for kind in ("duet", "crossover"):
+    for kind in ("duet", "crossover") if study.guest is None else ():  # designs of processes of one machine
         found = _aa(bench, cell, kind) if bench.planted == 0 else None
         if found is not None:
             streams.append(figures.stream(kind, *found))
@@ -139,7 +156,12 @@ def _calibrated(bench: _Bench, cell: Cell) -> Calibrated:
     relabelled = figures.relabelled(streams[0].differences, int.from_bytes(bench.seed[:8]))
     passed, reason = _judge(streams[0], relabelled, bench.planted)
     return Calibrated(
-        key=same(cell.workload.name, cell.values, cell.metric.name),
+        key=same(
+            cell.workload.name,
+            cell.values,
+            cell.metric.name,
+            guest_session.machine(cell.arm(cell.baseline), bench.guests),
+        ),
         cell=cell.id,
         metric=cell.metric.name,
         policy=cell.baseline,
@@ -234,7 +256,7 @@ def _study(  # noqa: PLR0917
 def _stream(bench: _Bench, study: Study, cell: Cell, arm: str) -> _Values | None:
     if study.design.kind == "duet" and len(study.design.slots) < 2:
         return None
-    if not feasibility.make_plan(study).cells:
+    if not bench.plan(study).cells:
         return None
     folder = bench.run(study)
     ran = folder.opened().cells[0]

@@ -1,7 +1,8 @@
 """Calibration records, and whether they let a verdict stand.
 
 A record lies in results/calibration/<host>/, a JSON file a calibration. It is valid for the machine, kernel, workload,
-parameters and metric that it was made with, and for as long as the study that asks says.
+parameters and metric that it was made with, of guests for their accelerator, size, kernel and backing too, and for as
+long as the study that asks says.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload's calibration. `key` says for which workload, parameters and metric it counts."""
+    """A workload's calibration. `key` says for which workload, parameters, metric and guest it counts."""
 
     key: str
     cell: str
@@ -62,9 +63,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return all(cell.passed for cell in self.cells)
 
 
-def same(workload: str, values: Mapping[str, Any], metric: str) -> str:
-    """The key under which a calibration of this workload, parameters and metric is found again."""
-    exact = msgspec.json.encode([workload, values, metric], order="deterministic")
+def same(workload: str, values: Mapping[str, Any], metric: str, guest: Mapping[str, Any] | None = None) -> str:
+    """The key under which a calibration of this workload, parameters and metric is found again.
+
+    `guest` is the machine that the baseline runs in (`Provided.identity`), None for the host: its noise is another's.
+    """
+    asked = [workload, values, metric] if guest is None else [workload, values, metric, guest]
+    exact = msgspec.json.encode(asked, order="deterministic")
     return hashlib.sha256(exact).hexdigest()[:16]
 
 

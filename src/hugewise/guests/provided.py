@@ -10,6 +10,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
 
 from hugewise import programs
 from hugewise.arms import Machine
@@ -94,6 +97,19 @@ class Provided:
         if self.image.root is not None:
             found["image"] = self.image.digest[:16]
         return found
+
+    def identity(self, kernel: str, backing: Backing) -> Mapping[str, Any]:
+        """What makes a guest under that kernel another machine than others, with values that JSON has."""
+        found = self.kernels[kernel]
+        return {
+            "accelerator": self.choice.accelerator,
+            "backing": msgspec.to_builtins(backing),
+            "counting": self.counting,
+            "cpu": self.cpu,
+            "cpus": self.use.cpus,
+            "kernel": found.digest if isinstance(found, Kernel) else "",
+            "memory": self.memory,
+        }
 
     def record(self, study: Study) -> GuestsRecord:
         """What the run's folder keeps of them. The configurations of the kernels are compared here and now."""
