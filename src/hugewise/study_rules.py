@@ -1,0 +1,92 @@
+"""In what the keys of a study file must agree with each other, whatever the machine; those of guests apart. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hugewise import study_keys as keys
+from hugewise.study_keys import Place
+from hugewise.study_tables import Layout
+
+if TYPE_CHECKING:
+    from hugewise.study import Study
+
+__all__ = ["check"]
+
+
+def check(study: Study, place: Place) -> None:
+    """That the keys of the study agree with each other, at every scale. Raises StudyError."""
+    _check_method(study, place)
+    _check_policies(study, place)
+    _check_workloads(study, place)
+    _check_design(study.design, place.at("design"))
+    for scale, changed in study.scales.items():
+        if changed.design is not None:
+            _check_design(changed.design, place.at("scales").at(scale).at("design"))
+
+
+def _check_method(study: Study, place: Place) -> None:
+    if study.end_points and study.method != "sequential":
+        raise place.at("end_points").wrong(
+            f"cannot be judged by the method {study.method}", list(study.end_points), hint='write method = "sequential"'
+        )
+    if study.covariate is not None and study.method != "sequential":
+        raise place.at("covariate").wrong(
+            f"has no part in the method {study.method}", study.covariate, hint='write method = "sequential"'
+        )
+
+
+def _check_policies(study: Study, place: Place) -> None:
+    names = [use.name for use in study.policies]
+    for index, use in enumerate(study.policies, 1):
+        if use.name in names[: index - 1]:
+            raise place.at("policies").item(index).wrong("stands twice", use.name, hint="remove one of them")
+    if study.compared_with not in names:
+        raise place.at("baseline").wrong(
+            "is not one of the study's policies", study.baseline, hint=keys.near(study.compared_with, names)
+        )
+
+
+def _check_workloads(study: Study, place: Place) -> None:
+    names = [use.name for use in study.policies]
+    called: set[str] = set()
+    for index, use in enumerate(study.workload, 1):
+        here = place.at("workload").item(index)
+        if use.called in called:
+            raise here.at("label" if use.label else "name").wrong(
+                "two workloads are called so", use.called, hint=f'give this one a label = "{use.called}-2"'
+            )
+        called.add(use.called)
+        _check_chosen(use.policies, names, study.compared_with, here.at("policies"))
+        for scale, entry in use.scales.items():
+            chosen = here.at("scales").at(scale).at("workload").at("policies")
+            _check_chosen(entry.workload.policies, names, study.compared_with, chosen)
+
+
+def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: str, place: Place) -> None:
+    """A workload's own choice among the study's policies."""
+    if chosen is None:
+        return
+    for number, policy in enumerate(chosen, 1):
+        if policy not in names:
+            raise place.item(number).wrong("is not one of the study's policies", policy, hint=keys.near(policy, names))
+        if policy in chosen[: number - 1]:
+            raise place.item(number).wrong("stands twice", policy, hint="remove one of them")
+    if baseline not in chosen:
+        raise place.wrong("lacks the baseline", list(chosen), hint=f'add "{baseline}"')
+
+
+def _check_design(layout: Layout, here: Place) -> None:
+    taken: set[int] = set()
+    for index, cpus in enumerate(layout.places, 1):
+        if twice := taken & set(cpus):
+            raise (
+                here.at("slots")
+                .item(index)
+                .wrong(f"CPU {min(twice)} is in two slots", layout.slots[index - 1], hint="remove it from one of them")
+            )
+        taken |= set(cpus)
+    if layout.kind == "duet" and len(layout.slots) < 2:
+        raise here.at("slots").wrong(
+            "a duet needs a CPU for each arm", list(layout.slots), hint="write for example slots = [0, 1]"
+        )
