@@ -57,16 +57,24 @@ def test_the_newest_of_the_usual_archives_is_taken_by_its_numbers(monkeypatch: p
     there = ["/usr/src/linux-source-6.9.tar.xz", "/usr/src/linux-source-6.12.tar.xz"]
     monkeypatch.setattr(programs, "matching", lambda pattern: there)
     assert _projects.source(values("linux")) == there[1]
-    assert _projects.source(values("gdb")) is None
+    assert _projects.source(values("make")) is None
     assert _projects.source(values("gdb", source="/a.tar.xz")) == "/a.tar.xz"
+
+
+def test_archives_that_an_image_has_are_found_by_debians_names() -> None:
+    there = {"/usr/src/gdb_16.3.orig.tar.xz", "/usr/src/lua5.4_5.4.7.orig.tar.gz", "/usr/src/linux-source-6.12.tar.xz"}
+    with programs.looking_in((), files=there):
+        assert {_projects.source(values(name)) for name in ("gdb", "lua", "linux")} == there
 
 
 def test_headers_are_looked_for_where_a_configuration_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "which", lambda *_: "/usr/bin/any")
     monkeypatch.setattr(Path, "exists", lambda _: False)
-    assert [each.package for each in _projects.missing(values("gdb"))] == ["libgmp-dev"]
-    assert list(_projects.missing(values("linux"))) == []
+    assert [each.package for each in _projects.missing(values("gdb"))] == ["libc6-dev", "libgmp-dev", "libmpfr-dev"]
+    assert [each.package for each in _projects.missing(values("make"))] == ["libc6-dev"]
+    assert [each.package for each in _projects.missing(values("linux"))] == ["libc6-dev"]
     assert [each.package for each in _projects.missing(values("linux", config="defconfig"))] == [
+        "libc6-dev",
         "libelf-dev",
         "libssl-dev",
     ]

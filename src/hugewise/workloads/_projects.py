@@ -42,7 +42,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     configure   the commands, from configuration and jobs
     options     make's variables, from the tree's folder and the configuration
     programs    that it needs beside those of every build, with their packages
-    headers     that it needs, with their packages
+    headers     likewise
     usual       where Debian puts the archive of its sources, and an image those that its guest was made with
     lacking     what to say where there is no archive, and the package that has one
     below       a target FOLDER/NAME is NAME of the makefile in that folder
@@ -83,6 +83,8 @@ def _own_flags(tree: str, config: str) -> tuple[str, ...]:
 
 
 _COMMON_PROGRAMS = {"make": "make", "gcc": "gcc", "tar": "tar", "xz": "xz-utils"}
+# gcc links nothing without the C library's part; a kernel too has programs that help to build it.
+_COMMON_HEADERS = {"stdio.h": "libc6-dev"}
 # Headers of linux: what configurations above the smallest one need.
 PROJECTS = {
     "linux": Project(
@@ -100,8 +102,9 @@ PROJECTS = {
         artefact="gdb/gdb",
         configure=_configure_gdb,
         options=_debug_options,
-        programs={"g++": "g++", "flex": "flex", "bison": "bison"},
-        headers={"gmp.h": "libgmp-dev"},
+        programs={"g++": "g++", "flex": "flex", "bison": "bison", "cmp": "diffutils"},
+        headers={"gmp.h": "libgmp-dev", "mpfr.h": "libmpfr-dev"},
+        usual="/usr/src/gdb_*.orig.tar.*",
         lacking=Missing(
             "GDB's sources: name the archive, source = '/path/to/gdb_VERSION.orig.tar.xz' (with deb-src in apt's"
             " sources: apt-get source --download-only gdb)"
@@ -112,7 +115,6 @@ PROJECTS = {
         artefact="src",
         configure=lambda *_: [],
         options=_own_flags,
-        headers={"stdio.h": "libc6-dev"},
         usual="/usr/src/lua5*.orig.tar.*",
         lacking=Missing(
             "Lua's sources: name the archive, source = '/path/to/lua5.4_VERSION.orig.tar.gz' (with deb-src in apt's"
@@ -175,10 +177,11 @@ def left_out(values: Values) -> tuple[str, ...]:
 def missing(values: Values) -> Iterator[Missing]:
     """Programs and headers that a build needs and that are not there."""
     yield from _program.not_on_path({**_COMMON_PROGRAMS, **project(values).programs})
-    if values["project"] == "linux" and (values["config"] or "tinyconfig") == "tinyconfig":
-        return
+    headers = _COMMON_HEADERS
+    if values["project"] != "linux" or (values["config"] or "tinyconfig") != "tinyconfig":
+        headers = {**headers, **project(values).headers}
     in_image = programs.place() is not None
-    for header, package in project(values).headers.items():
+    for header, package in headers.items():
         if in_image and programs.installed(package) is None:
             yield Missing(f"{header}: no such header in the image", package)
         if in_image:
