@@ -157,6 +157,32 @@ def test_the_order_within_a_block_is_the_coin_of_seed_and_number(stage: Stage) -
         assert ran == [trial.arm for trial in design.order(SEED, block, ["base", "thp", "mthp-64k"])]
 
 
+COUNTING = """
+[guest]
+arch = "x86-64"
+counting = true
+
+[[kernel]]
+name = "k"
+package = "linux-image-cloud-amd64"
+"""
+
+
+@pytest.mark.parametrize(("guests", "padded"), [("", True), (COUNTING, False)])
+def test_pads_are_drawn_but_for_guests_that_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guests: str, padded: bool
+) -> None:
+    stage, pads = Stage(tmp_path, monkeypatch, STUDY + guests), set[int]()
+
+    def script(trial: Trial, _: int) -> str:
+        pads.add(trial.environment_pad)
+        return "accepted"
+
+    stage.script = script
+    stage.conduct([cell("one", "thp")], {})
+    assert (len(pads) > 1, pads == {0}) == (padded, not padded)
+
+
 def test_a_decided_arm_leaves_and_the_baseline_stays_until_the_last(stage: Stage) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k")], {("one", "thp"): 1, ("one", "mthp-64k"): 3})
     assert [arms for _, _, arms in stage.opened()] == [

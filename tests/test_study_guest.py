@@ -135,6 +135,12 @@ def test_defaults_are_a_small_guest_of_this_host() -> None:
     assert read(guests(guest={"counting": True}), "s.toml").guest == GuestUse(counting=True, settle=60.0)
 
 
+def test_guests_that_count_differ_in_their_seed_alone_and_have_no_pad() -> None:
+    study = read(guests(guest={"counting": True}, attempt={"environment_pad": "1k"}), "s.toml")
+    assert study.environment_pad == 0
+    assert read(guests(attempt={"environment_pad": "1k"}), "s.toml").environment_pad == 1024
+
+
 def test_a_scale_has_guests_of_its_own() -> None:
     large = at_scale(parse(FULL, "guests.toml"), "published")
     assert large.guest is not None

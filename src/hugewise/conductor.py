@@ -187,7 +187,7 @@ class Conductor:
         reason = None
         drift: list[Drift] = []
         try:
-            pad, layout = self.study.attempt.environment_pad, self.study.design
+            pad, layout = self.study.environment_pad, self.study.design
             places = max(1, len(layout.slots))
             trials = design.order(self.seed, number, arms, places, pad_max=pad, cell=cell.id)
             if cell.together:

@@ -222,6 +222,13 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.baseline or self.policies[0].name
 
     @property
+    def environment_pad(self) -> int:
+        """The most bytes that are added to an attempt's environment: none in guests that count, which differ in
+        QEMU's seed alone (it draws where the stack lies).
+        """
+        return 0 if self.guest is not None and self.guest.counting else self.attempt.environment_pad
+
+    @property
     def digest(self) -> str:
         """SHA-256 of what the study says, in hex: comments, spelling of values and the file's place do not count."""
         return stored_digest(msgspec.json.encode(self))

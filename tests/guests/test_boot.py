@@ -308,22 +308,33 @@ def test_guests_of_arm64_have_the_base_page_of_their_kernel(
         agent.close()
 
 
+# What a counting guest is asked after a second: the time that init has run and waited, in ns (with `-icount shift=0`
+# an instruction takes one), where the kernel and init lie, and random numbers of the kernel.
+DRAWN = ("/proc/1/schedstat", "/proc/modules", "/proc/1/maps", "/proc/sys/kernel/random/uuid")
+
+
 @pytest.mark.parametrize(("kind", "cpu"), [("x86", "max,-erms,-fsrm"), ("arm64", "neoverse-n1")])
-def test_counting_guests_of_one_seed_do_the_same_to_the_instruction(
+def test_the_seed_alone_decides_what_a_counting_guest_does_to_the_instruction(
     request: pytest.FixtureRequest, hosting: Hosting, kind: str, cpu: str
 ) -> None:
-    """The time that init has run and waited, in ns: with `-icount shift=0` an instruction takes one."""
+    """Where the kernel and programs lie is drawn from it too: guests of another seed differ in everything."""
     found: Bootable = request.getfixturevalue(kind)
-    orders = b'{"id":1,"do":"settle","seconds":1}\n{"id":2,"do":"read","path":"/proc/1/schedstat"}\n'
-    image = initramfs.build(found.kernel, extra={"/orders.jsonl": orders})
-    asked = found.guest(counting=True, cpu=cpu, seed=42, backing=BASE)
+    reads = [b'{"id":%d,"do":"read","path":"%s"}\n' % (number, path.encode()) for number, path in enumerate(DRAWN, 2)]
+    image = initramfs.build(
+        found.kernel, extra={"/orders.jsonl": b'{"id":1,"do":"settle","seconds":1}\n' + b"".join(reads)}
+    )
     said = []
-    for _ in range(2):
+    for seed in (42, 42, 43):
+        asked = found.guest(counting=True, cpu=cpu, seed=seed, backing=BASE)
         with boot(asked, image, hosting, program=found.program) as booted, booted.agent.makefile("rb") as lines:
             assert b'"hello"' in lines.readline()
-            said.append([lines.readline() for _ in range(2)])
+            assert lines.readline() == b'{"id":1,"ok":{}}\n'
+            said.append([msgspec.json.decode(lines.readline())["ok"]["text"] for _ in DRAWN])
     assert said[0] == said[1]
-    assert re.fullmatch(rb'\{"id":2,"ok":\{"text":"[1-9]\d+ \d+ \d+\\n"\}\}\n', said[0][1])
+    for path, one, other in zip(DRAWN, said[0], said[2], strict=True):
+        assert one, path
+        assert one != other, path
+    assert re.fullmatch(r"[1-9]\d+ \d+ \d+\n", said[0][0])
 
 
 def test_each_vcpu_has_a_cpu_of_its_own_where_there_are_as_many(x86: Bootable, hosting: Hosting) -> None:

@@ -158,8 +158,6 @@ def _append(guest: Guest, places: Places) -> str:
         words.append("reboot=t")
         if guest.accelerator == "tcg":
             words.append("tsc=reliable")  # on a busy host an emulated clock looks broken to the kernel's watchdog
-    if guest.counting:
-        words += ["nokaslr", "norandmaps"]
     if places.root is not None:
         words.append("hugewise.root=/dev/vda")
     return " ".join([*words, *guest.append])

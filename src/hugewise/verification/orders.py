@@ -55,7 +55,7 @@ def of_run(path: Path) -> Sequence[Finding]:
             f"{path} has not ended: its seed is not revealed yet", hint=f"finish it: hugewise resume {path}"
         )
     study = folder.study()
-    slots, pad_max = max(1, len(study.design.slots)), study.attempt.environment_pad
+    slots, pad_max = max(1, len(study.design.slots)), study.environment_pad
     blocks = {record.block: record for record in records if isinstance(record, BlockOpened)}
     expected = {number: places(seed, number, block.arms, slots, pad_max) for number, block in blocks.items()}
     attempts = folder.attempts()
