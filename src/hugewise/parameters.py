@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hugewise import study_keys as keys
 from hugewise.study import ParameterInput, WorkloadUse
 from hugewise.study_keys import Place
@@ -73,6 +75,10 @@ def typed(parameter: Parameter, given: ParameterInput | ParameterValue, place: P
         return _argv(given, place)
     if parameter.type == "texts":
         return _texts(given, place, "write each in quotes, in square brackets")
+    if parameter.pattern is not None:
+        own = keys.text(pattern=re.compile(parameter.pattern), words=parameter.words, cure=parameter.description)
+        checked: str = own.read(given, place)
+        return checked
     kind = keys.size(0 if parameter.default == 0 else 1) if parameter.type == "size" else _KINDS[parameter.type]
     value: ParameterValue = kind.read(given, place)
     return value

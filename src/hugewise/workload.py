@@ -33,12 +33,17 @@ Proof = Literal["ranges", "exit", "counters", "twin", "live"]
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """A workload's parameter; in a study a list of values makes a factor of it."""
+    """A workload's parameter; in a study a list of values makes a factor of it.
+
+    `pattern` is a regular expression that the whole of a text must match, `words` says what such a text is.
+    """
 
     name: str
     type: ParameterType
     default: ParameterValue | None
     description: str
+    pattern: str | None = None
+    words: str = "text"
 
 
 class Missing(msgspec.Struct, frozen=True):

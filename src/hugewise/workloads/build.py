@@ -17,6 +17,7 @@ every `cat` takes a huge page too.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -44,6 +45,11 @@ _FIXED = {
     "LC_ALL": "C",
 }
 
+# make expands its words, and hands what comes out to a shell: neither may find anything in them.
+_PART = "[A-Za-z0-9_.,+@][A-Za-z0-9_.,+@-]*"
+_GOAL = f"(?:{_PART}(?:/{_PART})*/?)?"
+_FLAGS = "[A-Za-z0-9_.,:=+/@ -]*"
+
 _ALL_FILES = ("find", ".", "-type", "f")
 _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.files"
 
@@ -65,8 +71,17 @@ class Build:
             "text",
             "",
             "linux: make's target, tinyconfig by default; gdb: options of configure; lua: compiler flags",
+            _FLAGS,
+            "words that make and its shells leave as they are (letters, digits, and any of _.,:=+/@-)",
         ),
-        Parameter("target", "text", "", "what is made (default: mm/ of linux, all-gdb, linux of lua, or src/all; all)"),
+        Parameter(
+            "target",
+            "text",
+            "",
+            "what is made (default: mm/ of linux, all-gdb, linux of lua, or src/all; all)",
+            _GOAL,
+            "a target of a makefile (letters, digits, and any of _.,+/@-, no part beginning with a dash)",
+        ),
         Parameter("artefact", "text", "", "file or folder that is compared (default: by the target)"),
         Parameter("jobs", "integer", 0, "make's jobs; 0: one for each CPU"),
         Parameter(
@@ -96,6 +111,8 @@ class Build:
             given = str(values[name])
             if given.startswith(("-", "/")) or ".." in Path(given).parts:
                 return f"{name} = {given!r} must lie in the source tree"
+        if values["project"] == "linux" and re.fullmatch(_GOAL, str(values["config"])) is None:
+            return f"config = {values['config']!r} is not a target of the kernel's makefile"
         jobs = integer(values, "jobs")
         return f"jobs = {jobs} must be at least 0" if jobs < 0 else None
 

@@ -1,0 +1,67 @@
+"""What a study may say of a build: words that make and its shells leave as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hugewise import parameters
+from hugewise.errors import StudyError
+from hugewise.pages import PageTarget
+from hugewise.policy import Treatment
+from hugewise.study import WorkloadUse, read
+from hugewise.study_keys import Place
+from hugewise.workload import discover
+
+BUILD = discover()["build"]
+BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
+
+
+def used(**given: str) -> WorkloadUse:
+    data: dict[str, Any] = {"format": 1, "name": "s", "policies": ["base", "thp"]}
+    return read({**data, "workload": [{"name": "build", "parameters": given}]}, "s.toml").workload[0]
+
+
+def levels(**given: str) -> dict[str, Any]:
+    return parameters.factors(used(**given), BUILD, Place("s.toml").at("workload").item(1), "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            ("target", text)
+            for text in ("$(shell id)", "a`id`", "a;b", "a\nb", "--eval=x", "src/--eval=x", "CC=x", "a b")
+        ),
+        *(
+            ("config", text)
+            for text in ("-DX=$(shell id)", "-O0 `id`", "-O0; id", "-O0 | id", "-O0 > x", "a\nb", "a&b")
+        ),
+    ],
+)
+def test_what_make_or_a_shell_would_expand_is_refused_with_file_and_key(key: str, value: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        levels(**{"project": "lua", key: value})
+    assert str(caught.value).startswith(f"s.toml: workload[1].parameters.{key}")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("target", text) for text in ("", "mm/", "src/all", "vmlinux", "all-gdb", "kernel/sched/core.o")),
+        *(
+            ("config", text)
+            for text in ("", "defconfig", "-O0 -march=x86-64-v3 -DN=1", "--disable-nls --with-gmp=/usr")
+        ),
+    ],
+)
+def test_usual_words_are_taken_as_they_are(key: str, value: str) -> None:
+    assert levels(**{"project": "gdb", key: value})[key] == (value,)
+
+
+def test_the_kernels_configuration_is_a_target_and_no_option() -> None:
+    for config, refused in (("defconfig", False), ("-f x", True), ("--eval=x", True), ("A=b", True)):
+        values = {name: level for name, (level,) in levels(project="linux", config=config).items()}
+        assert ("config" in (BUILD.refuses(BASE, values) or "")) == refused
