@@ -71,11 +71,18 @@ def _arms(path: Path) -> list[tuple[str, Backing]]:
 
 
 def _unlike(asked: libvirt.Asked, wanted: list[tuple[str, Backing]], file: str) -> Iterator[str]:
-    """That the domain asks for other pages than somebody wants: of several arms, than any of them."""
+    """That the domain asks for other pages than somebody wants: of several arms, than any of them.
+
+    Without a size it asks for whatever this host's default is. Where an arm says 1 GiB that is told even if another arm
+    says what the default happens to be: on a host with another default the same lines are another arm.
+    """
     pages = asked.backing.pages
-    if not wanted or any(backing.pages == pages for _, backing in wanted):
+    missed = [each for each in wanted if each[1].pages != pages]
+    if len(missed) < len(wanted):  # it is one of the arms
+        missed = [each for each in missed if asked.bare is not None and each[1].pages == "hugetlb-1g"]
+    if not missed:
         return
-    said = ", ".join(f"{backing.pages} ({who})" for who, backing in wanted)
+    said = ", ".join(f"{backing.pages} ({who})" for who, backing in missed)
     if asked.bare is None:
         yield f"{file}: asks for {pages}, and wanted is {said}"
     else:

@@ -321,6 +321,21 @@ def test_a_bare_element_is_held_against_what_is_wanted(tmp_path: Path) -> None:
     )
 
 
+def test_a_bare_element_is_named_where_one_of_several_arms_says_1g(tmp_path: Path) -> None:
+    """A study of both sizes has an arm for whatever the default is: the published lines are the 1 GiB one."""
+    domain, study = tmp_path / "shp.xml", tmp_path / "s.toml"
+    arms = ", ".join(f'{{ name = "{name}", from = "base", backing = "hugetlb-{name}" }}' for name in ("2m", "1g"))
+    study.write_text(STUDY.replace('{ name = "shp", from = "base", backing = "hugetlb-1g" }', arms))
+    small = FakeHost({"/proc/meminfo": MEMINFO.format(2048)})
+    large = FakeHost({"/proc/meminfo": MEMINFO.format(1048576)})
+    domain.write_text(DOMAIN.format(backing="<memoryBacking><hugepages/></memoryBacking>", more=""))
+    (warning,) = guest_xml.read(domain, small, study=study)[1]
+    assert f"default, hugetlb-2m, and wanted is hugetlb-1g (arm 1g of {study}): name the size" in warning
+    assert guest_xml.read(domain, large, study=study)[1] == ()
+    domain.write_text("<memoryBacking><hugepages><page size='2' unit='MiB'/></hugepages></memoryBacking>")
+    assert guest_xml.read(domain, small, study=study)[1] == ()  # it says which arm it is
+
+
 def test_the_command(tmp_path: Path) -> None:
     domain = tmp_path / "d.xml"
     domain.write_text("<memoryBacking><hugepages><page size='1' unit='G'/></hugepages><locking/></memoryBacking>")
