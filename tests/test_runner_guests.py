@@ -267,6 +267,7 @@ def test_an_attempt_in_a_guest_has_counts_and_no_times(tmp_path: Path) -> None:
     attempt = attempted(made)
     assert (attempt.state, attempt.reason) == ("accepted", None)
     assert (attempt.wall_s, attempt.cpu_s, attempt.series, attempt.disturbances) == (None, None, (), ())
+    assert attempt.overhead_s is None  # this host's clock less the guest's is neither's
     assert (attempt.metrics["page_faults"], attempt.metrics["peak_bytes"]) == (32, 8192)
     assert attempt.metrics["wall_s"] is attempt.metrics["cpu_s"] is attempt.metrics["cycles"] is None
     assert attempt.absent["wall_s"] == ABSENT
@@ -281,6 +282,7 @@ def test_an_attempt_in_a_guest_has_counts_and_no_times(tmp_path: Path) -> None:
 def test_under_kvm_times_stay(tmp_path: Path) -> None:
     attempt = attempted(bench(tmp_path, FakeGuest(FakeMachine(emulated=False))))
     assert (attempt.metrics["wall_s"], attempt.cpu_s) == (9e-9, 2.0)
+    assert attempt.overhead_s is not None and attempt.overhead_s >= 0
 
 
 @pytest.mark.parametrize(("emulated", "state"), [(True, "accepted"), (False, "abandoned")])

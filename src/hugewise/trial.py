@@ -62,6 +62,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One physical try at a trial: the content of `attempt.json`. Seconds; `started` and `ended` are UTC epoch s.
 
+    overhead_s  of hugewise: from the first step of the attempt to its record, less the time of its command. Null, as
+                wall_s and cpu_s are, of an emulated guest: its clock is not this host's
     covariates  what was measured of the host before the treatment was applied (`hugewise.covariates`); empty in runs
                 that were made before there were any
     series      throughput in each whole second of the measured part, where the workload can say it (work a second)
@@ -87,7 +89,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     wall_s: float | None
     cpu_s: float | None
-    overhead_s: float
+    overhead_s: float | None
     steal_s: float
     pressure: Mapping[str, float | None]
     boot_id: str
