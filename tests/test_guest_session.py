@@ -101,20 +101,20 @@ def test_programs_are_looked_for_in_guests_that_there_are() -> None:
 def test_what_guests_share_is_made_for_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def opening(*given: Any, privileged: bool) -> str:
-        asked.append((*given, privileged))
+    def opening(*given: Any, seed: bytes, privileged: bool) -> str:
+        asked.append((*given, seed, privileged))
         return "aboard"
 
     monkeypatch.setattr(boarding.Boarding, "open", opening)
     closing, made = ExitStack(), guests()
 
     def share(which: Any) -> Any:
-        return guest_session.share(STUDY, which, None, closing, print, privileged=True)
+        return guest_session.share(STUDY, which, None, closing, print, seed=b"run", privileged=True)
 
     assert share(None) is None
     assert asked == []
     assert share(made) == "aboard"
-    assert asked == [(STUDY, made, None, closing, print, True)]
+    assert asked == [(STUDY, made, None, closing, print, b"run", True)]
 
 
 def test_one_run_has_one_accelerator(tmp_path: Path) -> None:

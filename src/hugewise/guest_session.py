@@ -33,17 +33,18 @@ def share(
     closing: ExitStack,
     note: Callable[[Record], None],
     *,
+    seed: bytes,
     privileged: bool,
 ) -> Boarding | None:
     """Make what the guests share on this host: sockets, a network, a folder that is served to them.
 
-    `closing` undoes it, `note` (the journal) hears of it before. Raises UserError.
+    `closing` undoes it, `note` (the journal) hears of it before; `seed` is the run's. Raises UserError.
     """
     if guests is None:
         return None
     from hugewise.guests.boarding import Boarding  # noqa: PLC0415
 
-    return Boarding.open(study, guests, cgroups, closing, note, privileged=privileged)
+    return Boarding.open(study, guests, cgroups, closing, note, seed=seed, privileged=privileged)
 
 
 def page_sizes(arm: Arm, guests: Provided | None, host: Host) -> PageSizes:

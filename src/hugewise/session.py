@@ -286,7 +286,13 @@ class _Session:
         opened = ExitStack()
         self.remove_at_close("end_guests", opened.close)
         self.boarding = guest_session.share(
-            self.study, self.guests, self.cgroups, opened, self.settings.note, privileged=self.host.privileged()
+            self.study,
+            self.guests,
+            self.cgroups,
+            opened,
+            self.settings.note,
+            seed=self.seed,
+            privileged=self.host.privileged(),
         )
 
     def record(self) -> None:

@@ -110,7 +110,7 @@ class Yard:
         self.leaves.append(Leaf(name))
         return self.leaves[-1]
 
-    def boarding(self, link: Any = None, **use: Any) -> Boarding:
+    def boarding(self, link: Any = None, seed: bytes = bytes(16), **use: Any) -> Boarding:
         provided = Provided(
             use=GuestUse(memory=GIB, cpus=2 if not use.get("counting") else 1, **use),
             arch="x86-64",
@@ -127,7 +127,8 @@ class Yard:
             slots=((3,), (5,)),
             link=lambda _: link,
             hugetlbfs={GIB: "/mounted"},
-            append={"k": ("nokaslr",)},
+            append={"k": ("nosoftlockup",)},
+            seed=seed,
         )
 
 
@@ -176,7 +177,7 @@ def test_qemu_is_told_what_the_study_says(yard: Yard, tmp_path: Path) -> None:
     aboard = yard.boarding().board(cell(), arm(), trial(), 1, tmp_path / ".b00001-0-shp1g-1")
     ((guest, hosting, timeout),) = yard.boots
     assert (guest.memory, guest.cpus, guest.cpu, guest.accelerator) == (GIB, 2, "max", "tcg")
-    assert (guest.backing.pages, guest.append, guest.counting) == ("hugetlb-1g", ("nokaslr",), False)
+    assert (guest.backing.pages, guest.append, guest.counting) == ("hugetlb-1g", ("nosoftlockup",), False)
     assert (hosting.cpus, hosting.outputs, timeout) == ((3, 5), tmp_path / ".b00001-0-shp1g-1", None)
     assert hosting.run == yard.place / "g0"
     assert hosting.run.is_dir()
@@ -209,7 +210,14 @@ def test_every_attempt_has_a_seed_of_its_own_and_the_same_again(yard: Yard, tmp_
     seeds = [guest.seed for guest, _, _ in yard.boots]
     assert len(set(seeds)) == len(tries) - 1
     assert seeds[0] == seeds[-1]
-    assert all(seed > 0 for seed in seeds)
+    assert all(0 <= seed < 1 << 53 for seed in seeds)
+
+
+def test_runs_of_one_seed_have_guests_of_the_same_seeds_and_others_have_others(yard: Yard, tmp_path: Path) -> None:
+    for seed in (b"one", b"one", b"another"):
+        yard.boarding(seed=seed).board(cell(), arm(), trial(), 1, tmp_path / "x").close()
+    one, again, other = (guest.seed for guest, _, _ in yard.boots)
+    assert one == again != other
 
 
 def test_a_guest_with_a_network_is_given_its_address_and_sees_this_host(yard: Yard, tmp_path: Path) -> None:

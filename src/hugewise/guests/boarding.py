@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import pwd
-import zlib
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -47,6 +47,7 @@ __all__ = ["Boarding"]
 
 _BOOT_S = 120.0
 _SERVED = "/nfs"  # in the guest
+_SEEDS = b"hugewise/guest/1"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Boarding:
     export     the folder that is served to them by NFS
     hugetlbfs  folders of mounted hugetlbfs by page size in bytes, for backings by file
     append     words of a kernel's command line, by the kernel's name in the study
+    seed       the run's, of which those of the guests are made
     """
 
     provided: Provided
@@ -72,6 +74,7 @@ class Boarding:
     export: Export | None = None
     hugetlbfs: dict[int, str] = field(default_factory=dict)
     append: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    seed: bytes = b""
 
     @classmethod
     def open(
@@ -82,9 +85,13 @@ class Boarding:
         closing: ExitStack,
         note: Callable[[Record], None],
         *,
+        seed: bytes,
         privileged: bool,
     ) -> Boarding:
-        """Make what guests share; `closing` undoes it, `note` (the journal) hears of it before. Raises UserError."""
+        """Make what guests share; `closing` undoes it, `note` (the journal) hears of it before. Raises UserError.
+
+        `seed` is the run's.
+        """
         use, who = provided.use, qemu_account(privileged=privileged)
         place = private_folder(who, note)
         closing.callback(discard, str(place.path))
@@ -111,6 +118,7 @@ class Boarding:
             export=export,
             hugetlbfs=mounts,
             append={kernel.name: kernel.append for kernel in study.kernel},
+            seed=seed,
         )
 
     def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> _Aboard:
@@ -129,7 +137,7 @@ class Boarding:
             cpus=use.cpus,
             cpu=self.provided.cpu,
             counting=use.counting,
-            seed=_seed(trial, number),
+            seed=_seed(self.seed, trial, number),
             network=use.network,
             append=self.append.get(arm.kernel, ()),
         )
@@ -292,9 +300,14 @@ def _no_folders(place: str) -> Folders:
     raise MachineError(f"a guest that counts runs micro-workloads alone: it has no folder {place}")
 
 
-def _seed(trial: Trial, number: int) -> int:
-    """QEMU's seed: another one for every attempt, the same when the attempt is looked at again."""
-    return 1 + zlib.crc32(f"{trial.block}-{trial.order}-{number}".encode())
+def _seed(run: bytes, trial: Trial, number: int) -> int:
+    """QEMU's seed: another one for every attempt of every run, and the same for an attempt that is made again.
+
+    The first 53 bits of SHA-256("hugewise/guest/1" || the run's seed || block || order || number), these as 8 bytes
+    big-endian: every reader of JSON has such numbers exactly.
+    """
+    digest = hashlib.sha256(_SEEDS + run + b"".join(each.to_bytes(8) for each in (trial.block, trial.order, number)))
+    return int.from_bytes(digest.digest()[:8]) >> 11
 
 
 def _page(backing: Backing) -> int:
