@@ -72,6 +72,14 @@ def _path(cure: str) -> Kind:
     return keys.text(pattern=_PATH, words="an absolute path", cure=cure)
 
 
+def _model(value: object, place: Place) -> str:
+    cure = 'write for example "max,-erms,-fsrm"'
+    model: str = keys.text(pattern=_MODEL, words="a CPU model of QEMU", cure=cure).read(value, place)
+    if model.partition(",")[0] == "help":  # QEMU lists its models and ends, as if all were well
+        raise place.wrong("is not a CPU model of QEMU", model, hint=cure)
+    return model
+
+
 def _append(value: object, place: Place) -> str:
     cure = "write one word an item, without spaces"
     word: str = keys.text(pattern=_WORD, words="a word of a command line", cure=cure).read(value, place)
@@ -106,7 +114,7 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cpu: Annotated[
         str | None,
         Key(
-            keys.text(pattern=_MODEL, words="a CPU model of QEMU", cure='write for example "max,-erms,-fsrm"'),
+            Kind("a CPU model of QEMU", _model),
             "QEMU's CPU model.",
             'cpu = "max"',
             default="`max` where it is emulated, `host` under KVM",

@@ -361,6 +361,16 @@ def test_a_path_that_is_too_long_for_a_socket_is_named(tmp_path: Path) -> None:
     assert raised.value.hint is not None
 
 
+def test_a_qemu_that_ends_without_a_guest_says_nothing_of_memory(hosting: Hosting) -> None:
+    """As with `-cpu help`: it lists its models where the console would be, and exits with 0."""
+    there = hosting.run / "there"
+    there.touch()
+    with pytest.raises(MachineError, match="QEMU ended without an error, and booted no guest") as raised:
+        boot(guest(kernel=kernel(image=str(there))), there, hosting, program="/bin/echo")
+    assert "console: " in raised.value.message
+    assert str(hosting.outputs / "guest-argv.json") in (raised.value.hint or "")
+
+
 def test_a_kernel_that_is_not_there_is_named(hosting: Hosting) -> None:
     with pytest.raises(MachineError, match="/kernels/k/vmlinuz: there is no such file"):
         boot(guest(), hosting.run / "initramfs", hosting, program="/bin/true")

@@ -296,8 +296,9 @@ def _listen(hosting: Hosting, name: str, undo: ExitStack) -> socket.socket:
 
 def _accept(listener: socket.socket, serving: Serving, hosting: Hosting, end: float) -> socket.socket:
     """QEMU's connection; one of any other process is closed."""
+    late = "QEMU did not start within the time that the guest may take to boot"
     while True:
-        _await(listener, serving, hosting, end, "QEMU did not start within the time that the guest may take to boot")
+        _await(listener, serving, hosting, end, late, began=False)
         connected, _ = listener.accept()
         pid = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[0]
         if pid == serving.pid:
@@ -309,32 +310,36 @@ def _await_hello(agent: socket.socket, serving: Serving, hosting: Hosting, end: 
     """Wait for the first whole line, and leave it to be read."""
     silent = "the guest did not say hello"
     while True:
-        _await(agent, serving, hosting, end, silent)
+        _await(agent, serving, hosting, end, silent, began=True)
         said = agent.recv(_HELLO_BYTES, socket.MSG_PEEK)
         if b"\n" in said:
             return
         if not said:
-            raise _over(serving, hosting)
+            raise _over(serving, hosting, began=True)
         if len(said) == _HELLO_BYTES or time.monotonic() > end:
             raise _error(silent, hosting.outputs)
         time.sleep(_PAUSE_S)
 
 
-def _await(readable: socket.socket, serving: Serving, hosting: Hosting, end: float, late: str) -> None:
+def _await(readable: socket.socket, serving: Serving, hosting: Hosting, end: float, late: str, *, began: bool) -> None:
     """Wait until there is something to read. Raises MachineError when QEMU ends first, or the time does."""
     left = max(0.0, end - time.monotonic())
     watched: list[socket.socket | int] = [readable, serving.launcher]
     found, _, _ = select.select(watched, [], [], left)
     if readable in found:
         return
-    raise _over(serving, hosting) if found else _error(late, hosting.outputs)
+    raise _over(serving, hosting, began=began) if found else _error(late, hosting.outputs)
 
 
-def _over(serving: Serving, hosting: Hosting) -> MachineError:
-    """QEMU has ended, or is about to: its last words come first."""
+def _over(serving: Serving, hosting: Hosting, *, began: bool) -> MachineError:
+    """QEMU has ended, or is about to: its last words come first. `began`: there was a guest."""
     select.select([serving.launcher], [], [], _TO_LEAVE_S)
     end = next((event for event in serving.events() if isinstance(event, probe.Exit)), None)
     if end is not None and end.code == 0:
+        if not began:
+            error = _error("QEMU ended without an error, and booted no guest", hosting.outputs)
+            error.hint = f"it takes a word as a question and answers it: see {hosting.outputs / 'guest-argv.json'}"
+            return error
         error = _error("the guest ended before it said hello", hosting.outputs)
         error.hint = "a kernel with too little memory ends so: give the guest more"
         return error
