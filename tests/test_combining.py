@@ -17,7 +17,7 @@ from hugewise.cli import cli
 from hugewise.errors import UserError
 from hugewise.guests import record
 from hugewise.guests.record import GuestsRecord, KernelRecord
-from hugewise.runlog import CellRecord
+from hugewise.runlog import ArmRecord, CellRecord
 from tests.test_forecast import cell, the_study, write_run
 
 GOLDEN = Path(__file__).parent / "golden" / "cli" / "combine.txt"
@@ -140,6 +140,27 @@ def test_guests_are_put_together_with_their_like_only(tmp_path: Path, changes: d
         assert f"the {what} of 20261120T210001Z-0001 and 20261120T210002Z-0002 differ" in refused(*runs).message
     else:
         assert combining.answer(runs).comparisons[0].direction != "refused"
+
+
+def counted(folder: Path, seed: int, facts: dict[str, str], arms: tuple[ArmRecord, ...]) -> Path:
+    """A run in counting guests with these facts."""
+    path = a_run(folder, seed, cells=(msgspec.structs.replace(cell("chase", "thp"), arms=arms),))
+    for kept in path.rglob("attempt.json"):
+        kept.write_text(json.dumps(json.loads(kept.read_text()) | {"guest": facts}), encoding="utf-8")
+    record.write(path, GuestsRecord(arch="arm64", accelerator="tcg", why="", counting=True, baseline="k", kernels=()))
+    return path
+
+
+def test_counts_of_two_agents_are_not_put_together(tmp_path: Path) -> None:
+    arms = tuple(msgspec.structs.replace(arm, kernel="k") for arm in cell("chase", "thp").arms)
+    told = {"kernel_sha256": "0", "qemu": "7.2", "initramfs_sha256": "a"}
+    one, same = counted(tmp_path, 1, told, arms), counted(tmp_path, 2, told, arms)
+    assert combining.answer((one, same)).comparisons[0].direction != "refused"
+    other = counted(tmp_path, 3, told | {"initramfs_sha256": "b"}, arms)
+    named = "the agent of the counts of 20261120T210001Z-0001 and 20261120T210003Z-0003 differ"
+    assert named in refused(one, other).message
+    unknown = counted(tmp_path, 4, {"kernel_sha256": "0", "qemu": "7.2"}, arms)
+    assert "which agent its guests had was not kept" in refused(one, unknown).message
 
 
 def test_a_fixed_number_of_pairs_has_no_e_values(tmp_path: Path) -> None:

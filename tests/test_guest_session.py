@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +44,12 @@ KEPT = GuestsRecord(arch="arm64", accelerator="tcg", why="w", counting=False, ba
 class Guests:
     """`provided.Provided`, as far as a session asks it."""
 
+    found: Mapping[str, str] = field(default_factory=dict)
+    counting: bool = False
     inside: list[bool] = field(default_factory=list)
+
+    def versions(self) -> Mapping[str, str]:
+        return self.found
 
     def machine(self, kernel: str) -> Machine | str:
         assert kernel == "16k"
@@ -72,8 +77,8 @@ def arm(kernel: str | None) -> Arm:
     )
 
 
-def guests() -> Any:
-    return Guests()
+def guests(versions: Mapping[str, str] | None = None, *, counting: bool = False) -> Any:
+    return Guests(versions or {}, counting)
 
 
 def test_an_arm_has_the_page_sizes_of_its_kernel() -> None:
@@ -119,7 +124,19 @@ def test_what_guests_share_is_made_for_them_alone(monkeypatch: pytest.MonkeyPatc
 
 def test_one_run_has_one_accelerator(tmp_path: Path) -> None:
     kvm, tcg, other = ({"accelerator": text} for text in ("kvm: it boots", "tcg: no KVM", "tcg: as the study says"))
-    guest_session.check_accelerator(tmp_path, {}, {})
-    guest_session.check_accelerator(tmp_path, tcg, other)  # why may change
+    guest_session.check(tmp_path, {}, None)
+    guest_session.check(tmp_path, tcg, guests(other))  # why may change
     with pytest.raises(RunError, match="ran under tcg, and would run under kvm now"):
-        guest_session.check_accelerator(tmp_path, tcg, kvm)
+        guest_session.check(tmp_path, tcg, guests(kvm))
+
+
+@pytest.mark.parametrize("name", ["initramfs 16k", "kernel 16k", "qemu"])
+def test_a_count_is_of_one_agent_kernel_and_qemu(tmp_path: Path, name: str) -> None:
+    before = {"accelerator": "tcg: w", "qemu": "7.2", "kernel 16k": "6.12", "initramfs 16k": "SHA-256 a"}
+    counting = guests(before | {"accelerator": "tcg: another reason"}, counting=True)
+    guest_session.check(tmp_path, before | {"python": "3.11"}, counting)
+    for was, said in ((before | {name: "b"}, "it was b"), ({"accelerator": "tcg: w"}, "it was not kept")):
+        guest_session.check(tmp_path, was, guests(before))  # of faults and memory it is only noted
+        with pytest.raises(RunError, match=said) as caught:
+            guest_session.check(tmp_path, was, counting)
+        assert caught.value.hint

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hugewise.errors import SettingError
 from hugewise.host import LocalHost
 from hugewise.journal import Journal, recover
-from hugewise.knob import knobs, read
+from hugewise.knob import NODES, knobs, read
+from hugewise.ledger import PoolGranted, PoolIntent
 from hugewise.lock import HostLock
 from hugewise.pages import HUGETLB, PageSizes
-from hugewise.pool import Pools, available, in_use, pool_folder
+from hugewise.pool import Pools, Where, available, in_use, pool_folder
 from hugewise.setting import Settings
-from tests.fake_host import FakeHost
+from tests.fake_host import FakeHost, Killed
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
 from tests.test_setting import Notes
@@ -238,21 +239,120 @@ def test_works_without_nodes_surplus_and_overcommit(nodes: bool) -> None:
     assert knobs(host) == before
 
 
+class TwoNodes(FakeHost):
+    """A machine with two NUMA nodes, which have at most `room` pages of 1 GiB each; pages for any go to the emptier."""
+
+    def __init__(self, *room: int) -> None:
+        super().__init__(capacity={LARGE: sum(room)})
+        self.room = room
+        for file in ("nr_hugepages", "free_hugepages", "surplus_hugepages"):
+            self.numbers[f"{pool_folder(LARGE, 1)}/{file}"] = 0
+
+    def on(self, node: int) -> int:
+        return self.numbers[f"{pool_folder(LARGE, node)}/nr_hugepages"]
+
+    def turn(self, path: str, text: str) -> None:
+        pages = [self.on(0), self.on(1)]
+        match [path == f"{pool_folder(LARGE, node)}/nr_hugepages" for node in (None, 0, 1)]:
+            case [True, _, _]:
+                assert int(text) >= sum(pages), "a run gives pages back by node"
+                while sum(pages) < min(int(text), sum(self.room)):
+                    pages[min((0, 1), key=lambda node: (pages[node] >= self.room[node], pages[node]))] += 1
+            case [_, *own] if any(own):
+                pages[own.index(True)] = min(int(text), self.room[own.index(True)])
+            case _:
+                super().turn(path, text)
+        for node, held in ((0, pages[0]), (1, pages[1]), (None, sum(pages))):
+            for file in ("nr_hugepages", "free_hugepages"):
+                self.numbers[f"{pool_folder(LARGE, node)}/{file}"] = held
+
+
 def test_one_node_can_be_asked() -> None:
     host = FakeHost()
     pools = Pools(Settings(host, Notes()))
-    assert pools.reserve(SMALL, 5, node=0) == 5
+    assert pools.fill_nodes({(SMALL, 0): 5}) == {(SMALL, 0): 5}
     assert host.writes[0][0] == "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
     assert pools.restore() == []
     assert host.read(PATH) == "0"
+
+
+def test_what_is_bound_to_a_node_comes_from_it_and_the_rest_from_anywhere() -> None:
+    host = TwoNodes(8, 8)
+    notes = Notes()
+    settings = Settings(host, notes)
+    before = knobs(host)
+    pools = Pools(settings)
+    wanted = {(LARGE, None): 3, (LARGE, 1): 4, (LARGE, 0): 1}
+    assert pools.fill_nodes(wanted) == wanted
+    assert [path for path, _ in host.writes] == [f"{pool_folder(LARGE, node)}/nr_hugepages" for node in (0, 1, None)]
+    assert (host.on(0), host.on(1)) == (4, 4)
+    # One intent, and one record of what came, for all parts: so a pool is filled once.
+    assert [type(each) for each in notes.records] == [PoolIntent, PoolGranted]
+    assert isinstance(notes.records[0], PoolIntent)
+    assert notes.records[0].wanted == 8
+    assert settings.drift() == []
+    assert pools.verify() == []
+    host.numbers[f"{pool_folder(LARGE, 1)}/free_hugepages"] = 2  # somebody maps pages of that node
+    assert [(each.path, each.found) for each in pools.verify()] == [(f"{pool_folder(LARGE, 1)}/free_hugepages", "2")]
+    host.numbers[f"{pool_folder(LARGE, 1)}/free_hugepages"] = 4
+    assert pools.restore() == []
+    assert knobs(host) == before
+    assert settings.drift() == []
+
+
+@pytest.mark.parametrize(
+    ("room", "granted"),
+    [
+        ((8, 2), {(LARGE, 1): 2, (LARGE, None): 3}),  # what another node has is of no use to a guest that is bound
+        ((0, 5), {(LARGE, 1): 4, (LARGE, None): 1}),  # anywhere: what is left
+        ((1, 0), {(LARGE, 1): 0, (LARGE, None): 1}),
+    ],
+)
+def test_what_a_node_lacks_is_said_of_that_node(room: tuple[int, int], granted: dict[Where, int]) -> None:
+    host = TwoNodes(*room)
+    pools = Pools(Settings(host, Notes()))
+    assert pools.fill_nodes({(LARGE, 1): 4, (LARGE, None): 3}) == granted
+    assert pools.verify() == []
+    assert pools.restore() == []
+    assert (host.on(0), host.on(1)) == (0, 0)
+
+
+def test_pages_that_others_reserved_are_promised_to_no_node() -> None:
+    host = TwoNodes(2, 2)
+    host.turn(f"{pool_folder(LARGE)}/nr_hugepages", "4")
+    host.numbers[f"{pool_folder(LARGE)}/resv_hugepages"] = 3  # nodes do not say whose they are
+    pools = Pools(Settings(host, Notes()))
+    assert pools.fill_nodes({(LARGE, 1): 2}) == {(LARGE, 1): 1}
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_whatever_node_a_run_dies_at_the_next_root_call_puts_all_back(tmp_path: Path, at: int) -> None:
+    host = TwoNodes(8, 8)
+    host.turn(f"{pool_folder(LARGE, 1)}/nr_hugepages", "2")  # of somebody else
+    before = knobs(host)
+    path = tmp_path / "journal.jsonl"
+    journal = Journal.begin(host, path, "test")
+    host.dies_at = at
+    try:
+        Pools(Settings(host, journal)).fill_nodes({(LARGE, 0): 2, (LARGE, 1): 2, (LARGE, None): 2})
+        assert at == 3
+    except Killed:
+        assert at < 3
+    finally:
+        host.dies_at = None
+        journal.abandon()
+    assert recover(host, path).left == ()
+    assert knobs(host) == before
 
 
 def test_errors_say_what_is_wrong() -> None:
     host = FakeHost()
     settings = Settings(host, Notes())
     pools = Pools(settings)
-    with pytest.raises(SettingError, match="no pool of 64 kB pages"):
+    with pytest.raises(SettingError, match="this machine has no pool of 64 kB pages"):
         pools.fill({64 << 10: 1})
+    with pytest.raises(SettingError, match="NUMA node 1 of this machine has no pool of 2048 kB pages"):
+        pools.fill_nodes({(SMALL, 1): 1})
     host.turn(PATH, "3")
     with pytest.raises(SettingError, match="somebody else changed a pool"):
         pools.fill({SMALL: 1})
@@ -316,6 +416,26 @@ def test_a_real_pool_is_filled_and_given_back(real: LocalHost, size: int, tmp_pa
     finally:
         left = pools.restore()
         journal.close()
+    assert left == []
+
+
+def test_pages_of_a_real_node_are_filled_and_given_back(real: LocalHost, size: int, tmp_path: Path) -> None:
+    need("node0" in real.names(NODES), "a kernel that knows NUMA nodes")
+    journal = Journal.begin(real, tmp_path / "journal.jsonl", "test")
+    settings = Settings(real, journal)
+    pools = Pools(settings)
+    before = in_use(real, size, 0), available(real, size, 0)
+    try:
+        granted = pools.fill_nodes({(size, 0): 6, (size, None): 2})
+        added = available(real, size, 0) - before[1]
+        assert settings.drift() == []
+        assert pools.verify() == []
+    finally:
+        left = pools.restore()
+        journal.close()
+    assert granted == {(size, 0): 6, (size, None): 2}
+    assert 6 <= added <= 8
+    assert (in_use(real, size, 0), available(real, size, 0)) == before
     assert left == []
 
 

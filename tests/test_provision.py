@@ -14,7 +14,7 @@ from hugewise.metric import Metric
 from hugewise.pages import PageTarget
 from hugewise.plan import Arm, Cell, DeliveryThreshold, Plan
 from hugewise.policy import Mechanism, Treatment
-from hugewise.provision import bytes_to_touch, pool_pages, without_short_pools
+from hugewise.provision import by_size, bytes_to_touch, pool_pages, without_short_pools
 from hugewise.workload import ParameterValue
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -57,13 +57,13 @@ PLAN = Plan((cell("small", 3 * MIB, arm("2m", 2 * MIB)), cell("large", 9 * MIB, 
 
 
 def test_pools_are_for_the_largest_need_in_whole_pages() -> None:
-    assert pool_pages(PLAN) == {2 * MIB: 5}
+    assert pool_pages(PLAN) == {(2 * MIB, None): 5}
     assert bytes_to_touch(PLAN) == 9 * MIB
 
 
 def test_arms_that_run_at_once_add_up() -> None:
     both = Plan((cell("one", 4 * MIB, arm("a", 2 * MIB), arm("b", 2 * MIB), together=True),), ())
-    assert pool_pages(both) == {2 * MIB: 4}
+    assert pool_pages(both) == {(2 * MIB, None): 4}
     assert bytes_to_touch(both) == 12 * MIB
 
 
@@ -73,7 +73,7 @@ def test_an_ordinary_user_reserves_nothing() -> None:
 
 def test_what_was_granted_in_part_serves_who_it_can() -> None:
     three = Plan((*PLAN.cells, cell("other", 9 * MIB, arm("2m", 2 * MIB), arm("thp"))), ())
-    kept = without_short_pools(three, {2 * MIB: 5}, {2 * MIB: 2})
+    kept = without_short_pools(three, {(2 * MIB, None): 5}, {(2 * MIB, None): 2})
     assert [(each.id, [one.name for one in each.arms]) for each in kept.cells] == [
         ("small", ["base", "2m"]),
         ("other", ["base", "thp"]),
@@ -85,13 +85,16 @@ def test_what_was_granted_in_part_serves_who_it_can() -> None:
 
 def test_nothing_left_is_an_error_with_a_cure() -> None:
     with pytest.raises(HugewiseError, match="the kernel granted 0") as caught:
-        without_short_pools(PLAN, {2 * MIB: 5}, {})
+        without_short_pools(PLAN, {(2 * MIB, None): 5}, {})
     assert caught.value.hint
 
 
-def in_guest(name: str, pages: Pages, size: int = 4096, source: Literal["memfd", "file"] = "memfd") -> Arm:
+def in_guest(
+    name: str, pages: Pages, size: int = 4096, source: Literal["memfd", "file"] = "memfd", nodes: tuple[int, ...] = ()
+) -> Arm:
     """An arm in a guest whose memory is made of `pages`; its policy promises pages of `size` inside."""
-    return msgspec.structs.replace(arm(name, size), kernel="k", backing=Backing(pages=pages, source=source))
+    backing = Backing(pages=pages, source=source, nodes=nodes or None)
+    return msgspec.structs.replace(arm(name, size), kernel="k", backing=backing)
 
 
 def guests(*arms: Arm, together: bool = False, baseline: Pages = "thp") -> Plan:
@@ -101,23 +104,23 @@ def guests(*arms: Arm, together: bool = False, baseline: Pages = "thp") -> Plan:
 
 def test_a_guest_takes_its_whole_memory_from_a_pool_of_the_host() -> None:
     plan = guests(in_guest("2m", "hugetlb-2m"), in_guest("file", "hugetlb-2m", source="file"), in_guest("0", "base"))
-    assert pool_pages(plan, GIB) == {2 * MIB: 512}
+    assert pool_pages(plan, GIB) == {(2 * MIB, None): 512}
     assert pool_pages(guests(in_guest("1g", "hugetlb-1g"), in_guest("2m", "hugetlb-2m")), 2 * GIB) == {
-        GIB: 2,
-        2 * MIB: 1024,
+        (GIB, None): 2,
+        (2 * MIB, None): 1024,
     }
     assert pool_pages(guests(in_guest("0", "base"))) == {}
 
 
 def test_what_a_workload_takes_from_a_pool_is_the_guests_own() -> None:
     assert pool_pages(guests(in_guest("2m", "thp", 2 * MIB)), GIB) == {}
-    assert pool_pages(guests(in_guest("2m", "hugetlb-1g", 2 * MIB)), GIB) == {GIB: 1}
+    assert pool_pages(guests(in_guest("2m", "hugetlb-1g", 2 * MIB)), GIB) == {(GIB, None): 1}
 
 
 def test_guests_that_run_together_need_their_pools_at_once() -> None:
     both = (in_guest("a", "hugetlb-1g"), in_guest("b", "hugetlb-1g"))
-    assert pool_pages(guests(*both, together=True), GIB) == {GIB: 2}
-    assert pool_pages(guests(*both), GIB) == {GIB: 1}
+    assert pool_pages(guests(*both, together=True), GIB) == {(GIB, None): 2}
+    assert pool_pages(guests(*both), GIB) == {(GIB, None): 1}
     assert bytes_to_touch(guests(*both, together=True), GIB) == 3 * GIB
     assert bytes_to_touch(guests(*both), GIB) == GIB
 
@@ -125,9 +128,43 @@ def test_guests_that_run_together_need_their_pools_at_once() -> None:
 def test_a_pool_that_was_granted_in_part_serves_as_many_guests_as_it_can() -> None:
     both = (in_guest("a", "hugetlb-1g"), in_guest("b", "hugetlb-1g"))
     together, alone = guests(*both, together=True), guests(*both)
-    kept = without_short_pools(together, {GIB: 2}, {GIB: 1}, GIB)
+    kept = without_short_pools(together, {(GIB, None): 2}, {(GIB, None): 1}, GIB)
     assert [one.name for one in kept.cells[0].arms] == ["base", "a"]
     assert [left.reason for left in kept.left_out] == ["needs 2 pages of 1g; the kernel granted 1"]
-    assert without_short_pools(alone, {GIB: 1}, {GIB: 1}, GIB) == alone
+    assert without_short_pools(alone, {(GIB, None): 1}, {(GIB, None): 1}, GIB) == alone
     with pytest.raises(HugewiseError, match="the kernel granted 0"):
-        without_short_pools(guests(in_guest("a", "thp"), baseline="hugetlb-1g"), {GIB: 1}, {}, GIB)
+        without_short_pools(guests(in_guest("a", "thp"), baseline="hugetlb-1g"), {(GIB, None): 1}, {}, GIB)
+
+
+def test_a_guest_that_is_bound_takes_its_pages_from_its_nodes() -> None:
+    arms = (in_guest("far", "hugetlb-1g", nodes=(1,)), in_guest("both", "hugetlb-1g", nodes=(0, 1)))
+    assert pool_pages(guests(*arms), 5 * GIB) == {(GIB, 0): 3, (GIB, 1): 5}
+    together = pool_pages(guests(*arms, in_guest("any", "hugetlb-1g"), together=True), 5 * GIB)
+    assert together == {(GIB, 0): 3, (GIB, 1): 7, (GIB, None): 5}
+    assert by_size({**together, (2 * MIB, 1): 4}) == {GIB: 15, 2 * MIB: 4}
+    # Not more nodes than pages; and no pool, no pages.
+    assert pool_pages(guests(arms[1], in_guest("thp", "thp", nodes=(1,))), GIB) == {(GIB, 0): 1}
+
+
+def test_an_arm_is_held_against_what_its_own_nodes_gave() -> None:
+    arms = (
+        in_guest("far", "hugetlb-1g", nodes=(1,)),
+        in_guest("both", "hugetlb-1g", nodes=(0, 1)),
+        in_guest("any", "hugetlb-1g"),
+    )
+    plan = guests(*arms)
+    wanted = pool_pages(plan, 4 * GIB)
+    kept = without_short_pools(plan, wanted, {(GIB, 0): 2, (GIB, 1): 3, (GIB, None): 4}, 4 * GIB)
+    assert [one.name for one in kept.cells[0].arms] == ["base", "both", "any"]
+    assert [left.reason for left in kept.left_out] == ["needs 4 pages of 1g on node 1; the kernel granted 3"]
+    kept = without_short_pools(plan, wanted, {(GIB, 1): 4, (GIB, None): 3}, 4 * GIB)
+    assert [one.name for one in kept.cells[0].arms] == ["base", "far"]
+    assert [left.reason for left in kept.left_out] == [
+        "needs 2 pages of 1g on node 0; the kernel granted 0",
+        "needs 4 pages of 1g; the kernel granted 3",
+    ]
+    # At once, the first has what the second would need of it.
+    together = msgspec.structs.replace(plan.cells[0], together=True)
+    kept = without_short_pools(Plan((together,), ()), wanted, {(GIB, 0): 2, (GIB, 1): 5, (GIB, None): 4}, 4 * GIB)
+    assert [one.name for one in kept.cells[0].arms] == ["base", "far", "any"]
+    assert [left.reason for left in kept.left_out] == ["needs 6 pages of 1g on node 1; the kernel granted 5"]

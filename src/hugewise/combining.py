@@ -116,6 +116,12 @@ def _unread(opened: Opened) -> Source:
 
 def _source(path: Path, opened: Opened, study: Study) -> Source:
     results = analysis.analyze(path)
+    guests = results.guests
+    if guests is not None and guests.counting and any(arm.attempts and not arm.initramfs for arm in guests.arms):
+        raise UserError(
+            f"{path}: which agent its guests had was not kept, and a count is of one agent",
+            hint="run its study again, or leave it out",
+        )
     cells = {cell.id: cell for cell in opened.cells}
     comparisons = [
         _carried(cells[cell.cell], one, study.design, results.guests)
@@ -155,7 +161,10 @@ def _carried(cell: CellRecord, one: Comparison, design: Layout, guests: Guests |
 
 
 def _machines(guests: Guests, one: Comparison) -> dict[str, str]:
-    """The guests of both sides: another accelerator, kernel, backing or size makes another question."""
+    """The guests of both sides: another accelerator, kernel, backing or size makes another question.
+
+    Where they count, so do another QEMU and another agent.
+    """
     known = {arm.arm: arm for arm in guests.arms}
     origins = {kernel.name: kernel.origin for kernel in guests.kernels}
 
@@ -164,8 +173,10 @@ def _machines(guests: Guests, one: Comparison) -> dict[str, str]:
         kernel = origins.get(arm.kernel, arm.sha256)
         return _exactly([kernel, arm.backing, arm.cpu_model, arm.cpus, arm.memory, arm.qemu if guests.counting else ""])
 
+    agents = [known[name].initramfs for name in (one.arm, one.baseline)] if guests.counting else []
     return {
         "accelerator": guests.accelerator or "",
+        "agent of the counts": _exactly(agents),
         "guest of the arm": machine(one.arm),
         "guest of the baseline": machine(one.baseline),
     }

@@ -20,7 +20,7 @@ _ACCELERATORS: Mapping[str, Accelerator] = {"kvm": "kvm", "tcg": "tcg"}
 # Facts of a guest that every attempt of an arm has in common.
 _SAME = (
     *("kernel_release", "kernel_sha256", "accelerator", "cpu_model", "guest_cpus", "guest_memory_bytes", "qemu"),
-    "image",
+    *("image", "initramfs_sha256"),
 )
 
 
@@ -85,6 +85,7 @@ def _arm(arm: ArmRecord, attempts: Sequence[Attempt]) -> GuestArm:
         memory=_whole(told, "guest_memory_bytes"),
         qemu=same("qemu"),
         image=same("image"),
+        initramfs=same("initramfs_sha256"),
         varied={name: tuple(values) for name in _SAME if len(values := _distinct(told, name)) > 1},
     )
 

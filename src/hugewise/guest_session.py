@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hugewise.guests.boarding import Boarding
     from hugewise.guests.provided import Provided
 
-__all__ = ["check_accelerator", "keep", "looking_in", "machine", "page_sizes", "share", "versions"]
+__all__ = ["check", "keep", "looking_in", "machine", "page_sizes", "share", "versions"]
 
 
 def share(
@@ -78,17 +78,29 @@ def keep(folder: Path, study: Study, guests: Provided | None) -> None:
         record.write(folder, guests.record(study))
 
 
-def check_accelerator(folder: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """One run has one accelerator, as figures under another are not of the same kind. Raises RunError.
+def check(folder: Path, before: Mapping[str, str], guests: Provided | None) -> None:
+    """One run has one accelerator, as figures under another are not of the same kind; and guests that count are all the
+    same, as a count is of one of each. Raises RunError.
 
-    `before` and `now` are versions: of the run's first record, and here.
+    `before` are the versions of the run's first record.
     """
+    if guests is None:
+        return
+    now = guests.versions()
     began, here = (found.get("accelerator", "").partition(":")[0] for found in (before, now))
     if began != here:
         raise RunError(
             f"{folder}: its guests ran under {began}, and would run under {here} now",
             hint=f"see why: hugewise doctor; have {began} again, or start a new run of the study",
         )
+    for name, value in now.items() if guests.counting else ():
+        if name != "accelerator" and before.get(name) != value:
+            raise RunError(
+                f"{folder}: {name} of its guests is {value}, it was {before.get(name, 'not kept')} when the run began;"
+                " a count is of one agent, QEMU, CPU model and kernel",
+                hint="have that one again (an agent is named by HUGEWISE_GUEST_PROBE_X86_64 or _ARM64), or start a new"
+                " run of the study",
+            )
 
 
 def looking_in(guests: Provided | None) -> AbstractContextManager[None]:

@@ -1,7 +1,8 @@
 """The hugetlb pools of a run: filled once, watched, and restored by what was added.
 
 Pages are added to what is there: the pages of others stay theirs. The kernel grants what it finds in one piece, so a
-request is read back and tried again after compaction. Pages are given back per NUMA node, since that is how they came.
+request is read back and tried again after compaction. Pages are given back per NUMA node, since that is how they came;
+what is bound to a node is asked of that node, the rest of the machine, which spreads it over the nodes as it likes.
 
 The end of a process is not always the end of its memory: whoever reads its /proc/PID/status, smaps or the like just
 then (a monitor, `ps`) keeps the memory until the reading is done, and frees it. Measured with two busy readers beside
@@ -25,7 +26,9 @@ from hugewise.ledger import Ledger, PoolGranted, PoolIntent, PoolReturn, Share
 from hugewise.pages import HUGETLB
 from hugewise.setting import Settings
 
-__all__ = ["Pools", "available", "in_use", "pool_folder", "take_back"]
+__all__ = ["Pools", "Where", "available", "in_use", "pool_folder", "take_back"]
+
+Where = tuple[int, int | None]  # pages of a size in bytes, on one NUMA node or (None) on any
 
 _TRIES = 3
 _PATIENCE_S = 5.0
@@ -60,14 +63,11 @@ def in_use(host: Host, size: int, node: int | None = None) -> int:
     return taken + _number(host, f"{folder}/resv_hugepages")
 
 
-def _parts(host: Host, size: int, node: int | None) -> list[str]:
+def _parts(host: Host, size: int) -> list[str]:
     """The nr_hugepages files that say where pages are: one a node, or the machine's where there are no nodes."""
-    total = f"{pool_folder(size, node)}/nr_hugepages"
-    if node is not None:
-        return [total]
     name = f"hugepages-{size >> 10}kB"
     nodes = [f"{NODES}/{each}/hugepages/{name}/nr_hugepages" for each in host.names(NODES)]
-    return [path for path in nodes if host.writable(path)] or [total]
+    return [path for path in nodes if host.writable(path)] or [f"{pool_folder(size)}/nr_hugepages"]
 
 
 class Pools:
@@ -76,34 +76,53 @@ class Pools:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._host = settings.host
-        self._granted: dict[int, int] = {}
+        self._granted: dict[Where, int] = {}  # None: on all nodes together
         self.others: dict[int, int] = {}  # pages that others had mapped or reserved when the pool was filled
 
     def fill(self, plan: Mapping[int, int]) -> dict[int, int]:
-        """Reserve `plan[size]` pages for each size in bytes; returns the pages that can be mapped, at most those asked.
+        """Reserve `plan[size]` pages for each size in bytes, on any node; returns what can be mapped of them."""
+        granted = self.fill_nodes({(size, None): pages for size, pages in plan.items()})
+        return {size: pages for (size, _), pages in granted.items()}
 
-        The largest size first: it is the hardest to find. An ordinary user gets what is free already.
+    def fill_nodes(self, plan: Mapping[Where, int]) -> dict[Where, int]:
+        """Reserve `plan[size, node]` pages; returns how many can be mapped there, free pages that were there before
+        included, at most those asked. On any node: what the parts of the nodes leave.
+
+        The largest size first: it is the hardest to find. An ordinary user gets what is free already. Raises
+        SettingError when there is no such pool, or somebody else has changed it since the start.
         """
-        return {size: self.reserve(size, plan[size]) for size in sorted(plan, reverse=True)}
+        granted: dict[Where, int] = {}
+        for size in sorted({size for size, _ in plan}, reverse=True):
+            # What may lie on any node comes last: it is content with what is left.
+            nodes = sorted((node for each, node in plan if each == size), key=lambda node: (node is None, node))
+            granted |= self._reserve(size, {node: plan[size, node] for node in nodes})
+        return granted
 
-    def reserve(self, size: int, pages: int, node: int | None = None) -> int:
-        """Add `pages` pages to a pool; returns how many can be mapped, free pages that were there before included.
-
-        Raises SettingError when there is no such pool, or somebody else has changed it since the start.
-        """
+    def _reserve(self, size: int, wanted: Mapping[int | None, int]) -> dict[Where, int]:
         host = self._host
-        if not host.writable(f"{pool_folder(size, node)}/nr_hugepages"):
-            raise SettingError(f"this machine has no pool of {size >> 10} kB pages", hint="see: hugewise doctor")
-        self.others[size] = in_use(host, size, node)
-        if host.privileged() and pages > 0:
-            self._add(size, pages, node)
-        self._granted[size] = min(pages, available(host, size, node))
-        return self._granted[size]
+        for node in (None, *wanted):
+            if not host.writable(f"{pool_folder(size, node)}/nr_hugepages"):
+                which = "this machine" if node is None else f"NUMA node {node} of this machine"
+                raise SettingError(f"{which} has no pool of {size >> 10} kB pages", hint="see: hugewise doctor")
+        self.others[size] = in_use(host, size)
+        if host.privileged() and any(wanted.values()):
+            self._add(size, wanted)
+        left, granted = available(host, size), dict[Where, int]()
+        for node, pages in wanted.items():
+            granted[size, node] = min(pages, left, available(host, size, node))
+            left -= granted[size, node]
+        self._granted |= granted
+        self._granted[size, None] = sum(granted.values())
+        return granted
 
-    def _add(self, size: int, pages: int, node: int | None) -> None:
+    def _add(self, size: int, wanted: Mapping[int | None, int]) -> None:
         host, settings = self._host, self._settings
-        total, parts = f"{pool_folder(size, node)}/nr_hugepages", _parts(host, size, node)
-        expected = {path: value for path in {total, *parts} if (value := settings.expected(path)) is not None}
+        parts = _parts(host, size)
+        expected = {
+            path: value
+            for path in {f"{pool_folder(size)}/nr_hugepages", *parts}
+            if (value := settings.expected(path)) is not None
+        }
         for drift in knob.differing(host, expected):
             raise SettingError(f"somebody else changed a pool: {drift}", hint="see who, then run it again")
         taken = [path for path in parts if path in settings.ledger.pools]
@@ -111,9 +130,11 @@ class Pools:
             raise SettingError(f"{taken[0]} was filled already: pools are filled once per run")
         before = {path: int(knob.read(host, path)) for path in parts}
         surplus = {path: found for path in parts if (found := knob.surplus(host, path))}
-        settings.note(PoolIntent(before, pages, surplus))
+        settings.note(PoolIntent(before, sum(wanted.values()), surplus))
         try:
-            _grow(host, total, pages)
+            for node, pages in wanted.items():
+                if pages:
+                    _grow(host, f"{pool_folder(size, node)}/nr_hugepages", pages)
         finally:
             added = {path: max(0, int(knob.read(host, path)) - had) for path, had in before.items()}
             settings.note_return(PoolGranted(added))
@@ -124,9 +145,9 @@ class Pools:
         shares = self._settings.ledger.pools
         expected = {path: str(share.before + (share.added or 0)) for path, share in shares.items()}
         found = knob.differing(self._host, expected)
-        for size, granted in self._granted.items():
-            path = f"{pool_folder(size)}/free_hugepages"
-            if (free := available(self._host, size)) < granted:
+        for (size, node), granted in self._granted.items():
+            path = f"{pool_folder(size, node)}/free_hugepages"
+            if (free := available(self._host, size, node)) < granted:
                 found.append(Drift(path, f"{granted} or more unreserved", str(free)))
         return found
 
@@ -138,7 +159,7 @@ class Pools:
         with settings.closing_only_when_done():
             back, left = take_back(self._host, settings.ledger, settings.note_return)
         settings.expect({path: str(pages) for path, pages in back.items()})
-        totals = {f"{pool_folder(size)}/nr_hugepages" for size in self._granted}
+        totals = {f"{pool_folder(size)}/nr_hugepages" for size, _ in self._granted}
         settings.expect({path: knob.read(self._host, path) for path in totals if settings.expected(path)})
         return left
 

@@ -10,28 +10,37 @@ import msgspec
 from hugewise.errors import HugewiseError
 from hugewise.guests.qemu import HUGETLB_BYTES
 from hugewise.plan import Arm, Cell, Plan
+from hugewise.pool import Where
 from hugewise.quantity import format_size
 from hugewise.results import LeftOut
 
-__all__ = ["bytes_to_touch", "pool_pages", "without_short_pools"]
+__all__ = ["by_size", "bytes_to_touch", "pool_pages", "without_short_pools"]
 
 
-def pool_pages(plan: Plan, guest: int = 0) -> dict[int, int]:
-    """Pages to reserve by page size in bytes: what the largest block needs at a time.
+def pool_pages(plan: Plan, guest: int = 0) -> dict[Where, int]:
+    """Pages to reserve, by their size in bytes and the node that they must be on: what the largest block needs.
 
     Where the arms of a block run at once, their needs add up. `guest`: the memory of a guest in bytes, of a study whose
     arms run in guests.
     """
-    wanted: dict[int, int] = {}
+    wanted: dict[Where, int] = {}
     for cell in plan.cells:
-        needs: defaultdict[int, list[int]] = defaultdict(list)
+        needs: defaultdict[Where, list[int]] = defaultdict(list)
         for arm in cell.arms:
-            size, need = _pages(cell, arm, guest)
-            if need and arm.treatment.mechanism == "system":
-                needs[size].append(need)
-        for size, pages in needs.items():
-            wanted[size] = max(wanted.get(size, 0), _at_a_time(pages, together=cell.together))
+            for where, need in _pages(cell, arm, guest).items():
+                if arm.treatment.mechanism == "system":
+                    needs[where].append(need)
+        for where, pages in needs.items():
+            wanted[where] = max(wanted.get(where, 0), _at_a_time(pages, together=cell.together))
     return wanted
+
+
+def by_size(pages: Mapping[Where, int]) -> dict[int, int]:
+    """Pages by their size in bytes, wherever they are."""
+    found: dict[int, int] = {}
+    for (size, _), count in pages.items():
+        found[size] = found.get(size, 0) + count
+    return found
 
 
 def bytes_to_touch(plan: Plan, guest: int = 0) -> int:
@@ -49,31 +58,43 @@ def _at_a_time(needs: Sequence[int], *, together: bool) -> int:
     return sum(needs) if together else max(needs)
 
 
-def _pages(cell: Cell, arm: Arm, guest: int) -> tuple[int, int]:
-    """The pages of a pool of this host that the arm needs: their size, and how many.
+def _pages(cell: Cell, arm: Arm, guest: int) -> dict[Where, int]:
+    """The pages of pools of this host that the arm needs.
 
-    A guest takes its whole memory from a pool of the host; what its workload takes from a pool is the guest's own.
+    A guest takes its whole memory from a pool of the host; what its workload takes from a pool is the guest's own. One
+    that is bound to several nodes takes pages of any of them: each has its share.
     """
     if arm.backing is not None:
-        size = HUGETLB_BYTES.get(arm.backing.pages)
-        return (size, -(-guest // size)) if size else (0, 0)
-    size = arm.treatment.target.size
-    return size, -(-cell.workload.pool(arm.treatment, cell.given(arm)) // size) if size else 0
+        size, wanted, nodes = HUGETLB_BYTES.get(arm.backing.pages, 0), guest, arm.backing.nodes or (None,)
+    else:
+        size, nodes = arm.treatment.target.size, (None,)
+        wanted = cell.workload.pool(arm.treatment, cell.given(arm))
+    each, more = divmod(-(-wanted // size) if size else 0, len(nodes))
+    shares = {(size, node): each + (place < more) for place, node in enumerate(nodes)}
+    return {where: pages for where, pages in shares.items() if pages}
 
 
-def without_short_pools(plan: Plan, wanted: Mapping[int, int], granted: Mapping[int, int], guest: int = 0) -> Plan:
+def without_short_pools(plan: Plan, wanted: Mapping[Where, int], granted: Mapping[Where, int], guest: int = 0) -> Plan:
     """The plan without the arms whose pool the kernel did not grant, and why."""
     cells: list[Cell] = []
     left_out = list(plan.left_out)
     for cell in plan.cells:
         kept: list[Arm] = []
         for arm in cell.arms:
-            size, own = _pages(cell, arm, guest)
             beside = [_pages(cell, each, guest) for each in kept if cell.together]
-            need = own + sum(pages for other, pages in beside if other == size)
-            if own and size in wanted and need > granted.get(size, 0) and arm.treatment.mechanism == "system":
-                reason = f"needs {need} pages of {format_size(size)}; the kernel granted {granted.get(size, 0)}"
-                left_out.append(LeftOut(cell.id, arm.name, reason))
+            needs = {
+                where: own + sum(pages.get(where, 0) for pages in beside)
+                for where, own in _pages(cell, arm, guest).items()
+                if where in wanted and arm.treatment.mechanism == "system"
+            }
+            short = [
+                f"needs {need} pages of {format_size(size)}{'' if node is None else f' on node {node}'};"
+                f" the kernel granted {granted.get((size, node), 0)}"
+                for (size, node), need in needs.items()
+                if need > granted.get((size, node), 0)
+            ]
+            if short:
+                left_out.append(LeftOut(cell.id, arm.name, "; ".join(short)))
             else:
                 kept.append(arm)
         if len(kept) > 1 and any(arm.name == cell.baseline for arm in kept):

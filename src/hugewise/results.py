@@ -221,6 +221,7 @@ class GuestArm(msgspec.Struct, frozen=True, kw_only=True):
     release, sha256   of the kernel
     share        the smallest share of the guest's memory that was proven to be so backed; null without attempts
     memory       bytes; image: its SHA-256, empty where there is nothing but the agent
+    initramfs    SHA-256 of the agent with the kernel's modules; empty in runs that were made before it was kept
     varied       facts that should be the same in all attempts of the arm and were not, with their values
     """
 
@@ -239,6 +240,7 @@ class GuestArm(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None
     qemu: str
     image: str
+    initramfs: str = ""
     varied: Mapping[str, tuple[str, ...]] = {}
 
 

@@ -44,7 +44,7 @@ from hugewise.lock import HostLock, boot_id
 from hugewise.pages import page_flags_readable
 from hugewise.plan import Cell, Plan
 from hugewise.policy import mechanism
-from hugewise.pool import Pools
+from hugewise.pool import Pools, Where
 from hugewise.preparation import prepared
 from hugewise.runlog import RunFolder
 from hugewise.scene import Staged
@@ -225,11 +225,13 @@ class _Session:
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
         wanted = provision.pool_pages(self.plan, self._guest_memory)
+        granted: Mapping[Where, int] = {}
         if wanted and self.journal is not None:
             pools = Pools(self.settings)
             self.at_close("empty_pools", lambda: self.name_drift(pools.restore()))
-            self.pools = pools.fill(wanted)
-        self.plan = provision.without_short_pools(self.plan, wanted, self.pools, self._guest_memory)
+            granted = pools.fill_nodes(wanted)
+        self.pools = provision.by_size(granted)
+        self.plan = provision.without_short_pools(self.plan, wanted, granted, self._guest_memory)
 
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""
@@ -336,7 +338,7 @@ class _Session:
                 f"{self.folder.path}: this machine no longer offers the same policies to the same workloads",
                 hint="see what changed: hugewise doctor; or start a new run of the study",
             )
-        guest_session.check_accelerator(self.folder.path, opened.versions, versions)
+        guest_session.check(self.folder.path, opened.versions, self.guests)
         self.folder.discard_drafts()
         self.spent = self.folder.active_seconds()
         self.number = 2 + sum(isinstance(record, runlog.Resumed) for record in self.folder.records())

@@ -6,7 +6,7 @@ Pure but for the files that are read through `Host`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,10 +16,13 @@ import msgspec
 from hugewise.arms import Arm, Machine, offered
 from hugewise.guests.definition import Backing
 from hugewise.host import Host
+from hugewise.knob import NODES
 from hugewise.pages import THP
 from hugewise.policy import Policy, discover
+from hugewise.pool import pool_folder
+from hugewise.quantity import format_size
 from hugewise.study import PolicyUse, Study
-from hugewise.study_guest import backing_of, kernel_of
+from hugewise.study_guest import PAGE_OF, backing_of, kernel_of
 from hugewise.study_keys import Place
 
 __all__ = ["GuestHouse", "Venue", "in_guests", "on_host"]
@@ -110,15 +113,33 @@ def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse, ho
 
 
 def _cannot_back(backing: Backing, host: Host) -> str | None:
-    """Why this host cannot make a guest's memory of those pages. What a pool has shows when it is filled."""
-    if backing.pages != "thp":
-        needs_root = backing.pages != "base" and not host.privileged()
-        return "a guest's memory from a pool of this host needs root, which fills it" if needs_root else None
+    """Why this host cannot make a guest's memory of those pages, or on those nodes. What a pool has shows when it is
+    filled.
+    """
+    known = host.names(NODES)
+    absent = [node for node in backing.nodes or () if f"node{node}" not in known]
+    if absent:
+        return f"this host has no NUMA node {absent[0]} to bind a guest's memory to"
+    if (size := PAGE_OF.get(backing.pages)) is not None:
+        return _no_pool(size, backing.nodes or (None,), host)
+    if backing.pages == "base":
+        return None
     try:
         enabled = host.read(f"{THP}/enabled")
     except OSError:
         return "the kernel of this host has no transparent huge pages"
     return f"{THP}/enabled of this host is never: QEMU's advice has no effect" if "[never]" in enabled else None
+
+
+def _no_pool(size: int, nodes: Sequence[int | None], host: Host) -> str | None:
+    """Why a guest cannot have its memory from pools of this host with pages of `size` bytes, on `nodes`."""
+    if not host.privileged():
+        return "a guest's memory from a pool of this host needs root, which fills it"
+    for node in nodes:
+        if not host.writable(f"{pool_folder(size, node)}/nr_hugepages"):
+            where = "this host" if node is None else f"NUMA node {node} of this host"
+            return f"{where} has no pool of {format_size(size)} pages"
+    return None
 
 
 def _memory(host: Host) -> int | None:

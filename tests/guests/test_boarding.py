@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError
-from hugewise.guests import boot, initramfs, program
+from hugewise.guests import boot, program
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.backing import Proof
 from hugewise.guests.boarding import Boarding
-from hugewise.guests.definition import Backing, Image
+from hugewise.guests.definition import Backing, Image, Initramfs
 from hugewise.guests.network import USER
 from hugewise.guests.provided import Provided
 from hugewise.guests.survey import Survey
@@ -118,6 +118,7 @@ class Yard:
             image=Image(arch="x86-64", root="/images/i/root.ext4", digest="d" * 64),
             kernels={"k": kernel()},
             surveys={"k": Survey(release="6.12.1", page_size=4096, files={})},
+            initramfs={"k": Initramfs(path=str(self.place / "initramfs"), digest="a" * 64)},
         )
         return Boarding(
             provided=provided,
@@ -136,10 +137,8 @@ class Yard:
 def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
     made = Yard(tmp_path / "place")
     made.place.mkdir()
-    base = tmp_path / "initramfs"
-    base.write_bytes(b"")
+    (made.place / "initramfs").write_bytes(b"")
     monkeypatch.setattr(boot, "boot", made.boot)
-    monkeypatch.setattr(initramfs, "build", lambda _: base)
     monkeypatch.setattr(program, "find", lambda _: "/usr/bin/qemu")
     monkeypatch.setattr(program, "version", lambda _: "7.2.22")
     yield made
@@ -237,6 +236,7 @@ def test_what_a_guest_was_is_kept_with_the_proof_of_its_memory(yard: Yard, tmp_p
     assert (facts["backing"], facts["backing_share"], facts[f"backing_hugetlb:{GIB}"]) == ("hugetlb-1g", 1.0, GIB)
     assert (facts["accelerator"], facts["qemu"], facts["cpu_model"]) == ("tcg", "7.2.22", "max,-cx16")
     assert (facts["kernel"], facts["kernel_sha256"], facts["image"]) == ("k", "0" * 64, "d" * 64)
+    assert (facts["initramfs_sha256"], yard.images) == ("a" * 64, [yard.place / "initramfs"])
     assert facts["guest_seed"] == yard.boots[0][0].seed
     assert "ended" not in facts
     aboard.close()

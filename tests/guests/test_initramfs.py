@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import lzma
 import struct
 import sys
@@ -64,7 +65,10 @@ def test_it_is_named_by_what_is_in_it(tmp_path: Path, monkeypatch: pytest.Monkey
     assert one.stat().st_mode & 0o444 == 0o444  # a QEMU without privileges reads it
     assert initramfs.build(a_kernel(), extra={"more": b""}) != one
     probe.write_bytes(a_program() + b"another")
-    assert initramfs.build(a_kernel()) != one
+    another = initramfs.build(a_kernel())
+    assert another != one
+    assert initramfs.told(one).path == str(one)
+    assert initramfs.told(one).digest == hashlib.sha256(one.read_bytes()).hexdigest() != initramfs.told(another).digest
     assert not list(one.parent.glob(".*.new"))
 
 

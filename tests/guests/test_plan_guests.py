@@ -13,14 +13,18 @@ from hugewise.arms import Machine
 from hugewise.errors import StudyError
 from hugewise.guests.definition import Backing
 from hugewise.guests.survey import Survey, Surveyed
+from hugewise.knob import NODES
 from hugewise.pages import THP
 from hugewise.plan import EVERY, Cell, Plan, plan
+from hugewise.pool import pool_folder
 from hugewise.results import LeftOut
 from hugewise.study import read
 from tests.study_example import SIZES, FakeHost, FakeWorkload, policies, workloads
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-ADVISED = {f"{THP}/enabled": "always [madvise] never"}  # of the host: QEMU's advice has an effect
+# Of the host: QEMU's advice has an effect, and it has pools.
+ADVISED = {f"{THP}/enabled": "always [madvise] never"}
+POOLS = {f"{pool_folder(size)}/nr_hugepages": "0" for size in (2 * MIB, GIB)}
 KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "16k", "package": "linux-image-arm64-16k"}]
 
 
@@ -82,7 +86,7 @@ def planned(
         **more,
     }
     # The host's policies would be these; guests have those of their kernels.
-    host = host or FakeHost(ADVISED)
+    host = host or FakeHost(ADVISED | POOLS)
     return plan(read(data, "s.toml"), policies(), known or workloads(), host, SIZES, "process", house or House())
 
 
@@ -253,9 +257,36 @@ def test_a_backing_that_this_host_cannot_give_is_left_out() -> None:
         "hugetlb-1g": True,
     }
     for host, reason in (
-        (FakeHost(), "the kernel of this host has no transparent huge pages"),
-        (FakeHost({f"{THP}/enabled": "always madvise [never]"}), "QEMU's advice has no effect"),
+        (FakeHost(POOLS), "the kernel of this host has no transparent huge pages"),
+        (FakeHost({f"{THP}/enabled": "always madvise [never]"} | POOLS), "QEMU's advice has no effect"),
     ):
         made = planned(use=[use[0], "thp", use[2]], host=host)
         assert [arm.name for arm in only(made).arms] == ["base", "hugetlb-2m"]
         assert reason in made.left_out[0].reason
+
+
+def test_a_pool_that_this_host_lacks_is_left_out_before_anything_boots() -> None:
+    use = ["base", *({"name": name, "from": "base", "backing": name} for name in ("hugetlb-2m", "hugetlb-1g"))]
+    small = {path: text for path, text in POOLS.items() if "2048kB" in path}
+    made = planned(use=use, host=FakeHost(ADVISED | small))
+    assert [arm.name for arm in only(made).arms] == ["base", "hugetlb-2m"]
+    assert made.left_out == (LeftOut(EVERY, "hugetlb-1g", "this host has no pool of 1g pages"),)
+
+
+def test_a_node_that_this_host_lacks_is_left_out_before_anything_boots() -> None:
+    def on(node: int, pages: str) -> dict[str, Any]:
+        return {"name": f"{pages}-{node}", "from": "base", "backing": {"pages": pages, "nodes": [0, node]}}
+
+    use = ["base", *(on(node, pages) for node in (0, 1, 2) for pages in ("base", "hugetlb-2m"))]
+    for each in use[1:3]:
+        assert isinstance(each, dict)
+        each["backing"]["nodes"] = [0]
+    nodes = {f"{NODES}/node0": "", f"{NODES}/node1": "", f"{pool_folder(2 * MIB, 0)}/nr_hugepages": "0"}
+    made = planned(use=use, host=FakeHost(ADVISED | POOLS | nodes))
+    assert [arm.name for arm in only(made).arms] == ["base", "base-0", "hugetlb-2m-0", "base-1"]
+    absent = "this host has no NUMA node 2 to bind a guest's memory to"
+    assert {left.policy: left.reason for left in made.left_out} == {
+        "hugetlb-2m-1": "NUMA node 1 of this host has no pool of 2m pages",  # it has no memory
+        "base-2": absent,
+        "hugetlb-2m-2": absent,
+    }

@@ -12,7 +12,7 @@ from hugewise import programs
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, image, initramfs, kernels, program, provided, qemu, survey
 from hugewise.guests.accelerator import Choice
-from hugewise.guests.definition import Backing, Image, Kernel
+from hugewise.guests.definition import Backing, Image, Initramfs, Kernel
 from hugewise.guests.survey import Survey
 from hugewise.study import Study, read
 from hugewise.study_guest import GuestUse
@@ -74,7 +74,8 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     monkeypatch.setattr(program, "find", lambda _: "/usr/bin/qemu")
     monkeypatch.setattr(program, "version", lambda _: "7.2.22")
     monkeypatch.setattr(initramfs, "guest_probe", lambda _: Path("/share/probe"))
-    monkeypatch.setattr(initramfs, "build", lambda _: Path("/cache/initramfs"))
+    monkeypatch.setattr(initramfs, "build", lambda built: Path(f"/cache/{built.name}"))
+    monkeypatch.setattr(initramfs, "told", lambda path: Initramfs(path=str(path), digest=path.name * 16))
     monkeypatch.setattr(kernels, "provide", made.provide)
     monkeypatch.setattr(kernels, "available", lambda use, *_: made.here.get(use.name))
     monkeypatch.setattr(accelerator, "choose", made.choose)
@@ -115,6 +116,8 @@ def test_each_kernel_is_had_once_and_the_image_last(provider: Provider) -> None:
     versions = made.versions()
     assert (versions["qemu"], versions["accelerator"]) == ("7.2.22", "tcg: no KVM: no device")
     assert versions["kernel two"].startswith("6.12.1, SHA-256 ")
+    assert versions["initramfs two"] == "SHA-256 twotwotwotwotwot"
+    assert made.initramfs["one"].path == "/cache/one"
     with made.within():
         assert programs.which("gcc") == "/usr/bin/gcc"
 

@@ -17,7 +17,7 @@ from hugewise.guests.agent import Agent
 from hugewise.guests.backing import Proof
 from hugewise.guests.boot import Booted, Hosting
 from hugewise.guests.counted import CountingKnobs, CountingMachine
-from hugewise.guests.definition import Backing, Guest, Kernel
+from hugewise.guests.definition import Backing, Guest, Initramfs, Kernel
 from hugewise.guests.folders import SCRATCH, GuestFolders
 from hugewise.guests.hosting import private_folder, qemu_account
 from hugewise.guests.hugetlbfs import Mount
@@ -188,12 +188,18 @@ class _Aboard:
         """Whether its clock goes by instructions."""
         return self.guest.counting
 
+    @property
+    def initramfs(self) -> Initramfs:
+        """What its kernel starts."""
+        assert self.arm.kernel is not None
+        return self.boarding.provided.initramfs[self.arm.kernel]
+
     def begin(self) -> None:
         """Boot it and make it ready for policies; one that counts boots when all its orders are known."""
         self._site = self._counting() if self.guest.counting else self._live()
 
     def _boot(self, orders: bytes | None = None) -> Agent:
-        image = initramfs.build(self.guest.kernel)
+        image = Path(self.initramfs.path)
         if orders is not None:
             image = initramfs.extended(image, {NAME: orders}, Path(self.hosting.run) / "initramfs.orders")
         # One that has orders says hello when they are done.
@@ -272,6 +278,7 @@ class _Aboard:
             "kernel_release": guest.kernel.release,
             "kernel_sha256": guest.kernel.digest,
             "kernel_origin": guest.kernel.origin,
+            "initramfs_sha256": self.initramfs.digest,
             "backing": guest.backing.pages,
         }
         if guest.image.root is not None:

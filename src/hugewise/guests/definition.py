@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Accelerator", "Architecture", "Backing", "Guest", "Image", "Kernel", "Network", "Pages"]
+__all__ = ["Accelerator", "Architecture", "Backing", "Guest", "Image", "Initramfs", "Kernel", "Network", "Pages"]
 
 Architecture = Literal["x86-64", "arm64"]
 Accelerator = Literal["kvm", "tcg"]
@@ -49,6 +49,13 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()
     config: str | None = None
     origin: str
+
+
+class Initramfs(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent with the modules of a kernel: a file, and its SHA-256."""
+
+    path: str
+    digest: str
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):

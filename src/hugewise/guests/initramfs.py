@@ -6,6 +6,7 @@ It is not compressed: it has some 10 MB, and an emulated boot is no faster when 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import lzma
 import os
 import shutil
@@ -18,11 +19,11 @@ from typing import Final
 
 from hugewise.errors import HugewiseError, UserError
 from hugewise.guests import cache, cpio
-from hugewise.guests.definition import Architecture, Kernel
+from hugewise.guests.definition import Architecture, Initramfs, Kernel
 from hugewise.runlog import storing
 from hugewise.workload import Missing
 
-__all__ = ["build", "extended", "guest_probe", "need_probe"]
+__all__ = ["build", "extended", "guest_probe", "need_probe", "told"]
 
 _CURE: Final = "make guest-probes"
 _MACHINE: Final[Mapping[Architecture, int]] = {"x86-64": 62, "arm64": 183}  # e_machine, elf(5)
@@ -78,6 +79,12 @@ def build(kernel: Kernel, probe: Path | None = None, extra: Mapping[str, bytes] 
     entries = list(_entries(kernel, probe or need_probe(kernel.arch), extra or {}))
     data = cpio.archive(entries)
     return cache.kept("images", data, lambda path: _write(path, data))
+
+
+def told(initramfs: Path) -> Initramfs:
+    """An initramfs that is there, with its hash. Raises StorageError."""
+    with storing(str(initramfs)), initramfs.open("rb") as reading:
+        return Initramfs(path=str(initramfs), digest=hashlib.file_digest(reading, "sha256").hexdigest())
 
 
 def extended(initramfs: Path, files: Mapping[str, bytes], target: Path) -> Path:

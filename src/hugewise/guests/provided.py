@@ -20,7 +20,7 @@ from hugewise.errors import UserError
 from hugewise.guests import accelerator, boot, image, initramfs, kernels, program, survey
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.agent import Agent
-from hugewise.guests.definition import Architecture, Backing, Guest, Image, Kernel
+from hugewise.guests.definition import Architecture, Backing, Guest, Image, Initramfs, Kernel
 from hugewise.guests.hosting import for_one_boot
 from hugewise.guests.kernels.modules import without_nfs
 from hugewise.guests.machine import GuestMachine
@@ -44,9 +44,11 @@ Say = Callable[[str], None]
 class Provided:
     """What is there for a study's guests: `venue.GuestHouse`.
 
-    kernels   by their names in the study; a text is why there is none
-    surveys   likewise
-    pending   the image is still to be made
+    kernels    by their names in the study; a text is why there is none
+    surveys    likewise
+    pending    the image is still to be made, and a kernel without a survey to be asked
+    first      what a run does before it begins, in words
+    initramfs  of each kernel: one for all attempts of a session, also if another agent is built meanwhile
     """
 
     use: GuestUse
@@ -56,6 +58,8 @@ class Provided:
     kernels: Mapping[str, Kernel | str]
     surveys: Mapping[str, survey.Survey | str] = field(default_factory=dict)
     pending: bool = False
+    initramfs: Mapping[str, Initramfs] = field(default_factory=dict)
+    first: tuple[str, ...] = ()
 
     @property
     def emulated(self) -> bool:
@@ -78,14 +82,20 @@ class Provided:
         return cpu_model(self.use, self.choice)
 
     def machine(self, kernel: str) -> Machine | str:
-        """A guest under that kernel as its survey found it, or why there can be none."""
+        """A guest under that kernel as its survey found it, or why there can be none.
+
+        One that is still to be asked is planned as if it had every page size.
+        """
         found = self.surveys[kernel]
         if isinstance(found, str):
-            return found
+            if not self.pending:
+                return found
+            found, sizes = survey.unasked()
+            return Machine(survey.Surveyed(found, kernel), sizes, "system")
         return Machine(survey.Surveyed(found, kernel), found.sizes, "system")
 
     def versions(self) -> Mapping[str, str]:
-        """What takes part in a run, by name: QEMU and accelerator, kernels, image."""
+        """What takes part in a run, by name: QEMU and accelerator, kernels, the agent with their modules, image."""
         found = {
             "qemu": program.version(program.find(self.arch)),
             "accelerator": f"{self.choice.accelerator}: {self.choice.why}",
@@ -94,6 +104,8 @@ class Provided:
         for name, kernel in self.kernels.items():
             if isinstance(kernel, Kernel):
                 found[f"kernel {name}"] = f"{kernel.release}, SHA-256 {kernel.digest[:16]}, {kernel.origin}"
+        for name, agent in self.initramfs.items():
+            found[f"initramfs {name}"] = f"SHA-256 {agent.digest[:16]}"
         if self.image.root is not None:
             found["image"] = self.image.digest[:16]
         return found
@@ -209,10 +221,12 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
         found[wanted.name] = kernel if use.nfs else without_nfs(kernel)
     choice = _accelerator(use, [each for each in found.values() if isinstance(each, Kernel)])
     surveys: dict[str, survey.Survey | str] = {}
+    agents: dict[str, Initramfs] = {}
     for name, had in found.items():
         assert isinstance(had, Kernel)
         surveys[name] = _surveyed(had, use, choice, say)
-    bare = Provided(use, arch, choice, Image(arch=arch), found, surveys)
+        agents[name] = initramfs.told(initramfs.build(had))
+    bare = Provided(use, arch, choice, Image(arch=arch), found, surveys, initramfs=agents)
     lacking = packages(bare)
     if (why := without_disk(use, lacking)) is not None:
         raise UserError(f"{study.name}: {why}", hint=FOR_A_DISK)
@@ -220,11 +234,15 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
 
 
 def look(study: Study) -> Provided:
-    """What is there already; nothing is fetched, built or booted. A kernel without a survey is a reason in words."""
+    """What is there already, and what a run does first: nothing is fetched, built or booted here.
+
+    A kernel without a survey is a reason in words.
+    """
     assert study.guest is not None
     use, arch = study.guest, architecture(study.guest)
     found: dict[str, Kernel | str] = {}
     surveys: dict[str, survey.Survey | str] = {}
+    first = []
     choice = (
         Choice("tcg", "not tried yet") if use.accelerator == "auto" else Choice(use.accelerator, "as the study says")
     )
@@ -233,9 +251,23 @@ def look(study: Study) -> Provided:
         found[wanted.name] = kernel or f"the kernel {wanted.name} is not in the cache yet: the first run fetches it"
         taken = survey.find(kernel, cpu_model(use, choice)) if kernel is not None else None
         surveys[wanted.name] = taken or f"the kernel {wanted.name} was not booted yet: the first run asks it"
+        if kernel is None:
+            first.append(_to_have(wanted, wanted.suite or use.suite))
+    if unasked := [name for name, taken in surveys.items() if isinstance(taken, str)]:
+        first.append(
+            f"each of {', '.join(unasked)} is booted once and asked for its page sizes: until then their arms are planned"
+            " as if it had all, and those that it has not are left out when the run begins"
+        )
     # Archives of sources will be there by names that begin so.
     planned = Image(arch=arch, files=tuple(f"{_SOURCES}/{name}_VERSION.orig.tar.xz" for name in use.sources))
-    return Provided(use, arch, choice, planned, found, surveys, pending=True)
+    return Provided(use, arch, choice, planned, found, surveys, pending=True, first=tuple(first))
+
+
+def _to_have(kernel: KernelUse, suite: str) -> str:
+    """How a run has a kernel that is not in the cache."""
+    if kernel.build is None:
+        return f"the kernel {kernel.name} is fetched: {kernel.package} of Debian {suite}"
+    return f"the kernel {kernel.name} is built by the recipe {kernel.build}: 10 to 15 minutes on two cores, once"
 
 
 def _begin(study: Study) -> tuple[GuestUse, Architecture]:
