@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hugewise import policy as policies
 from hugewise import workload as workloads
 from hugewise.errors import UserError
@@ -31,14 +33,18 @@ def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None 
     """What of `study` can run on this machine as this user, and what not and why.
 
     Of a study whose arms run in guests: in `guests`, or (None) in what is there for them already, without fetching
-    anything. Raises StudyError, UserError.
+    anything: `first` of the plan says what a run has to do before, and kernels that were never asked are planned as if
+    they had every page size. Raises StudyError, UserError.
     """
     host = host or LocalHost()
     sizes = PageSizes.discover(host)
+    first: tuple[str, ...] = ()
     if study.guest is not None and guests is None:
-        guests = _guests().look(study)
+        seen: Provided = _guests().look(study)
+        guests, first = seen, seen.first
     known, mechanism = policies.discover(sizes), policies.mechanism(host)
-    return plan(study, known, workloads.discover(), host, sizes, mechanism, guests)
+    made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests)
+    return msgspec.structs.replace(made, first=first)
 
 
 def provide(study: Study, say: Callable[[str], None]) -> Provided | None:

@@ -34,6 +34,8 @@ def show_plan(plan: Plan, seed: bytes | None) -> None:
     if not plan.cells:
         console.print("nothing of it can run here")
         return
+    for line in plan.first:
+        console.print(f"first: {line}", soft_wrap=True)
     example = seed or design.new_seed()
     note = "shown only; no run uses it" if seed is None else "shown only; a run uses it if --seed gives it again"
     console.print(f"\nexample orders under the seed {example.hex()} ({note}):", soft_wrap=True)

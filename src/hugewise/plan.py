@@ -100,10 +100,14 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What runs, in the order of the study, and what does not, with the reasons."""
+    """What runs, in the order of the study, and what does not, with the reasons.
+
+    `first` is what a run does before, in words: of guests, what has to be fetched, built or asked.
+    """
 
     cells: tuple[Cell, ...]
     left_out: tuple[LeftOut, ...]
+    first: tuple[str, ...] = ()
 
 
 def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's three sides)

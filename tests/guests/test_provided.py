@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from hugewise import programs
+from hugewise import feasibility, programs
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, image, initramfs, kernels, program, provided, qemu, survey
 from hugewise.guests.accelerator import Choice
@@ -191,7 +192,32 @@ def test_looking_fetches_and_boots_nothing(provider: Provider, monkeypatch: pyte
     seen = provided.look(study())
     assert seen.pending
     assert "not in the cache" in str(seen.kernels["one"])
-    assert "was not booted yet" in str(seen.machine("two"))
+    assert "was not booted yet" in str(seen.surveys["two"])
     monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
-    assert not isinstance(provided.look(study()).machine("two"), str)
+    machine = provided.look(study()).machine("two")
+    assert not isinstance(machine, str) and machine.sizes == SURVEY.sizes
     assert provider.asked == []
+
+
+def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "find", lambda *_: None)
+    seen = provided.look(study())
+    machine = seen.machine("two")
+    assert not isinstance(machine, str)
+    assert {16 << 10, 2 << 20, 512 << 20} <= set(machine.sizes.mthp)
+    fetched, built, asked = seen.first
+    assert fetched == "the kernel one is fetched: linux-image-amd64 of Debian trixie"
+    assert built == "the kernel two is built by the recipe pv-none: 10 to 15 minutes on two cores, once"
+    assert asked.startswith("one, two: booted once and asked for page sizes.")
+    (only,) = feasibility.make_plan(study()).cells  # an arm of each kernel
+    assert [arm.name for arm in only.arms] == ["base", "again", "other"]
+    assert feasibility.make_plan(study()).first == seen.first
+    # All of it is there: nothing comes first, and a plan has what surveys say.
+    provider.here = {"one": kernel(), "two": kernel()}
+    monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
+    assert provided.look(study()).first == ()
+    # What a run plans with was asked: without a survey there is no such arm.
+    bare = dataclasses.replace(seen, pending=False)
+    assert "was not booted yet" in str(bare.machine("two"))

@@ -255,8 +255,8 @@ def look(study: Study) -> Provided:
             first.append(_to_have(wanted, wanted.suite or use.suite))
     if unasked := [name for name, taken in surveys.items() if isinstance(taken, str)]:
         first.append(
-            f"each of {', '.join(unasked)} is booted once and asked for its page sizes: until then their arms are planned"
-            " as if it had all, and those that it has not are left out when the run begins"
+            f"{', '.join(unasked)}: booted once and asked for page sizes. Until then arms are planned as if there were"
+            " all; those whose kernel lacks theirs are left out when the run begins"
         )
     # Archives of sources will be there by names that begin so.
     planned = Image(arch=arch, files=tuple(f"{_SOURCES}/{name}_VERSION.orig.tar.xz" for name in use.sources))

@@ -17,9 +17,12 @@ from hugewise.guests.definition import Kernel
 from hugewise.host import Host
 from hugewise.pages import HUGETLB, THP, PageSizes
 
-__all__ = ["Survey", "Surveyed", "find", "keep", "take"]
+__all__ = ["Survey", "Surveyed", "find", "keep", "take", "unasked"]
 
 _FORMAT = 1
+# What is assumed of a kernel that was not asked: pages of 4 KiB, THP of 2 MiB, all others from 8 KiB to 16 GiB.
+_BASE, _PMD = 4096, 2 << 20
+_EVERY = tuple(1 << power for power in range(13, 35))
 _FILES = ("/proc/meminfo", "/proc/version", "/sys/devices/system/cpu/online")
 
 
@@ -66,6 +69,21 @@ class Surveyed:
         """What lay in the folder."""
         prefix = path.rstrip("/") + "/"
         return sorted({each[len(prefix) :].partition("/")[0] for each in self._files if each.startswith(prefix)})
+
+
+def unasked() -> tuple[Survey, PageSizes]:
+    """Of a kernel that nobody has asked: as if it had every page size that an arm can name. What it has shows later."""
+    files = {
+        "/proc/meminfo": f"Hugepagesize: {_PMD >> 10:>10} kB",
+        f"{THP}/hpage_pmd_size": str(_PMD),
+        **{f"{THP}/{name}": "always [madvise] never" for name in ("enabled", "defrag", "shmem_enabled")},
+    }
+    for size in _EVERY:
+        below = f"{THP}/hugepages-{size >> 10}kB"
+        files |= {f"{below}/{name}": "always inherit madvise [never]" for name in ("enabled", "shmem_enabled")}
+        files[f"{HUGETLB}/hugepages-{size >> 10}kB/nr_hugepages"] = "0"
+    sizes = PageSizes(base=_BASE, pmd=_PMD, mthp=_EVERY, hugetlb=_EVERY, shmem=_EVERY)
+    return Survey(release="", page_size=_BASE, files=files), sizes
 
 
 def take(host: Host, release: str, page_size: int) -> Survey:
