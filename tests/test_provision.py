@@ -64,7 +64,20 @@ def test_pools_are_for_the_largest_need_in_whole_pages() -> None:
 def test_arms_that_run_at_once_add_up() -> None:
     both = Plan((cell("one", 4 * MIB, arm("a", 2 * MIB), arm("b", 2 * MIB), together=True),), ())
     assert pool_pages(both) == {(2 * MIB, None): 4}
-    assert bytes_to_touch(both) == 12 * MIB
+    assert bytes_to_touch(both) == 4 * MIB  # the pool is filled already
+
+
+def test_what_is_taken_from_a_pool_is_not_touched_beside_it() -> None:
+    """Of an arm of which only a part is in the pool, the rest is; a pool is of whole pages, which may be more."""
+
+    class Partly(Wants):
+        def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+            return super().pool(treatment, values) // 3
+
+    one = cell("one", 9 * MIB, arm("2m", 2 * MIB), together=True)
+    partly = msgspec.structs.replace(one, workload=Partly(9 * MIB))
+    assert bytes_to_touch(Plan((partly,), ())) == (9 + 9 - 4) * MIB  # 3 MiB are two pages
+    assert bytes_to_touch(Plan((one,), ())) == 9 * MIB  # 9 MiB are five
 
 
 def test_an_ordinary_user_reserves_nothing() -> None:
@@ -121,8 +134,10 @@ def test_guests_that_run_together_need_their_pools_at_once() -> None:
     both = (in_guest("a", "hugetlb-1g"), in_guest("b", "hugetlb-1g"))
     assert pool_pages(guests(*both, together=True), GIB) == {(GIB, None): 2}
     assert pool_pages(guests(*both), GIB) == {(GIB, None): 1}
-    assert bytes_to_touch(guests(*both, together=True), GIB) == 3 * GIB
+    plain = in_guest("plain", "base", 2 * MIB)  # its workload takes pages of the guest's own pool
+    assert bytes_to_touch(guests(*both, plain, together=True), GIB) == 2 * GIB
     assert bytes_to_touch(guests(*both), GIB) == GIB
+    assert bytes_to_touch(guests(*both, together=True, baseline="hugetlb-2m"), GIB) == 0
 
 
 def test_a_pool_that_was_granted_in_part_serves_as_many_guests_as_it_can() -> None:

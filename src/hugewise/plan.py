@@ -241,7 +241,9 @@ def _offer(  # noqa: PLR0917 (the study's three sides, the host's slots, and whe
     """The cell with the arms that it can take, or nothing, and what is left out."""
     if offline is not None:
         return Plan((), (LeftOut(cell.id, EVERY, offline),))
-    missing = [each for each in cell.workload.missing(cell.values) if not (venue.pending and each.package)]
+    missing = [
+        each for each in cell.workload.missing(cell.values) if each.here or not (venue.pending and each.package)
+    ]
     if missing:
         reason = "; ".join(each.reason for each in missing)
         packages = dict.fromkeys(name for each in missing for name in (each.package or "").split())
@@ -257,7 +259,7 @@ def _offer(  # noqa: PLR0917 (the study's three sides, the host's slots, and whe
             continue  # said once, for every cell
         arm = _with_parameters(arms[use.name], use, cell, here)
         if isinstance(arm, Arm):
-            arm = _refusal(arm, cell, study, taken, venue.memory) or arm
+            arm = _refusal(arm, cell, study, taken, venue) or arm
         if isinstance(arm, Arm):
             taken.append(arm)
         else:
@@ -275,22 +277,23 @@ def _offer(  # noqa: PLR0917 (the study's three sides, the host's slots, and whe
     return Plan((), (*left_out, LeftOut(cell.id, EVERY, reason)))
 
 
-def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], memory: int | None) -> str | None:
+def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue) -> str | None:
     """Why the arm cannot run on this workload, not in this machine's memory, or not beside its baseline in this design.
 
-    What attempts that run at once need together, and what is free of the memory, is asked when pools are reserved.
+    What attempts on this host that run at once need together, and what is free of its memory, is asked when pools are
+    reserved; guests have all of theirs, which is known.
     """
     refusal = cell.workload.refuses(arm.treatment, cell.given(arm))
     if refusal is not None:
         return refusal
     needed = cell.workload.memory(arm.treatment, cell.given(arm))
-    if memory is not None and needed > memory:
-        return f"needs {readable_size(needed)}, the machine has {readable_size(memory)}"
+    if venue.memory is not None and needed > venue.memory:
+        return f"needs {readable_size(needed)}, the machine has {readable_size(venue.memory)}"
     if arm.kernel is not None:  # guests have nothing in common but the host
         slots = len(study.design.slots)
         if cell.together and len(taken) >= slots:
             return f"guests that run together have a slot each, and slots names {slots}"
-        return None
+        return _too_large(len(taken) + 1 if cell.together else 1, venue)
     baseline = next((each for each in taken if each.name == cell.baseline), arm)
     return arrangement.refusal(
         study.design.kind,
@@ -302,6 +305,15 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], memory: int |
         slots=len(study.design.slots),
         metric=cell.metric.name,
     )
+
+
+def _too_large(guests: int, venue: Venue) -> str | None:
+    """Why so many guests at once cannot be had in the memory of the host, all of it, or None."""
+    needed = guests * (venue.memory or 0)
+    if venue.shared is None or needed <= venue.shared:
+        return None
+    what = "a guest needs" if guests == 1 else f"{guests} guests at once need"
+    return f"{what} {readable_size(needed)}, the host has {readable_size(venue.shared)}"
 
 
 def _metric(

@@ -44,18 +44,23 @@ def by_size(pages: Mapping[Where, int]) -> dict[int, int]:
 
 
 def bytes_to_touch(plan: Plan, guest: int = 0) -> int:
-    """The memory that the largest block uses at a time, as far as the workloads know; that of guests as a whole."""
+    """The memory beside the pools that the largest block uses at a time, as far as the workloads know; that of guests
+    as a whole.
+    """
     return max(
-        _at_a_time(
-            [guest or cell.workload.memory(arm.treatment, cell.given(arm)) for arm in cell.arms],
-            together=cell.together,
-        )
+        _at_a_time([_beside_pools(cell, arm, guest) for arm in cell.arms], together=cell.together)
         for cell in plan.cells
     )
 
 
 def _at_a_time(needs: Sequence[int], *, together: bool) -> int:
     return sum(needs) if together else max(needs)
+
+
+def _beside_pools(cell: Cell, arm: Arm, guest: int) -> int:
+    """Bytes that the arm uses but for pages of a pool of this host, which are there before it starts."""
+    memory = guest or cell.workload.memory(arm.treatment, cell.given(arm))
+    return max(0, memory - sum(size * pages for (size, _), pages in _pages(cell, arm, guest).items()))
 
 
 def _pages(cell: Cell, arm: Arm, guest: int) -> dict[Where, int]:

@@ -36,6 +36,7 @@ class Venue:
 
     arm       the arm of a policy there, or why there can be none; raises StudyError for a mistake of the study
     memory    of each machine there, in bytes; None where it does not say
+    shared    the host's memory, in bytes, which guests that run at once share; None for arms on the host itself
     emulated  its clock means nothing
     counting  its instructions are counted
     pending   packages that a workload lacks will be there when it runs
@@ -44,6 +45,7 @@ class Venue:
 
     arm: Callable[[PolicyUse, Place], Arm | str]
     memory: int | None
+    shared: int | None = None
     emulated: bool = False
     counting: bool = False
     pending: bool = False
@@ -92,6 +94,7 @@ def in_guests(study: Study, guests: GuestHouse, host: Host) -> Venue:
     return Venue(
         arm=lambda use, place: _in_guest(use, place, study, guests, host),
         memory=guests.memory,
+        shared=_memory(host),
         emulated=guests.emulated,
         counting=guests.counting,
         pending=guests.pending,

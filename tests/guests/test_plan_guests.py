@@ -211,6 +211,34 @@ def test_memory_is_the_guests_and_not_the_hosts() -> None:
     assert len(planned(House(memory=4 * GIB), workload=used).cells) == 2
 
 
+def test_guests_that_run_at_once_share_the_memory_of_the_host() -> None:
+    use = ["base", "thp", {"name": "16k", "from": "base", "kernel": "16k"}]
+    host = FakeHost({**ADVISED, "/proc/meminfo": f"MemTotal:       {3 * MIB} kB\n"})
+    together = {"name": "fault", "concurrency": ["alone", "together"]}
+    slots = {"slots": [0, 1, 3]}
+
+    def of(memory: int) -> Plan:
+        return planned(House(memory=memory), use=use, workload=together, design=slots, host=host, baseline="16k")
+
+    assert [len(cell.arms) for cell in of(GIB).cells] == [3, 3]
+    assert of(GIB).left_out == ()
+    made = of(GIB + (1 << 29))
+    assert [(cell.id, [arm.name for arm in cell.arms]) for cell in made.cells] == [
+        ("fault-alone", ["base", "thp", "16k"]),
+        ("fault-together", ["base", "16k"]),
+    ]
+    reason = "3 guests at once need 4.5 GiB, the host has 3 GiB"
+    assert made.left_out == (LeftOut("fault-together", "thp", reason),)
+    made = of(2 * GIB)  # two are too many: the cell goes, with the reason of its arms
+    assert [cell.id for cell in made.cells] == ["fault-alone"]
+    assert {left.reason for left in made.left_out if left.policy != EVERY} == {
+        "2 guests at once need 4 GiB, the host has 3 GiB"
+    }
+    made = of(4 * GIB)
+    assert made.cells == ()
+    assert {left.reason for left in made.left_out} == {"a guest needs 4 GiB, the host has 3 GiB"}
+
+
 def test_programs_are_looked_for_in_the_image() -> None:
     house = House()
     seen: list[bool] = []
