@@ -110,16 +110,17 @@ def examine(
 ) -> Report:
     """Judge what was found on `host`, and what of a study can run here if its `plan` (at `scale`) is given.
 
-    `guests`: what its guests need, of a study that has some.
+    `guests`: what its guests need, of a study that has some; the host's policies, TLBs and counters are left out then.
     """
     sizes = PageSizes.discover(host)
     mechanism = policy.mechanism(host)
     guests = tuple(guests)
     checks = itertools.chain(
         _pages(host, sizes),
-        _policies(host, sizes, mechanism),
-        _tlbs(facts.cpu, sizes),
-        _counted(facts.counters),
+        # Arms in guests have the policies, TLBs and counters of their own machines.
+        () if guests else _policies(host, sizes, mechanism),
+        () if guests else _tlbs(facts.cpu, sizes),
+        () if guests else _counted(facts.counters),
         _privileges(host, facts),
         _programs(facts),
         _quiet(facts),

@@ -60,8 +60,13 @@ def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
 
 def guest_checks(study: Study) -> tuple[Check, ...]:
     """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
-    bare = dataclasses.replace(_guests().look(study), pending=False)
-    found: tuple[Check, ...] = tuple(_guests("requirements").checks(study, _lacking(study, bare)))
+    seen, host = _guests().look(study), LocalHost()
+    packages = _lacking(study, dataclasses.replace(seen, pending=False))
+    # What the image will bring is no lack of a plan before it is made: what is left is this host's.
+    beside = [left for left in make_plan(study, host, seen).left_out if left.packages]
+    found: tuple[Check, ...] = tuple(
+        _guests("requirements").checks(study, packages, beside, privileged=host.privileged())
+    )
     return found
 
 

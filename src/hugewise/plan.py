@@ -241,9 +241,7 @@ def _offer(  # noqa: PLR0917 (the study's three sides, the host's slots, and whe
     """The cell with the arms that it can take, or nothing, and what is left out."""
     if offline is not None:
         return Plan((), (LeftOut(cell.id, EVERY, offline),))
-    missing = [
-        each for each in cell.workload.missing(cell.values) if each.here or not (venue.pending and each.package)
-    ]
+    missing = [each for each in cell.workload.missing(cell.values) if each.here or not (venue.pending and each.package)]
     if missing:
         reason = "; ".join(each.reason for each in missing)
         packages = dict.fromkeys(name for each in missing for name in (each.package or "").split())

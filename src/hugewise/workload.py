@@ -49,11 +49,13 @@ class Parameter(msgspec.Struct, frozen=True):
 class Missing(msgspec.Struct, frozen=True):
     """A requirement that the machine lacks, in words, and the Debian package that brings it (None: nothing to install).
 
-    Several packages are separated by blanks.
+    Several packages are separated by blanks. `here`: it is this host that lacks it, also where the workload runs in a
+    guest.
     """
 
     reason: str
     package: str | None = None
+    here: bool = False
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):

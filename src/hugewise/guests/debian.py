@@ -25,8 +25,12 @@ import msgspec
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import apt_sources, cache
 from hugewise.guests.definition import Architecture
+from hugewise.workload import Missing
 
-__all__ = ["ARCHITECTURES", "Package", "configuration", "fetch", "parse_uris", "resolve", "source", "unpack"]
+__all__ = ["ARCHITECTURES", "Package", "configuration", "fetch", "missing", "parse_uris", "resolve", "source", "unpack"]
+
+# What is run, and the packages that bring it.
+_PROGRAMS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg", "tar": "tar"}
 
 # What Debian calls an architecture.
 ARCHITECTURES: Final[Mapping[Architecture, str]] = {"x86-64": "amd64", "arm64": "arm64"}
@@ -81,6 +85,15 @@ class _State(msgspec.Struct, frozen=True):
             raise UserError(
                 f"{program} gave no end within {_PATIENCE_S} s", hint="is the network there? try again"
             ) from None
+
+
+def missing() -> tuple[Missing, ...]:
+    """What this machine lacks to fetch Debian packages and to unpack them."""
+    return tuple(
+        Missing(f"guests of Debian packages need {name} on this machine", package)
+        for name, package in _PROGRAMS.items()
+        if shutil.which(name) is None
+    )
 
 
 def _program(name: str, package: str) -> str:

@@ -12,6 +12,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +22,9 @@ from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache, debian, initramfs
 from hugewise.guests.definition import Architecture, Image
 from hugewise.scratch import tree
+from hugewise.workload import Missing
 
-__all__ = ["PROBE", "SOURCES", "archives", "image"]
+__all__ = ["PROBE", "SOURCES", "archives", "cached", "image", "missing"]
 
 # Where the probe is in every image, and where archives of sources are.
 PROBE: Final = "/usr/bin/hugewise-probe"
@@ -125,6 +127,9 @@ def image(
     }
     folder = cache.kept("images", key, lambda place: _make(place, found, added, say))
     contents = msgspec.json.decode((folder / "contents.json").read_bytes(), type=_Contents)
+    if not files:
+        with suppress(OSError):  # another account's cache may only be read
+            (folder / _note(packages, suite, arch, sources, _sha256(added[PROBE]))).touch()
     return Image(
         arch=arch,
         root=str(folder / "root.ext4"),
@@ -133,6 +138,31 @@ def image(
         files=contents.files,
         packages=tuple((package.name, f"{package.version} sha256:{package.sha256}") for package in found),
     )
+
+
+def cached(packages: Sequence[str], arch: Architecture, suite: str, sources: Sequence[str] = ()) -> bool:
+    """Whether an image that was had for these packages and sources, with this agent, is in the cache."""
+    probe = initramfs.guest_probe(arch)
+    if isinstance(probe, Missing):
+        return False
+    note = _note(packages, suite, arch, sources, _sha256(probe))
+    return any(path.with_name("root.ext4").exists() for path in cache.folder("images").glob(f"*/{note}"))
+
+
+def missing() -> tuple[Missing, ...]:
+    """What this machine lacks to make an image, beside what fetches and unpacks packages."""
+    names = ("mke2fs", *(("debugfs",) if os.geteuid() != 0 else ()))
+    return tuple(
+        Missing(f"images of guests need {name} on this machine", "e2fsprogs")
+        for name in names
+        if _program(name) is None
+    )
+
+
+def _note(packages: Sequence[str], suite: str, arch: Architecture, sources: Sequence[str], probe: str) -> str:
+    """The name of an empty file in an image's folder: what the image was had for. Lists of packages may differ."""
+    asked = {"packages": sorted(set(packages)), "suite": suite, "arch": arch, "sources": sorted(set(sources))}
+    return f"had-for-{cache.digest({**asked, 'probe': probe})[:32]}"
 
 
 def _sha256(path: Path) -> str:
@@ -248,9 +278,13 @@ def _file_system(root: Path, image: Path) -> None:
         _run("debugfs", "-w", "-f", "-", str(image), text=orders)
 
 
+def _program(name: str) -> str | None:
+    """Also where a user's PATH does not lead."""
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")))
+
+
 def _run(name: str, *arguments: str, text: str = "") -> None:
-    folders = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
-    program = shutil.which(name, path=folders)
+    program = _program(name)
     if program is None:
         raise UserError(f"images of guests need {name} on this machine", hint="apt install e2fsprogs")
     fixed = {"SOURCE_DATE_EPOCH": str(_EPOCH), "E2FSPROGS_FAKE_TIME": str(_EPOCH), "LC_ALL": "C.UTF-8"}

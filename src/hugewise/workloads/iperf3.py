@@ -77,10 +77,12 @@ class Iperf3:
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """iperf3, and on the host too where the server is there."""
-        lacking = list(_program.not_on_path({"iperf3": "iperf3"}))
-        if not lacking and values["peer"] == "host":
+        wanted = {"iperf3": "iperf3"}
+        lacking = list(_program.not_on_path(wanted))
+        if values["peer"] == "host" and programs.place() is not None:
             with programs.looking_here():
-                lacking += _program.not_on_path({"iperf3": "iperf3"})
+                beside = list(_program.not_on_path(wanted))
+            lacking += [Missing(f"on this host, where its server is: {each.reason}", "iperf3", True) for each in beside]
         return tuple(lacking)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
