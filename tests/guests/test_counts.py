@@ -1,24 +1,32 @@
-"""Page faults and allocations of guests, counted by their kernels under emulation: exact, the same in every boot."""
+"""What is counted under emulation is exact: page faults and allocations by the guests' kernels, and instructions."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from hugewise import noise, outcome, policy, probe, serving
+from hugewise import emulation, noise, outcome, policy, probe, serving
+from hugewise.guests import initramfs
+from hugewise.guests.accelerator import Choice
 from hugewise.guests.agent import Agent
+from hugewise.guests.boarding import Boarding
 from hugewise.guests.boot import Hosting
-from hugewise.guests.definition import Backing
+from hugewise.guests.definition import Backing, Image
 from hugewise.guests.knobs import GuestSettings
 from hugewise.guests.machine import GuestMachine
-from hugewise.pages import PageSizes
+from hugewise.guests.provided import Provided
+from hugewise.guests.survey import Survey
+from hugewise.pages import THP, PageSizes
+from hugewise.study import parse
 from tests.guests.conftest import Bootable
 from tests.guests.examples import MIB
 from tests.guests.live_agent import job
+from tests.guests.test_boarding import arm, cell, trial
 
 TOUCHED = 256 * MIB
 KIB = 1 << 10
@@ -82,7 +90,11 @@ def touch(guest: GuestMachine, size: int, page: int, folder: Path) -> Count:
 
 
 def count(guest: GuestMachine, pages: Mapping[str, int], folder: Path) -> dict[str, tuple[Count, Count]]:
-    """Under each policy: for one base page, which is the least that can be touched, and for all of TOUCHED."""
+    """Under each policy: for one base page and for all of TOUCHED.
+
+    The constant of a boot is what the first takes less its one fault. Nothing at all cannot be touched: mmap(2) makes
+    no mapping without a length, and a program that makes none is not the one whose constant is asked for.
+    """
     base = guest.agent.hello().page_size
     sizes = PageSizes.discover(guest.host, base)
     policies = policy.discover(sizes)
@@ -126,3 +138,67 @@ def test_a_guest_takes_a_fault_for_every_page_that_it_touches(
             assert abs(whole.served - wanted) <= 0.02 * wanted, said
     one, two = ({name: (a.faults, b.faults, a.lifetime, b.lifetime) for name, (a, b) in boot.items()} for boot in boots)
     assert one == two
+
+
+COUNTING = """
+format = 1
+name = "counting"
+policies = ["base", "thp"]
+
+[guest]
+arch = "x86-64"
+memory = "256m"
+cpu = "max,-erms,-fsrm"
+counting = true
+settle = "1s"
+
+# An emulated boot without ACPI takes two thirds of the time.
+[[kernel]]
+name = "k"
+package = "linux-image-cloud-amd64"
+append = ["acpi=off"]
+
+[[workload]]
+name = "mmap-perf"
+"""
+
+
+def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mapping[str, str | int | float]]:
+    """Those of 1,000 calls of mmap-perf in the guest of a run with that seed, and what is kept of the guest."""
+    study = parse(COUNTING, "counting.toml")
+    assert study.guest is not None
+    provided = Provided(
+        use=study.guest,
+        arch="x86-64",
+        choice=Choice("tcg", "instructions are counted by emulation"),
+        image=Image(arch="x86-64"),
+        kernels={"k": found.kernel},
+        surveys={"k": Survey(release=found.kernel.release, page_size=4096, files={})},
+        initramfs={"k": initramfs.told(found.initramfs)},
+    )
+    told = job(folder, "mmap-perf", "--calls", "1000", micro=True)
+    use = msgspec.structs.replace(arm(), backing=Backing(pages="base", preallocate=False))
+    with ExitStack() as shared:
+        boarding = Boarding.open(study, provided, None, shared, lambda _: None, seed=seed, privileged=os.geteuid() == 0)
+        with closing(boarding.board(cell(), use, trial(slot=0), 1, folder)) as aboard:
+            aboard.site.knobs.apply({f"{THP}/enabled": "never"})
+            spec = msgspec.structs.replace(told.spec, env=aboard.site.machine.environment, source="kpageflags")
+            assert serving.run([(aboard.site.machine, msgspec.structs.replace(told, spec=spec))]) == [0]
+            backed = aboard.leave()
+    assert backed.problem is None
+    counted = emulation.instructions(serving.events(told))
+    assert counted is not None
+    return counted, backed.facts
+
+
+def test_the_same_seed_gives_the_same_instructions_and_another_seed_others(x86: Bootable, tmp_path: Path) -> None:
+    """To the last one, over two boots of two runs: of one seed, one agent, one kernel and one QEMU."""
+    (one, facts), (again, same), (other, others) = (
+        instructions(x86, seed, tmp_path / str(number))
+        for number, seed in enumerate((bytes(16), bytes(16), bytes([1] * 16)))
+    )
+    assert facts == same
+    assert facts["guest_seed"] != others["guest_seed"]
+    assert facts["initramfs_sha256"] == others["initramfs_sha256"]
+    assert one == again > 1_000_000
+    assert one != other
