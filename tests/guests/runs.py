@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from hugewise import cgroup
+from hugewise.workload import Missing
+from tests.requirements import need
 
-__all__ = ["BYTES", "FAULT", "KERNEL", "MEMORY", "POOLED", "SHORT", "TCG", "drive", "ended", "left", "qemus", "write"]
+__all__ = [
+    "BYTES",
+    "FAULT",
+    "KERNEL",
+    "MEMORY",
+    "POOLED",
+    "SHORT",
+    "TCG",
+    "TOGETHER",
+    "ended",
+    "left",
+    "need_none",
+    "processes",
+    "write",
+]
 
 _OWNER = re.compile(r"hugewise-(\d+)")  # a session's folder has its process's number
+_PROGRAMS = re.compile(r"qemu-system-\w+$|ganesha\.nfsd$")
 
 MEMORY = 256 << 20
 BYTES = 16 << 20
@@ -65,6 +81,12 @@ parameters = {{ bytes = "16m", rounds = 1 }}
 # Both arms with such pages: whichever is under way, a guest that is killed has them.
 POOLED = FAULT.replace('backing = "base"', 'backing = { pages = "hugetlb-2m", source = "file" }')
 
+# Both guests at once, each with its pages of the pool, on a bridge, with the host's NFS mounted.
+TOGETHER = (
+    POOLED.replace("[guest]\n", '[design]\nslots = [0, 1]\n\n[guest]\nnetwork = "tap"\nnfs = true\n')
+    + 'concurrency = "together"\n'
+)
+
 
 def write(folder: Path, study: str, name: str = "guests") -> Path:
     """The study as a file."""
@@ -73,21 +95,20 @@ def write(folder: Path, study: str, name: str = "guests") -> Path:
     return path
 
 
-def drive(path: Path, results: Path, *extra: str) -> subprocess.CompletedProcess[str]:
-    """A run in a process of its own: `tests.drive`."""
-    command = [sys.executable, "-m", "tests.drive", "run", str(path), str(results), *extra]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=140)
+def need_none(lacking: Sequence[Missing]) -> None:
+    """Skip the calling test where this host lacks something."""
+    need(not lacking, ", ".join(f"{each.reason} (apt install {each.package})" for each in lacking))
 
 
 def left() -> set[str]:
-    """What is there now of what a run makes: folders, mounts, interfaces, groups, and QEMUs. What belongs to a process
-    that lives is left out, as that of a run beside these tests, unless the process is this one.
+    """What is there now of what a run makes: folders, mounts, interfaces, groups, QEMUs and NFS servers. What belongs
+    to a process that lives is left out, as that of a run beside these tests, unless the process is this one.
     """
     places = [Path("/dev/shm"), Path("/run"), *cgroup.find().values()]
     folders = {str(path) for place in places for path in place.glob("hugewise-*")}
     mounts = {line for line in Path("/proc/mounts").read_text().splitlines() if "hugewise" in line}
     links = {str(path) for path in Path("/sys/class/net").glob("hw*")}
-    found = folders | mounts | links | {f"process {pid} of {words}" for pid, words in qemus().items()}
+    found = folders | mounts | links | {f"process {pid}: {words}" for pid, words in processes().items()}
     return {each for each in found if (named := _OWNER.search(each)) is None or _counts(int(named[1]))}
 
 
@@ -95,19 +116,20 @@ def _counts(owner: int) -> bool:
     return owner == os.getpid() or not Path("/proc", str(owner)).exists()
 
 
-def qemus() -> dict[int, str]:
-    """QEMUs of runs by pid, with the session's folder that their command lines name."""
+def processes() -> dict[int, str]:
+    """QEMUs and NFS servers of runs by pid: the program, and the session's folder that its command line names."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (process / "cmdline").read_bytes().decode(errors="replace")
-            if "qemu-system" in words.partition("\0")[0] and (named := _OWNER.search(words)) is not None:
-                found[int(process.name)] = named[0]
+            program = _PROGRAMS.search(words.partition("\0")[0])
+            if program is not None and (named := _OWNER.search(words)) is not None:
+                found[int(process.name)] = f"{program[0]} of {named[0]}"
     return found
 
 
 def ended(before: set[str], patience: float = 20.0) -> set[str]:
-    """The processes of guests that are there beside those of `before`, when `patience` seconds are over or none is."""
+    """The processes of runs that are there beside those of `before`, when `patience` seconds are over or none is."""
     end = time.monotonic() + patience
     while True:
         found = {each for each in left() - before if each.startswith("process ")}

@@ -1,11 +1,13 @@
-"""Runs in guests that are killed or interrupted: no guest, mount, folder or pool page outlives them, and they go on."""
+"""Runs in guests that are killed or interrupted: no guest, server, mount, interface, folder or pool page outlives them,
+and they go on.
+"""
 
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +17,9 @@ import pytest
 
 import hugewise
 from hugewise import recovery, runner, session
+from hugewise.guests import network, nfs
 from hugewise.runlog import RunFolder
+from tests.drive import drive, words
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.requirements import need_root
@@ -68,7 +72,8 @@ def test_killed_at_a_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, be
     state = page_state()
     attempted = step in [each.__name__ for each in runner.STEPS]
     study = runs.write(tmp_path, runs.POOLED)
-    killed = runs.drive(study, tmp_path / "results", "--at", step, "--nth", "4" if attempted else "1", "--do", "kill")
+    nth = "4" if attempted else "1"
+    killed = drive("run", study, tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
     assert runs.ended(before) == set()  # nobody has cleaned up yet: QEMU dies with its parent
     recovery.restore()
@@ -81,27 +86,26 @@ def test_killed_at_a_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, be
         assert hugewise.open_results(folder).state == "finished"
 
 
-def hold(folder: Path, step: str, nth: int) -> subprocess.Popen[str]:
+def hold(folder: Path, study: str, step: str, nth: int) -> subprocess.Popen[str]:
     """A run that waits at a step, in a session of its own, as a shell's job."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.drive",
-        "run",
-        str(runs.write(folder, runs.POOLED)),
-        str(folder / "results"),
-    ]
+    command = words("run", runs.write(folder, study), folder / "results")
     command += ["--at", step, "--nth", str(nth), "--do", "hold"] if step else []
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     )
 
 
+def owned(pid: int) -> Counter[str]:
+    """The programs that live for the run of that process, and how many of each."""
+    said = (each.split(" of ") for each in runs.processes().values())
+    return Counter(program for program, folder in said if folder == f"hugewise-{pid}")
+
+
 def test_killed_while_a_guest_boots(tmp_path: Path, before: set[str]) -> None:
     state = page_state()
-    with hold(tmp_path, "", 0) as run:
+    with hold(tmp_path, runs.POOLED, "", 0) as run:
         end = time.monotonic() + 60
-        while f"hugewise-{run.pid}" not in runs.qemus().values() and time.monotonic() < end:
+        while not owned(run.pid) and time.monotonic() < end:
             time.sleep(0.01)
         assert run.poll() is None
         run.kill()
@@ -111,11 +115,29 @@ def test_killed_while_a_guest_boots(tmp_path: Path, before: set[str]) -> None:
     check_whole(only_run(tmp_path / "results"))
 
 
+def test_killed_while_two_guests_and_the_nfs_server_live(tmp_path: Path, before: set[str]) -> None:
+    runs.need_none([*network.missing(pwd.getpwnam("nobody").pw_uid), *nfs.missing()])
+    state = page_state()
+    with hold(tmp_path, runs.TOGETHER, "launch", 1) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "holding\n"
+        assert owned(run.pid) == {"qemu-system-x86_64": 2, "ganesha.nfsd": 1}
+        links = {path.name for path in Path("/sys/class/net").glob(f"hw-*-{run.pid}")}
+        assert links == {f"hw-{name}-{run.pid}" for name in ("br", "t0", "t1")}
+        assert "2048kB/nr_hugepages" in "".join(changed(state))
+        run.kill()
+    assert runs.ended(before) == set()
+    recovery.restore()
+    assert changed(state) == {}
+    assert runs.left() - before == set()
+    check_whole(only_run(tmp_path / "results"))
+
+
 @pytest.mark.parametrize("step", ["board", "leave"])
 def test_an_interrupt_of_the_whole_process_group_ends_it_cleanly(tmp_path: Path, before: set[str], step: str) -> None:
     """Ctrl-C reaches every process of the terminal's job; guests are ended by hugewise alone."""
     state = page_state()
-    with hold(tmp_path, step, 2) as run:
+    with hold(tmp_path, runs.POOLED, step, 2) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "holding\n"
         os.killpg(run.pid, signal.SIGINT)
