@@ -14,9 +14,10 @@ from hugewise import guest_session
 from hugewise.arms import Arm, Machine
 from hugewise.errors import RunError
 from hugewise.guests import boarding, record
+from hugewise.guests.definition import Backing
 from hugewise.guests.record import GuestsRecord
 from hugewise.pages import PageSizes, PageTarget
-from hugewise.policy import Treatment
+from hugewise.policy import Deployment, Treatment
 from hugewise.study import Study, parse
 from tests.fake_host import FakeHost
 from tests.study_example import FakePolicy
@@ -47,6 +48,8 @@ class Guests:
     found: Mapping[str, str] = field(default_factory=dict)
     counting: bool = False
     inside: list[bool] = field(default_factory=list)
+    memory: int = 1 << 30
+    emulated: bool = True
 
     def versions(self) -> Mapping[str, str]:
         return self.found
@@ -74,6 +77,7 @@ def arm(kernel: str | None) -> Arm:
         Treatment(policy="base", mechanism="system", target=target),
         "backing",
         kernel,
+        None if kernel is None else Backing(),
     )
 
 
@@ -81,10 +85,21 @@ def guests(versions: Mapping[str, str] | None = None, *, counting: bool = False)
     return Guests(versions or {}, counting)
 
 
-def test_an_arm_has_the_page_sizes_of_its_kernel() -> None:
+def test_an_arm_is_deployed_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[PageSizes, int]] = []
+
+    def deployment(policy: FakePolicy, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
+        asked.append((sizes, pool_bytes))
+        return Deployment(now=("echo never > /k",), boot=(), note="n")
+
+    monkeypatch.setattr(FakePolicy, "deployment", deployment)
     host = FakeHost()
-    assert guest_session.page_sizes(arm("16k"), guests(), host) == SIZES
-    assert guest_session.page_sizes(arm(None), None, host) == PageSizes.discover(host)
+    here = guest_session.deployment(arm(None), 5, None, host)
+    assert here.now == ("echo never > /k",)
+    there = guest_session.deployment(arm("16k"), 0, guests(), host)
+    assert asked == [(PageSizes.discover(host), 5), (SIZES, 0)]
+    assert there.now[0] == "# judged by what an emulated guest counts: no time was measured"
+    assert there.now[1:3] == ("# in the guest, booted with the kernel 16k (base pages of 16k):", "echo never > /k")
 
 
 def test_the_folder_of_a_run_keeps_what_its_guests_are(tmp_path: Path) -> None:

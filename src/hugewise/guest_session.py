@@ -16,6 +16,7 @@ from hugewise.host import Host
 from hugewise.ledger import Record
 from hugewise.pages import PageSizes
 from hugewise.plan import Arm
+from hugewise.policy import Deployment
 from hugewise.runlog import storing
 from hugewise.study import Study
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hugewise.guests.boarding import Boarding
     from hugewise.guests.provided import Provided
 
-__all__ = ["check", "keep", "looking_in", "machine", "page_sizes", "share", "versions"]
+__all__ = ["check", "deployment", "keep", "looking_in", "machine", "share", "versions"]
 
 
 def share(
@@ -47,13 +48,17 @@ def share(
     return Boarding.open(study, guests, cgroups, closing, note, seed=seed, privileged=privileged)
 
 
-def page_sizes(arm: Arm, guests: Provided | None, host: Host) -> PageSizes:
-    """The page sizes of the machine that an arm runs on."""
-    if guests is None or arm.kernel is None:
-        return PageSizes.discover(host)
+def deployment(arm: Arm, pool: int, guests: Provided | None, host: Host) -> Deployment:
+    """How an arm is deployed whose workload takes `pool` bytes of huge pages: where it ran, and below that."""
+    if guests is None or arm.kernel is None or arm.backing is None:
+        return arm.policy.deployment(PageSizes.discover(host), arm.treatment, pool)
+    from hugewise.guests.deployment import deployed  # noqa: PLC0415
+
     machine = guests.machine(arm.kernel)
     assert not isinstance(machine, str)
-    return machine.sizes
+    inside = arm.policy.deployment(machine.sizes, arm.treatment, pool)
+    kernel = f"the kernel {arm.kernel}"
+    return deployed(inside, kernel, machine.sizes.base, arm.backing, guests.memory, emulated=guests.emulated)
 
 
 def versions(guests: Provided | None) -> Mapping[str, str]:

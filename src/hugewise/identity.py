@@ -15,19 +15,18 @@ from typing import Any
 from hugewise import fingerprint, probe
 from hugewise.errors import ProbeError, RunError
 from hugewise.host import Host
-from hugewise.pages import PageSizes
 from hugewise.plan import Arm, Plan
-from hugewise.policy import mechanism
+from hugewise.policy import Deployment, mechanism
 from hugewise.runlog import ArmRecord, CellRecord, Opened
 from hugewise.study import Study
 
 __all__ = ["cell_records", "changes", "check_host", "cpu", "versions", "withheld"]
 
 
-def cell_records(plan: Plan, sizes: Callable[[Arm], PageSizes]) -> tuple[CellRecord, ...]:
+def cell_records(plan: Plan, deployment: Callable[[Arm, int], Deployment]) -> tuple[CellRecord, ...]:
     """The plan's cells as they are stored: a resumed run must find the same.
 
-    `sizes`: the page sizes of the machine that an arm runs on.
+    `deployment`: how an arm is deployed whose workload takes so many bytes from a pool.
     """
     return tuple(
         CellRecord(
@@ -42,7 +41,7 @@ def cell_records(plan: Plan, sizes: Callable[[Arm], PageSizes]) -> tuple[CellRec
                     arm.name,
                     arm.treatment,
                     pool := cell.workload.pool(arm.treatment, cell.given(arm)),
-                    arm.policy.deployment(sizes(arm), arm.treatment, pool),
+                    deployment(arm, pool),
                     arm.judged,
                     arm.kernel,
                     arm.backing,

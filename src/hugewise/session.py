@@ -299,7 +299,9 @@ class _Session:
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
-        cells = identity.cell_records(self.plan, lambda arm: guest_session.page_sizes(arm, self.guests, self.host))
+        cells = identity.cell_records(
+            self.plan, lambda arm, pool: guest_session.deployment(arm, pool, self.guests, self.host)
+        )
         versions = identity.versions() | dict(guest_session.versions(self.guests))
         if self.opened is None:
             self._begin_run(cells, versions)
