@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None 
     first: tuple[str, ...] = ()
     if study.guest is not None and guests is None:
         seen: Provided = _guests().look(study)
-        guests, first = seen, seen.first
+        guests, first = seen, (*seen.first, *_image(study, seen))
     known, mechanism = policies.discover(sizes), policies.mechanism(host)
     made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests)
     return msgspec.structs.replace(made, first=first)
@@ -74,6 +74,17 @@ def _lacking(study: Study, bare: GuestHouse) -> tuple[str, ...]:
     """The Debian packages that the workloads of `study` lack in guests without an image, each once."""
     left_out = make_plan(study, guests=bare).left_out
     return tuple(dict.fromkeys(package for left in left_out for package in left.packages))
+
+
+def _image(study: Study, seen: Provided) -> Iterator[str]:
+    """That a run makes the image that its workloads need, where it is not in the cache."""
+    use = seen.use
+    wanted = sorted({*use.packages, *_lacking(study, dataclasses.replace(seen, pending=False))})
+    if use.counting or not (wanted or use.sources):
+        return
+    if not _guests("image").cached(wanted, seen.arch, use.suite, use.sources):
+        sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
+        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}"
 
 
 def _guests(module: str = "provided") -> ModuleType:

@@ -214,6 +214,11 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
     (only,) = feasibility.make_plan(study()).cells  # an arm of each kernel
     assert [arm.name for arm in only.arms] == ["base", "again", "other"]
     assert feasibility.make_plan(study()).first == seen.first
+    monkeypatch.setattr(image, "cached", lambda *_: False)
+    made = feasibility.make_plan(study(packages=["gcc"], sources=["lua5.4"])).first[-1]
+    assert made == "an image is made of Debian trixie: gcc, and the sources of lua5.4"
+    monkeypatch.setattr(image, "cached", lambda *_: True)
+    assert feasibility.make_plan(study(packages=["gcc"])).first == seen.first
     # All of it is there: nothing comes first, and a plan has what surveys say.
     provider.here = {"one": kernel(), "two": kernel()}
     monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
