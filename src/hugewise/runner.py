@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import msgspec
 
-from hugewise import covariates, noise, outcome, probe
+from hugewise import agreement, covariates, noise, outcome, probe
 from hugewise.account import account
 from hugewise.arrangement import Resident
 from hugewise.errors import MachineError
@@ -295,7 +295,11 @@ def leave(group: Group) -> None:
 
 def store(group: Group) -> None:
     """Make the attempts part of the run."""
-    found = [stored(group, work) for work in group.works]
+    found: list[Attempt] = []
+    for work in group.works:
+        same = () if work.play is None else work.play.reading.same
+        earlier = (*group.bench.folder.attempts(), *found) if same else ()
+        found.append(agreement.held(stored(group, work), same, group.cell, earlier))
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":

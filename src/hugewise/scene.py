@@ -222,6 +222,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     metrics   by name, in the units of the workload's metrics; what cannot be had is absent with its reason
     series    the throughput in each whole second of the measured part, in work a second
     facts     what was done (versions, hashes, counts), kept with the attempt
+    same      names of those facts that are the same in all attempts of a cell: one that differs from the first fails
     problem   why the attempt failed although every program exited with 0 (a wrong result)
     marks     disturbances to tell the reader of, such as a saturated client
     of_time   those of the marks, and the names of those facts, that rest on a clock: not told where it means nothing
@@ -231,6 +232,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     absent: Mapping[str, str] = {}
     series: tuple[float, ...] = ()
     facts: Mapping[str, str | int | float] = {}
+    same: tuple[str, ...] = ()
     problem: str | None = None
     marks: tuple[str, ...] = ()
     of_time: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from hugewise.workloads._elf import digests, sections
 from hugewise.workloads.build import WORKLOAD
 from tests.requirements import need_program
 from tests.servers.said import Said
-from tests.servers.trying import need_pages, tried
+from tests.servers.trying import attempts, need_pages, tried
 
 BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
 USED = RoleUse(cpu_s=1.5, user_s=1.0, system_s=0.5, faults=9)
@@ -32,18 +32,23 @@ program: one.o two.o
 \t$(CC) $(CFLAGS) -g -ffile-prefix-map=$(CURDIR)=. -c -o $@ $<
 """
 
+# A program that is another one in each build.
+RANDOM = MAKEFILE.replace("two.o\n", "two.o made.o\n") + (
+    "made.c:\n\techo 'const char made[] = \"'$$(cat /proc/sys/kernel/random/uuid)'\";' >$@\n"
+)
+
 
 def values(**given: ParameterValue) -> dict[str, ParameterValue]:
     defaults = {one.name: one.default for one in WORKLOAD.parameters}
     return {name: value for name, value in (defaults | given).items() if value is not None}
 
 
-def archive(folder: Path, *, functions: int = 20) -> Path:
+def archive(folder: Path, *, functions: int = 20, makefile: str = MAKEFILE) -> Path:
     """The sources of a program whose compilation takes some MiB."""
     path = folder / "project.tar.gz"
     body = "".join(f"int f{n}(int a) {{ int s = 0; while (a) s += a--; return s * {n}; }}\n" for n in range(functions))
     files = {
-        "Makefile": MAKEFILE,
+        "Makefile": makefile,
         "one.c": '#include <stdio.h>\nint f1(int);\nint main(void) { printf("%d\\n", f1(3)); return 0; }\n',
         "two.c": body,
     }
@@ -109,6 +114,7 @@ def test_without_a_reference_the_digest_of_the_objects_is_told(
     assert [reading.problem for reading in readings] == [None, None]
     assert readings[0].facts == readings[1].facts
     assert set(readings[0].facts) == {"objects", "files", "objects_sha256"}
+    assert {reading.same for reading in readings} == {("files", "objects_sha256")}
     assert sorted(path.name for path in (first / "attempt").iterdir()) == ["tree"]
     assert not (first / "run" / "reference.tar").exists()
     third = tmp_path / "third"
@@ -242,3 +248,20 @@ def test_its_compilers_are_backed_as_the_policy_says(tmp_path: Path) -> None:
         faults = attempt.metrics["page_faults"]
         assert faults is not None
         assert faults > 1000
+
+
+def test_without_a_reference_an_attempt_that_makes_something_else_has_failed(tmp_path: Path) -> None:
+    need_program("make", "make")
+    need_program("gcc", "gcc")
+    need_pages()
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(folder.stat().st_mode | 0o055)  # nobody unpacks it
+    source = str(archive(tmp_path, makefile=RANDOM))
+    parameters = {"project": "make", "source": source, "artefact": "made.o", "reference": False}
+    workload = {"name": "build", "parameters": parameters, "delivery": {"share": 0}}
+    first, *others = attempts(tmp_path, workload, ["base", "thp"], blocks=2)
+    assert (first.state, len(others)) == ("accepted", 3)
+    said = f"it was {first.facts['objects_sha256']}: it must be the same in all attempts"
+    for other in others:
+        assert (other.state, other.metrics) == ("failed", {})
+        assert other.reason == f"objects_sha256 is {other.facts['objects_sha256']}, and in block 1 ({first.arm}) {said}"

@@ -6,7 +6,7 @@ files in the tree, and the same sections in every object file. For this, everyth
 SOURCE_DATE_EPOCH, KBUILD_BUILD_TIMESTAMP, _USER, _HOST and _VERSION, and the path (mapped to `.`). With
 `reference = false` there is none: a guest has no copy of the data, and would build the reference for every attempt. A
 small program is compiled there instead, so that the compiler's files are in the page cache, and the digest of all
-objects is a fact of the attempt.
+objects must be that of the cell's first attempt.
 
 What the policies reach: nearly all memory is cc1's, and 85% of it is the heap of gcc's own garbage collector, which it
 maps by itself. Transparent pages are given to it. A pool is not: gcc calls mmap without MAP_HUGETLB, and has no option
@@ -88,7 +88,7 @@ class Build:
             "reference",
             "flag",
             True,
-            "build it once more before, to compare with; false: the digest of the objects is told instead",
+            "build it once more before, to compare with; false: the objects must be those of the cell's first attempt",
         ),
     )
     metrics = (
@@ -208,12 +208,14 @@ class Build:
         here, made = set(outputs.stdout("files").splitlines()), digests(only(outputs, _ARTEFACT))
         facts: dict[str, str | int | float] = {"objects": len(made), "files": len(here)}
         expected, problem = made, None
+        same: tuple[str, ...] = ()
         if values["reference"]:
             there, expected = set(only(outputs, _FILES).decode().splitlines()), digests(only(outputs, _REFERENCE))
             problem = _differs(here, there, "files of the tree") or _altered(made, expected)
         else:
             every = "".join(f"{name} {made[name]}\n" for name in sorted(made))
             facts["objects_sha256"] = hashlib.sha256(every.encode()).hexdigest()
+            same = ("files", "objects_sha256")
         if not expected:
             raise ValueError(f"{_projects.artefact(values)} has no object file or library in it: name another artefact")
         used = outputs.sut
@@ -222,6 +224,7 @@ class Build:
             metrics={"user_s": used.user_s, "system_s": used.system_s},
             absent=dict.fromkeys(("user_s", "system_s"), why),
             facts=facts,
+            same=same,
             problem=problem,
         )
 

@@ -1,0 +1,83 @@
+"""Facts that all attempts of a cell must have in common: the first accepted one says them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hugewise.agreement import held
+from hugewise.metric import COMMON
+from hugewise.pages import PageTarget
+from hugewise.plan import Arm, Cell, DeliveryThreshold
+from hugewise.policy import Treatment
+from hugewise.trial import Attempt
+from hugewise.workload import ParameterValue
+from tests.examples import attempt
+from tests.study_example import FakePolicy, FakeWorkload
+
+NAMES = ("files", "digest")
+
+
+def arm(name: str, **parameters: ParameterValue) -> Arm:
+    target = PageTarget("any", 4096)
+    treatment = Treatment(policy=name, mechanism="system", target=target, parameters=parameters)
+    return Arm(name, FakePolicy(name, target), treatment)
+
+
+CELL = Cell(
+    id="build",
+    workload=FakeWorkload("build", ()),
+    values={"config": ""},
+    metric=COMMON[0],
+    baseline="base",
+    arms=(arm("base"), arm("thp"), arm("other", config="-O3")),
+    timeout=1.0,
+    delivery=DeliveryThreshold(0.95, 0.01),
+    user=None,
+    cpus=None,
+)
+
+
+def built(name: str, number: int, digest: str = "aa", files: int = 3, **changes: Any) -> Attempt:
+    facts = {"digest": digest, "files": files, "moment": number}
+    return attempt(name, 1.0, number=number, cell=changes.pop("cell", "build"), facts=facts, **changes)
+
+
+def test_the_first_attempt_says_what_the_others_must_have() -> None:
+    first = built("base", 1)
+    assert held(first, NAMES, CELL, ()) is first
+    for same in (built("thp", 1), built("base", 2)):
+        assert held(same, NAMES, CELL, [first]) is same
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"digest": "bb"}, "digest is bb, and in block 1 (base) it was aa: it must be the same in all attempts"),
+        ({"files": 4}, "files is 4, and in block 1 (base) it was 3: it must be the same in all attempts"),
+    ],
+)
+def test_one_that_made_something_else_has_failed_with_both_named(changed: dict[str, Any], why: str) -> None:
+    made = built("thp", 2, **changed)
+    found = held(made, NAMES, CELL, [built("base", 1), built("thp", 1, digest="bb", files=4)])
+    assert (found.state, found.reason, found.metrics, found.wall_s) == ("failed", why, {}, None)
+    assert found.facts == made.facts
+
+
+def test_what_does_not_count_says_nothing() -> None:
+    made = built("thp", 2, digest="bb")
+    apart = [
+        built("base", 1, state="failed"),
+        built("base", 1, cell="another"),
+        built("other", 1),  # this arm gives the workload another parameter
+        attempt("base", 1.0, number=1, cell="build", facts={"files": 3}),  # it has no digest to say
+    ]
+    assert held(made, NAMES, CELL, apart) is made
+
+
+def test_what_has_failed_otherwise_keeps_its_reason() -> None:
+    made = built("thp", 2, digest="bb", state="failed", reason="exit status 2")
+    assert held(made, NAMES, CELL, [built("base", 1)]) is made
+    other = built("thp", 2, digest="bb")
+    assert held(other, (), CELL, [built("base", 1)]) is other
