@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from hugewise.errors import HugewiseError
-from hugewise.guests.qemu import HUGETLB_BYTES
+from hugewise.guests.definition import PAGE_OF
 from hugewise.plan import Arm, Cell, Plan
 from hugewise.pool import Where
 from hugewise.quantity import format_size
@@ -66,17 +66,14 @@ def _beside_pools(cell: Cell, arm: Arm, guest: int) -> int:
 def _pages(cell: Cell, arm: Arm, guest: int) -> dict[Where, int]:
     """The pages of pools of this host that the arm needs.
 
-    A guest takes its whole memory from a pool of the host; what its workload takes from a pool is the guest's own. One
-    that is bound to several nodes takes pages of any of them: each has its share.
+    A guest takes its whole memory from a pool of the host; what its workload takes from a pool is the guest's own.
     """
     if arm.backing is not None:
-        size, wanted, nodes = HUGETLB_BYTES.get(arm.backing.pages, 0), guest, arm.backing.nodes or (None,)
-    else:
-        size, nodes = arm.treatment.target.size, (None,)
-        wanted = cell.workload.pool(arm.treatment, cell.given(arm))
-    each, more = divmod(-(-wanted // size) if size else 0, len(nodes))
-    shares = {(size, node): each + (place < more) for place, node in enumerate(nodes)}
-    return {where: pages for where, pages in shares.items() if pages}
+        shares = arm.backing.pool(guest)
+        return {(PAGE_OF[arm.backing.pages], node): pages for node, pages in shares.items() if pages}
+    size = arm.treatment.target.size
+    pages = -(-cell.workload.pool(arm.treatment, cell.given(arm)) // size) if size else 0
+    return {(size, None): pages} if pages else {}
 
 
 def without_short_pools(plan: Plan, wanted: Mapping[Where, int], granted: Mapping[Where, int], guest: int = 0) -> Plan:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from hugewise import study_keys as keys
-from hugewise.guests.definition import Architecture, Backing, Network, Pages
+from hugewise.guests.definition import PAGE_OF, Architecture, Backing, Network, Pages
 from hugewise.study_keys import Key, Kind, Place
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ __all__ = [
     "BACKING",
     "CONCURRENCY",
     "NFS",
-    "PAGE_OF",
     "BackingUse",
     "Concurrency",
     "GuestUse",
@@ -48,8 +47,6 @@ Concurrency = Literal["alone", "together"]
 
 NFS = "nfs"  # the storage of a workload whose data are on the host's NFS server
 
-# Bytes of a page of the pool that a backing takes its memory from.
-PAGE_OF: Mapping[Pages, int] = {"hugetlb-2m": 1 << 21, "hugetlb-1g": 1 << 30}
 
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,127}")
 _SUITE = re.compile(r"[a-z][a-z0-9-]{0,63}")

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from hugewise import study_keys as keys
+from hugewise.guests.definition import PAGE_OF
 from hugewise.quantity import format_size
-from hugewise.study_guest import NFS, PAGE_OF, GuestUse, backing_of
+from hugewise.study_guest import NFS, GuestUse, backing_of
 from hugewise.study_keys import Place
 from hugewise.study_tables import Slots
 

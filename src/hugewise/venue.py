@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from hugewise.arms import Arm, Machine, offered
-from hugewise.guests.definition import Backing
+from hugewise.guests.definition import PAGE_OF, Backing
 from hugewise.host import Host
 from hugewise.knob import NODES
 from hugewise.pages import THP
@@ -22,7 +22,7 @@ from hugewise.policy import Policy, discover
 from hugewise.pool import pool_folder
 from hugewise.quantity import format_size
 from hugewise.study import PolicyUse, Study
-from hugewise.study_guest import PAGE_OF, backing_of, kernel_of
+from hugewise.study_guest import backing_of, kernel_of
 from hugewise.study_keys import Place
 
 __all__ = ["GuestHouse", "Venue", "in_guests", "on_host"]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.guests.definition import Guest, Pages
-from hugewise.guests.qemu import HUGETLB_BYTES
+from hugewise.guests.definition import PAGE_OF, Guest, Pages
 from hugewise.quantity import format_size
 
 __all__ = ["SHARE", "Area", "Proof", "areas", "guest_memory", "judge", "large", "nodes", "numa_maps", "smaps"]
@@ -169,7 +168,7 @@ def judge(text: str, guest: Guest, share: float = SHARE, numa: str | None = None
     found = guest_memory(text, guest.memory)
     kinds = _kinds(found)
     resident = sum(kinds.values())
-    page = HUGETLB_BYTES.get(backing.pages)
+    page = PAGE_OF.get(backing.pages)
     key = backing.pages if page is None else f"hugetlb:{page}"
     least = share if page is None else 1.0
     whole = guest.memory if backing.preallocate else resident

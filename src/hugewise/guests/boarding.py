@@ -17,7 +17,7 @@ from hugewise.guests.agent import Agent
 from hugewise.guests.backing import Proof
 from hugewise.guests.boot import Booted, Hosting
 from hugewise.guests.counted import CountingKnobs, CountingMachine
-from hugewise.guests.definition import Backing, Guest, Initramfs, Kernel
+from hugewise.guests.definition import PAGE_OF, Backing, Guest, Initramfs, Kernel
 from hugewise.guests.folders import SCRATCH, GuestFolders
 from hugewise.guests.hosting import private_folder, qemu_account
 from hugewise.guests.hugetlbfs import Mount
@@ -28,7 +28,6 @@ from hugewise.guests.network import USER, Bridge, Link
 from hugewise.guests.nfs import Export, serve
 from hugewise.guests.orders import NAME
 from hugewise.guests.provided import Provided
-from hugewise.guests.qemu import HUGETLB_BYTES
 from hugewise.ledger import Mounted, Record
 from hugewise.machine import Contained, Folders
 from hugewise.plan import Arm, Cell
@@ -318,4 +317,4 @@ def _seed(run: bytes, trial: Trial, number: int) -> int:
 
 
 def _page(backing: Backing) -> int:
-    return HUGETLB_BYTES.get(backing.pages, 0)
+    return PAGE_OF.get(backing.pages, 0)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
-__all__ = ["Accelerator", "Architecture", "Backing", "Guest", "Image", "Initramfs", "Kernel", "Network", "Pages"]
+__all__ = [
+    "PAGE_OF",
+    "Accelerator",
+    "Architecture",
+    "Backing",
+    "Guest",
+    "Image",
+    "Initramfs",
+    "Kernel",
+    "Network",
+    "Pages",
+]
 
 Architecture = Literal["x86-64", "arm64"]
 Accelerator = Literal["kvm", "tcg"]
@@ -15,6 +27,9 @@ Network = Literal["none", "user", "tap"]
 # What the guest's memory is made of on the host. `base`: THP is switched off for QEMU by prctl. `thp`: QEMU itself
 # advises huge pages for it.
 Pages = Literal["base", "thp", "hugetlb-2m", "hugetlb-1g"]
+
+# Bytes of a page of the pool that a backing takes its memory from.
+PAGE_OF: Mapping[Pages, int] = {"hugetlb-2m": 1 << 21, "hugetlb-1g": 1 << 30}
 
 
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +44,18 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
     source: Literal["memfd", "file"] = "memfd"
     preallocate: bool = True
     nodes: tuple[int, ...] | None = None
+
+    def pool(self, memory: int) -> dict[int | None, int]:
+        """The pages of its pool that `memory` bytes need, by NUMA node (None: wherever); nothing where it has none.
+
+        What is bound to several nodes takes pages of any of them: each has its share.
+        """
+        size = PAGE_OF.get(self.pages)
+        if size is None:
+            return {}
+        nodes = self.nodes or (None,)
+        each, more = divmod(-(-memory // size), len(nodes))
+        return {node: each + (place < more) for place, node in enumerate(nodes)}
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):

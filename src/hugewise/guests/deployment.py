@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hugewise.guests import libvirt
-from hugewise.guests.definition import Backing
+from hugewise.guests.definition import PAGE_OF, Backing
 from hugewise.pages import THP
 from hugewise.policy import Deployment
 from hugewise.pool import pool_folder
 from hugewise.quantity import format_size
-from hugewise.study_guest import PAGE_OF
 
 __all__ = ["deployed"]
 
@@ -53,7 +52,7 @@ def _now(backing: Backing, memory: int) -> Iterator[str]:
     elif backing.pages == "thp":
         yield f"echo madvise > {THP}/enabled  # QEMU advises it for the guest's memory"
     else:
-        for node, pages in _needed(backing, memory):
+        for node, pages in backing.pool(memory).items():
             yield f"echo {pages} > {pool_folder(PAGE_OF[backing.pages], node)}/nr_hugepages  # and of other guests"
 
 
@@ -64,16 +63,9 @@ def _boot(backing: Backing, memory: int) -> Iterator[str]:
         return
     if backing.pages in PAGE_OF:
         size = PAGE_OF[backing.pages]
-        needed = list(_needed(backing, memory))
-        counts = ",".join(f"{node}:{pages}" if node is not None else f"{pages}" for node, pages in needed)
+        counts = ",".join(
+            f"{node}:{pages}" if node is not None else f"{pages}" for node, pages in backing.pool(memory).items()
+        )
         yield f"on the host's kernel command line: hugepagesz={format_size(size).upper()} hugepages={counts}"
     words = "".join(line.strip() for line in libvirt.element(backing).splitlines())
     yield f"in the guest's libvirt domain: {words}"
-
-
-def _needed(backing: Backing, memory: int) -> Iterator[tuple[int | None, int]]:
-    """Pages by the node that they are reserved on: evenly over those that the memory is bound to."""
-    pages = -(-memory // PAGE_OF[backing.pages])
-    nodes = backing.nodes or (None,)
-    for index, node in enumerate(nodes):
-        yield node, pages // len(nodes) + (index < pages % len(nodes))

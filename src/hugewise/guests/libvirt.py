@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hugewise.errors import UserError
-from hugewise.guests.definition import Backing, Pages
+from hugewise.guests.definition import PAGE_OF, Backing, Pages
 from hugewise.guests.domain_xml import Element
 from hugewise.quantity import format_size
-from hugewise.study_guest import PAGE_OF
 
 __all__ = ["Asked", "asked", "default_page", "element", "toml"]
 

@@ -10,16 +10,15 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.guests.definition import Architecture, Backing, Guest, Pages
+from hugewise.guests.definition import PAGE_OF, Architecture, Backing, Guest
 
-__all__ = ["HUGETLB_BYTES", "PORT", "PROGRAMS", "Places", "argv", "cpu_model", "thp_disable"]
+__all__ = ["PORT", "PROGRAMS", "Places", "argv", "cpu_model", "thp_disable"]
 
 PROGRAMS: dict[Architecture, str] = {"x86-64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 
 # The virtio-serial port through which the agent is spoken to.
 PORT = "hugewise"
 
-HUGETLB_BYTES: dict[Pages, int] = {"hugetlb-2m": 2 << 20, "hugetlb-1g": 1 << 30}
 
 _CLOCK = "clock=vm,base=2024-01-01T00:00:00"
 # The buffer of translated code, in MiB. QEMU's default is as large as a guest and would look like one in smaps; with 64
@@ -85,10 +84,10 @@ def _check(guest: Guest, places: Places) -> None:
         raise ValueError("a counting guest has one vCPU, no disk and no network: their timing would reach the count")
     if (guest.image.root is None) != (places.root is None):
         raise ValueError("the image's root and the place of the root go together")
-    page = HUGETLB_BYTES.get(guest.backing.pages, _MIB)
+    page = PAGE_OF.get(guest.backing.pages, _MIB)
     if guest.memory <= 0 or guest.memory % page:
         raise ValueError(f"guest memory of {guest.memory} bytes is not a multiple of {page}")
-    if guest.backing.source == "file" and guest.backing.pages in HUGETLB_BYTES and places.hugetlbfs is None:
+    if guest.backing.source == "file" and guest.backing.pages in PAGE_OF and places.hugetlbfs is None:
         raise ValueError("hugetlb pages of a file need a hugetlbfs")
     if guest.network == "tap" and places.tap is None:
         raise ValueError("the network tap needs an interface")
@@ -126,7 +125,7 @@ def _memory(guest: Guest, hugetlbfs: str | None) -> str:
     rest = f"id=ram,size={guest.memory // _MIB}M,prealloc={_on(backing.preallocate)}"
     if backing.nodes:
         rest += "".join(f",host-nodes={node}" for node in backing.nodes) + ",policy=bind"
-    page = HUGETLB_BYTES.get(backing.pages)
+    page = PAGE_OF.get(backing.pages)
     if page is None:
         return f"memory-backend-ram,{rest}"
     if backing.source == "memfd":

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from hugewise.doctor import Check, State
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, debian, image, initramfs, kernels, network, nfs, program, provided, survey
-from hugewise.guests.definition import Architecture
+from hugewise.guests.definition import PAGE_OF, Architecture
 from hugewise.guests.hosting import qemu_account
 from hugewise.results import LeftOut
 from hugewise.study import Study
-from hugewise.study_guest import PAGE_OF, KernelUse, backing_of, kernel_of
+from hugewise.study_guest import KernelUse, backing_of, kernel_of
 from hugewise.workload import Missing
 
 __all__ = ["checks"]
