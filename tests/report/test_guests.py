@@ -21,6 +21,7 @@ from hugewise.report.changes import changes_table, counters_table
 from hugewise.report.csv import attempts as attempts_csv
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
+from hugewise.report.sentences import run_line
 from hugewise.report.tables import Table, metrics_table
 from hugewise.report.terminal import show
 from hugewise.results import Guests, Results
@@ -269,3 +270,9 @@ def test_a_run_on_the_host_has_no_such_section() -> None:
     assert results.guests is None
     assert 'id="guests"' not in html(results, {})
     assert "## Guests" not in markdown(results, {})
+
+
+def test_policies_are_set_by_the_knobs_of_the_guests_whoever_runs_it() -> None:
+    for results in (lpc(), replace(lpc(), mechanism="process")):
+        assert run_line(results).endswith("policies set by system-wide knobs in their guests")
+    assert run_line(on_the_host()).endswith("policies set by system-wide knobs (root)")

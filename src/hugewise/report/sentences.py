@@ -131,14 +131,17 @@ def _backed(share: float | None) -> str:
 
 def run_line(results: Results) -> str:
     """One line on the run: its state, blocks and mechanism."""
-    mechanism = {
-        "system": "system-wide knobs (root)",
-        "process": "per-process mechanisms (no root)",
-    }[results.mechanism]
     return (
         f"{results.state}: {results.blocks_complete} blocks complete, {results.blocks_incomplete} incomplete, "
-        f"{results.blocks_disturbed} disturbed; policies set by {mechanism}"
+        f"{results.blocks_disturbed} disturbed; policies set by {_mechanism(results)}"
     )
+
+
+def _mechanism(results: Results) -> str:
+    """How the policies were set, in words."""
+    if results.guests is not None:
+        return "system-wide knobs in their guests"
+    return {"system": "system-wide knobs (root)", "process": "per-process mechanisms (no root)"}[results.mechanism]
 
 
 def winners(results: Results) -> Iterable[tuple[CellResult, Comparison, ArmSummary]]:
