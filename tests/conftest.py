@@ -18,8 +18,10 @@ from hugewise import recovery
 from hugewise.errors import LockedError
 from tests.state import changed, page_state
 
-# What a shell runs in the background inherits SIGINT ignored, and its children with it: nothing could be interrupted.
+# What a shell runs in the background inherits SIGINT ignored, what nohup runs SIGHUP, and their children with them: no
+# run of a test could be ended so.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("explore", derandomize=False)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -603,17 +604,21 @@ def test_whom_a_command_and_a_micro_workload_run_as(finished: Path, tmp_path: Pa
 _SLOW_ONCE = 'test -e "$0" || { : > "$0"; sleep 471196 & sleep 471195; }'
 
 
-def started(results: Path, marker: Path) -> subprocess.Popen[str]:
-    """`hugewise run` on a command that is in its first attempt."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background hands on that it is ignored
+@contextmanager
+def started(results: Path, marker: Path) -> Iterator[subprocess.Popen[str]]:
+    """`hugewise run` on a command that is in its first attempt. It does not outlive the test."""
     policies = "base,thp" if os.geteuid() == 0 else "base,as-is"
     command = [*HUGEWISE, "run", "--policy", policies, "--blocks", "2", "--results", str(results), "--"]
     process = subprocess.Popen(
         [*command, "sh", "-c", _SLOW_ONCE, str(marker)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    until(lambda: len(sleeping("471195")) > 0 or process.poll() is not None, 30)
-    assert process.poll() is None, process.communicate()
-    return process
+    try:
+        until(lambda: len(sleeping("471195")) > 0 or process.poll() is not None, 30)
+        assert process.poll() is None, process.communicate()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def until(true: Callable[[], bool], seconds: float) -> bool:

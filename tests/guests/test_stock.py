@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from hugewise.cli import cli
 from hugewise.errors import StorageError, UserError
-from hugewise.guest_cli import guest as command
 from hugewise.guests import cache, stock, survey
 from hugewise.guests.kernels import store
 from hugewise.guests.survey import Survey
@@ -77,7 +77,7 @@ def test_everything_is_listed_by_what_it_is_with_size_and_last_use(place: Path) 
     assert by_kind["initramfs"].size >= 70_000
     assert by_kind["image"].size >= 70_000
     assert all(abs(each.used - time.time()) < 600 for each in stock.entries())
-    said = CliRunner().invoke(command, ["cache"]).output
+    said = CliRunner().invoke(cli, ["guest", "cache"]).output
     assert "debian 6.12.1 (" in said
     assert said.splitlines()[-1].startswith("6 entries, ")
     assert said.splitlines()[-1].endswith(f" in {place}")
@@ -183,10 +183,11 @@ def test_what_cannot_be_removed_is_named(place: Path, monkeypatch: pytest.Monkey
 def test_the_command_says_what_it_removed_and_refuses_what_is_no_duration(place: Path) -> None:
     run = CliRunner()
     assert (
-        run.invoke(command, ["cache", "--remove-unused-for", "30d"]).output == f"0 entries, 0 B removed from {place}\n"
+        run.invoke(cli, ["guest", "cache", "--remove-unused-for", "30d"]).output
+        == f"0 entries, 0 B removed from {place}\n"
     )
-    refused = run.invoke(command, ["cache", "--remove-unused-for", "a month"]).exception
+    refused = run.invoke(cli, ["guest", "cache", "--remove-unused-for", "a month"]).exception
     assert isinstance(refused, UserError)
     assert "--remove-unused-for a month: not a duration" in refused.message
-    assert "6 entries, " in run.invoke(command, ["cache", "--remove-unused-for", "0s"]).output
-    assert run.invoke(command, ["cache"]).output == f"0 entries, 0 B in {place}\n"
+    assert "6 entries, " in run.invoke(cli, ["guest", "cache", "--remove-unused-for", "0s"]).output
+    assert run.invoke(cli, ["guest", "cache"]).output == f"0 entries, 0 B in {place}\n"
