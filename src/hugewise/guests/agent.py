@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -231,9 +231,7 @@ class Agent:
         """Send a signal to a process. Raises OSError (ProcessLookupError when it is gone)."""
         self.ask_for(messages.Signal(pid, number), messages.Nothing)
 
-    def coverage(
-        self, pid: int, ranges: Sequence[tuple[int, int]] | None, source: Literal["kpageflags", "smaps"]
-    ) -> probe.Event:
+    def coverage(self, pid: int, ranges: Sequence[tuple[int, int]] | None, source: probe.Source) -> probe.Event:
         """What backs the memory of a process. Raises ProbeError."""
         chosen = None if ranges is None else tuple(ranges)
         return self._event(messages.Coverage(pid, chosen, source))

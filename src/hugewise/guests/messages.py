@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from hugewise.probe import Spec
+from hugewise.probe import Source, Spec
 
 __all__ = [
     "LONGEST",
@@ -189,7 +189,7 @@ class Coverage(Request, frozen=True, tag="coverage"):
 
     pid: int
     ranges: tuple[tuple[int, int], ...] | None
-    source: Literal["kpageflags", "smaps"]
+    source: Source
 
 
 class Ask(Request, frozen=True, tag="ask"):
