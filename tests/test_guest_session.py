@@ -20,23 +20,9 @@ from hugewise.pages import PageSizes, PageTarget
 from hugewise.policy import Deployment, Treatment
 from hugewise.study import Study, parse
 from tests.fake_host import FakeHost
-from tests.study_example import FakePolicy
+from tests.study_example import IN_GUESTS, FakePolicy
 
-STUDY = parse(
-    """
-format = 1
-name = "s"
-policies = ["base", "thp"]
-[guest]
-arch = "arm64"
-[[kernel]]
-name = "16k"
-package = "linux-image-arm64-16k"
-[[workload]]
-name = "fault"
-""",
-    "s.toml",
-)
+STUDY = parse(IN_GUESTS, "s.toml")
 SIZES = PageSizes(base=16384, pmd=32 << 20, mthp=(), shmem=(), hugetlb=())
 KEPT = GuestsRecord(arch="arm64", accelerator="tcg", why="w", counting=False, baseline="16k", kernels=())
 

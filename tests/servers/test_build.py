@@ -228,12 +228,17 @@ def test_an_archive_that_is_not_there_is_named_with_the_way_to_get_it() -> None:
     assert named.reason == "source = '/no/such.tar': no such file"
 
 
-def test_its_compilers_are_backed_as_the_policy_says(tmp_path: Path) -> None:
+def need_builds(place: Path) -> None:
+    """A real build of sources that lie in `place`."""
     need_program("make", "make")
     need_program("gcc", "gcc")
     need_pages()
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for folder in (place, *place.parents[:2]):
         folder.chmod(folder.stat().st_mode | 0o055)  # nobody unpacks it
+
+
+def test_its_compilers_are_backed_as_the_policy_says(tmp_path: Path) -> None:
+    need_builds(tmp_path)
     source = str(archive(tmp_path, functions=3000))
     # Two files: the linker and the shells beside one compiler weigh more than in a real build.
     workload = {"name": "build", "parameters": {"project": "make", "source": source}, "delivery": {"share": 0.4}}
@@ -251,11 +256,7 @@ def test_its_compilers_are_backed_as_the_policy_says(tmp_path: Path) -> None:
 
 
 def test_without_a_reference_an_attempt_that_makes_something_else_has_failed(tmp_path: Path) -> None:
-    need_program("make", "make")
-    need_program("gcc", "gcc")
-    need_pages()
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)  # nobody unpacks it
+    need_builds(tmp_path)
     source = str(archive(tmp_path, makefile=RANDOM))
     parameters = {"project": "make", "source": source, "artefact": "made.o", "reference": False}
     workload = {"name": "build", "parameters": parameters, "delivery": {"share": 0}}
