@@ -29,12 +29,13 @@ from hugewise.study import Study
 from hugewise.study_guest import GuestUse, KernelUse, kernel_of
 from hugewise.workload import Missing
 
-__all__ = ["Provided", "look", "provide"]
+__all__ = ["BUILD_TAKES", "FOR_A_DISK", "Provided", "look", "provide", "wanted_kernels", "without_disk"]
 
 _SOURCES = "/usr/src"
 _SURVEY_MEMORY = 512 << 20
 _HARDWARE: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "aarch64"}
 
+BUILD_TAKES = "10 to 15 minutes on two cores, once"
 FOR_A_DISK = "remove counting = true from [guest], or these workloads from the study"
 
 Say = Callable[[str], None]
@@ -125,7 +126,7 @@ class Provided:
 
     def record(self, study: Study) -> GuestsRecord:
         """What the run's folder keeps of them. The configurations of the kernels are compared here and now."""
-        wanted = {use.name: use for use in _wanted(study)}
+        wanted = {use.name: use for use in wanted_kernels(study)}
         named = next(use for use in study.policies if use.name == study.compared_with)
         baseline = kernel_of(study, named).name
         first = self.kernels[baseline]
@@ -216,7 +217,7 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
     """
     use, arch = _begin(study)
     found: dict[str, Kernel | str] = {}
-    for wanted in _wanted(study):
+    for wanted in wanted_kernels(study):
         kernel = kernels.provide(wanted, arch, wanted.suite or use.suite, say)
         found[wanted.name] = kernel if use.nfs else without_nfs(kernel)
     choice = _accelerator(use, [each for each in found.values() if isinstance(each, Kernel)])
@@ -246,7 +247,7 @@ def look(study: Study) -> Provided:
     choice = (
         Choice("tcg", "not tried yet") if use.accelerator == "auto" else Choice(use.accelerator, "as the study says")
     )
-    for wanted in _wanted(study):
+    for wanted in wanted_kernels(study):
         kernel = kernels.available(wanted, arch, wanted.suite or use.suite)
         found[wanted.name] = kernel or f"the kernel {wanted.name} is not in the cache yet: the first run fetches it"
         taken = survey.find(kernel, cpu_model(use, choice)) if kernel is not None else None
@@ -267,7 +268,7 @@ def _to_have(kernel: KernelUse, suite: str) -> str:
     """How a run has a kernel that is not in the cache."""
     if kernel.build is None:
         return f"the kernel {kernel.name} is fetched: {kernel.package} of Debian {suite}"
-    return f"the kernel {kernel.name} is built by the recipe {kernel.build}: 10 to 15 minutes on two cores, once"
+    return f"the kernel {kernel.name} is built by the recipe {kernel.build}: {BUILD_TAKES}"
 
 
 def _begin(study: Study) -> tuple[GuestUse, Architecture]:
@@ -282,7 +283,7 @@ def _begin(study: Study) -> tuple[GuestUse, Architecture]:
     return study.guest, architecture(study.guest)
 
 
-def _wanted(study: Study) -> list[KernelUse]:
+def wanted_kernels(study: Study) -> list[KernelUse]:
     """The kernels that arms of the study boot, each once."""
     return list({kernel.name: kernel for kernel in (kernel_of(study, use) for use in study.policies)}.values())
 

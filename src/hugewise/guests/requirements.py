@@ -11,7 +11,7 @@ from hugewise.guests.definition import PAGE_OF, Architecture
 from hugewise.guests.hosting import qemu_account
 from hugewise.results import LeftOut
 from hugewise.study import Study
-from hugewise.study_guest import KernelUse, backing_of, kernel_of
+from hugewise.study_guest import KernelUse, backing_of
 from hugewise.workload import Missing
 
 __all__ = ["checks"]
@@ -39,7 +39,7 @@ def checks(
     # What a study refuses cannot be had: a guest that counts has no image.
     made = bool(wanted or use.sources) and provided.without_disk(use, wanted) is None
     cached = made and image.cached(wanted, arch, use.suite, use.sources)
-    used = list({kernel_of(study, each).name: kernel_of(study, each) for each in study.policies}.values())
+    used = provided.wanted_kernels(study)
     if (made and not cached) or any(_to_fetch(kernel, arch, kernel.suite or use.suite) for kernel in used):
         yield from (_missing("packages", each) for each in debian.missing())
     for kernel in used:
@@ -139,7 +139,7 @@ def _kernel(use: KernelUse, arch: Architecture, suite: str, model: str) -> Itera
         _SECTION,
         name,
         "limited",
-        f"the first run builds it by the recipe {use.build}, 10 to 15 minutes on two cores, once",
+        f"the first run builds it by the recipe {use.build}, {provided.BUILD_TAKES}",
         f"hugewise guest kernel build {use.build}",
     )
 
