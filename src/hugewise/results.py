@@ -25,6 +25,7 @@ __all__ = [
     "LeftOut",
     "Reach",
     "Results",
+    "Spread",
     "Steadiness",
     "Tier",
     "Verdict",
@@ -92,6 +93,22 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the arm's values are spread differently from the baseline's, by an exact test of the same coins.
+
+    shown   wider or narrower: the test has crossed; null: it has not
+    ratio   spread of the arm's values over that of the baseline's (interquartile ranges of the logarithms); null below
+            10 values a side, or where the baseline's do not vary
+    pairs   at which the test crossed, else null
+    alpha   its error rate over the declared budget: outside the study's split, as it is a finding beside the verdict
+    """
+
+    shown: Literal["wider", "narrower"] | None
+    ratio: float | None
+    pairs: int | None
+    alpha: float
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One arm against the baseline of its own blocks. All ratios are arm/baseline.
 
@@ -110,6 +127,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
                          an interval could be made from; the verdict is the method's all the same
     judged               whether the verdict speaks of the arm's pages (backing) or of its setting; and the same of the
                          baseline. delivered_share, baseline_share: those of their `ArmSummary`
+    unstarted_arm, unstarted_baseline   blocks in which that side could not be started at all: they count in n_all, as
+                         failures of that side, and under the delivery rule
+    corrected            the ratio corrected for having stopped when it looked decided (`hugewise.stats.stopping`); null
+                         where the comparison did not stop at an early better or worse
+    spread               whether the arm's values spread more or less widely than the baseline's; null for methods
+                         without that test
+    bias                 the largest bias, as |ratio-1|, that a covariate moved by the arm could have put into the ratio
+                         without being noticed; null without a covariate
     """
 
     arm: str
@@ -145,6 +170,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     delivered_share: float | None = None
     baseline_judged: Judged = "backing"
     baseline_share: float | None = None
+    unstarted_arm: int = 0
+    unstarted_baseline: int = 0
+    corrected: float | None = None
+    spread: Spread | None = None
+    bias: float | None = None
 
 
 class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,6 +295,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     guests   where the arms ran in guests: what these were; else null
     beside   the published experiment that the study restates beside what was measured; null where it names none
+    earlier  runs of the same study on this host that were begun before this one, the newest first: a reader who is
+             shown one of them should know of the others
     """
 
     format: int = 1
@@ -293,3 +325,4 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...]
     guests: Guests | None = None
     beside: Beside | None = None
+    earlier: tuple[str, ...] = ()
