@@ -12,12 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import TypeGuard
 
 from hugewise import design, progress, runlog, runner
 from hugewise.errors import HugewiseError, MachineError, ProbeError
 from hugewise.knob import Drift
 from hugewise.plan import Arm, Cell
-from hugewise.runlog import RunFolder
+from hugewise.runlog import RunFolder, tries_that_failed
 from hugewise.stats.method import Method
 from hugewise.study import Study
 from hugewise.trial import Attempt, Block, BlockState, Trial
@@ -28,10 +29,6 @@ __all__ = ["Conductor"]
 # So many blocks in a row that do not count mean that somebody or something keeps interfering: stop and say so.
 _PATIENCE = 5
 _COUNTS = ("accepted", "failed")
-
-
-class _Broken(Exception):  # noqa: N818  (an outcome of a block, not an error)
-    """The host failed an attempt so often that its block cannot be completed."""
 
 
 @dataclass
@@ -48,6 +45,7 @@ class Conductor:
     _start: float = 0.0
     _blocks: list[Block] = field(default_factory=list)
     _durations: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _failed_tries: list[runlog.Unstarted] = field(default_factory=list)  # of the open block
 
     @property
     def study(self) -> Study:
@@ -124,13 +122,13 @@ class Conductor:
 
     def _observe(self, block: Block) -> None:
         self._blocks.append(block)
+        for method in self.methods:  # which look at its state themselves: a failure to start counts in any
+            method.observe(block)
         if block.state != "complete":
             return
         ends = [attempt.ended for attempt in block.attempts]
         if ends and len({attempt.session for attempt in block.attempts}) == 1:  # no pause between its attempts
             self._durations[block.cell].append(max(ends) - min(attempt.started for attempt in block.attempts))
-        for method in self.methods:
-            method.observe(block)
 
     def _expected(self, cell: Cell) -> float:
         """Seconds that the next block of `cell` will take, from those before; another cell's where it had none."""
@@ -161,6 +159,7 @@ class Conductor:
 
     def _take_up(self, opened: runlog.BlockOpened, attempts: list[Attempt]) -> None:
         """Go on with a block that was broken off, unless too long ago, or by a reboot: then it counts as incomplete."""
+        self._failed_tries = [record for record in self.folder.records() if _is_try_of(record, opened.block)]
         cell = next((cell for cell in self.cells if cell.id == opened.cell), None)
         last = max((attempt.ended for attempt in attempts), default=opened.t)
         pause = self.clock() - last
@@ -186,6 +185,7 @@ class Conductor:
         state: BlockState = "complete"
         reason = None
         drift: list[Drift] = []
+        given_up = tries_that_failed(self._failed_tries)[0].get(number, {})
         try:
             pad, layout = self.study.environment_pad, self.study.design
             places = max(1, len(layout.slots))
@@ -193,7 +193,7 @@ class Conductor:
             if cell.together:
                 self._try_together(cell, trials, attempts)
             else:
-                for trial in trials:
+                for trial in (trial for trial in trials if trial.arm not in given_up):
                     tries = [attempt for attempt in attempts if attempt.arm == trial.arm]
                     if not any(attempt.state in _COUNTS for attempt in tries):
                         # The highest number, not how many: a try that broke off in the probe left no attempt.
@@ -202,22 +202,49 @@ class Conductor:
             state, reason = "disturbed", f"turned by somebody else: {disturbed}"
             self.listener(progress.Message(f"block {number} is disturbed: {disturbed}"))
             drift = disturbed.drift
-        except _Broken as broken:
-            state, reason = "incomplete", str(broken)
-            self.listener(progress.Message(f"block {number} is incomplete: {broken}"))
         block = self._end(number, cell.id, state, reason, attempts)
         if drift:
             self._yield_to(drift)
         return block
 
     def _end(self, number: int, cell: str, state: BlockState, reason: str | None, attempts: list[Attempt]) -> Block:
+        failed_to = tries_that_failed(self._failed_tries)
+        unstarted, late = failed_to[0].get(number, {}), failed_to[1].get(number, ())
+        self._failed_tries.clear()
+        if unstarted:
+            said = "; ".join(f"{arm} could not be started: {why}" for arm, why in unstarted.items())
+            reason = f"{reason}; {said}" if reason else said
+            if state == "complete" and not self._paired(cell, attempts):
+                state = "incomplete"
+            self.listener(progress.Message(f"block {number}: {said}"))
         self.folder.append(runlog.BlockClosed(t=self.clock(), block=number, state=state, reason=reason))
-        block = Block(number=number, cell=cell, state=state, reason=reason, attempts=tuple(attempts))
+        block = Block(
+            number=number,
+            cell=cell,
+            state=state,
+            reason=reason,
+            attempts=tuple(attempts),
+            unstarted=unstarted,
+            late=late,
+        )
         self._observe(block)
         done = len(self._complete())
         planned = done + sum(self._remaining(each) for each in self.cells)
         self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left()))
         return block
+
+    def _paired(self, cell: str, attempts: Sequence[Attempt]) -> bool:
+        """Whether an arm and the baseline are there."""
+        counted = {attempt.arm for attempt in attempts if attempt.state in _COUNTS}
+        baseline = next((each.baseline for each in self.cells if each.id == cell), "")
+        return baseline in counted and len(counted) > 1
+
+    def _could_not_start(self, block: int, arms: Sequence[str], reason: str, *, given_up: bool) -> None:
+        """Keep what is an arm's own doing, at once: however the run ends, it is not forgotten."""
+        for arm in arms:
+            record = runlog.Unstarted(t=self.clock(), block=block, arm=arm, reason=reason, given_up=given_up)
+            self.folder.append(record)
+            self._failed_tries.append(record)
 
     def _yield_to(self, drifts: Sequence[Drift]) -> None:
         """Others have turned knobs, and it was said: go on from there. A change of a pool of ours ends the session."""
@@ -231,40 +258,58 @@ class Conductor:
             )
 
     def _try(self, cell: Cell, trial: Trial, attempts: list[Attempt], tried: int) -> None:
-        """Attempt a trial until it counts; only what failed before its timed region is tried again."""
+        """Attempt a trial until it counts; only what failed before its timed region is tried again.
+
+        When no try is left the block goes on without the arm: the others have their pairs, and its own comparison, or
+        all of them if it is the baseline, keep this block as a failure to start.
+        """
         arm = cell.arm(trial.arm)
         self.listener(progress.AttemptStarted(trial.block, cell.id, arm.name))
-        problem = ""
+        problem = "no attempt left"
         for number in range(tried + 1, self.study.attempt.retries + 2):
             try:
                 attempt = runner.attempt(self.bench, cell, arm, trial, number)
             except (ProbeError, MachineError) as error:
                 problem = error.message
-                continue
-            attempts.append(attempt)
-            if attempt.state in _COUNTS:
-                return
-            problem = attempt.reason or ""
-        raise _Broken(f"{cell.id}, {arm.name}: {problem or 'no attempt left'}")
+            else:
+                attempts.append(attempt)
+                if attempt.state in _COUNTS:
+                    return
+                problem = attempt.reason or problem
+            self._could_not_start(trial.block, [arm.name], problem, given_up=False)
+        self._could_not_start(trial.block, [arm.name], problem, given_up=True)
 
     def _try_together(self, cell: Cell, trials: Sequence[Trial], attempts: list[Attempt]) -> None:
-        """Attempt all trials of a block at once, until they count."""
+        """Attempt all trials of a block at once, until they count.
+
+        When no try is left, it is a failure to start of the arms that were at fault in any of them; of all, where a try
+        does not tell.
+        """
         arms = [(cell.arm(trial.arm), trial) for trial in trials]
-        layout = self.study.design
+        everyone = [trial.arm for trial in trials]
+        block, layout = trials[0].block, self.study.design
         turns = None
         if layout.kind == "crossover":
-            turns = design.turns(self.seed, trials[0].block, len(trials), layout.turns)
-        self.listener(progress.AttemptStarted(trials[0].block, cell.id, " + ".join(trial.arm for trial in trials)))
-        problem = ""
+            turns = design.turns(self.seed, block, len(trials), layout.turns)
+        self.listener(progress.AttemptStarted(block, cell.id, " + ".join(everyone)))
+        problem, faulty = "no attempt left", dict.fromkeys(runner.at_fault(attempts))
         tried = max((attempt.number for attempt in attempts), default=0)
         for number in range(tried + 1, self.study.attempt.retries + 2):
             try:
                 found = runner.together(self.bench, cell, arms, number, turns=turns)
             except (ProbeError, MachineError) as error:
                 problem = error.message
-                continue
-            attempts.extend(found)
-            if all(attempt.state in _COUNTS for attempt in found):
-                return
-            problem = next(attempt.reason or "" for attempt in found if attempt.state not in _COUNTS)
-        raise _Broken(f"{cell.id}: {problem or 'no attempt left'}")
+                at_fault = [error.arm] if isinstance(error, MachineError) and error.arm else everyone
+            else:
+                attempts.extend(found)
+                if all(attempt.state in _COUNTS for attempt in found):
+                    return
+                problem = next(attempt.reason or "" for attempt in found if attempt.state not in _COUNTS)
+                at_fault = runner.at_fault(found) or everyone
+            faulty.update(dict.fromkeys(at_fault))
+            self._could_not_start(block, at_fault, problem, given_up=False)
+        self._could_not_start(block, list(faulty) or everyone, problem, given_up=True)
+
+
+def _is_try_of(record: runlog.Record, block: int) -> TypeGuard[runlog.Unstarted]:
+    return isinstance(record, runlog.Unstarted) and record.block == block

@@ -89,7 +89,9 @@ class ProbeError(HugewiseError):
 
 
 class MachineError(HugewiseError):
-    """A guest did not boot, hung, panicked, or is gone."""
+    """A guest did not boot, hung, panicked, or is gone. `arm`: whose, where several were to run at once; if known."""
+
+    arm: str | None = None
 
 
 class StorageError(HugewiseError):

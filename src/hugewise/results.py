@@ -127,8 +127,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
                          an interval could be made from; the verdict is the method's all the same
     judged               whether the verdict speaks of the arm's pages (backing) or of its setting; and the same of the
                          baseline. delivered_share, baseline_share: those of their `ArmSummary`
-    unstarted_arm, unstarted_baseline   blocks in which that side could not be started at all: they count in n_all, as
-                         failures of that side, and under the delivery rule
+    unstarted_arm, unstarted_baseline   blocks in which that side could not be started at all: failures of that side in
+                         the test of the kept-in pairs, and counted under the delivery rule
     corrected            the ratio corrected for having stopped when it looked decided (`hugewise.stats.stopping`); null
                          where the comparison did not stop at an early better or worse
     spread               whether the arm's values spread more or less widely than the baseline's; null for methods

@@ -46,7 +46,9 @@ __all__ = [
     "Record",
     "Resumed",
     "RunFolder",
+    "Unstarted",
     "storing",
+    "tries_that_failed",
 ]
 
 
@@ -129,6 +131,17 @@ class BlockClosed(_Record, frozen=True, kw_only=True, tag="block_closed"):
     reason: str | None = None
 
 
+class Unstarted(_Record, frozen=True, kw_only=True, tag="unstarted"):
+    """A try that could not start `arm` in this block: written when it happens, so that no way of ending the run loses
+    it. `given_up`: no try is left, and the block goes on without the arm.
+    """
+
+    block: int
+    arm: str
+    reason: str
+    given_up: bool
+
+
 class Noted(_Record, frozen=True, kw_only=True, tag="noted"):
     """Something that the reader of the report should know."""
 
@@ -142,7 +155,7 @@ class Closed(_Record, frozen=True, kw_only=True, tag="closed"):
     seed: str
 
 
-Record = Opened | Resumed | BlockOpened | BlockClosed | Noted | Closed
+Record = Opened | Resumed | BlockOpened | BlockClosed | Unstarted | Noted | Closed
 
 _DECODER = msgspec.json.Decoder(Record)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
@@ -309,6 +322,7 @@ class RunFolder:
         """
         records = self.records()
         opened = {record.block: record for record in records if isinstance(record, BlockOpened)}
+        unstarted, late = tries_that_failed(records)
         by_block: dict[int, list[Attempt]] = {}
         for attempt in self.attempts():
             by_block.setdefault(attempt.block, []).append(attempt)
@@ -321,10 +335,10 @@ class RunFolder:
                     f"{self.path}/run.jsonl: block {record.block} is closed and was never opened",
                     hint="put the record back, or start a new run of its study",
                 )
-            attempts = by_block.get(record.block, [])
+            attempts, without = by_block.get(record.block, []), unstarted.get(record.block, {})
             if record.state != "complete":
                 attempts = [msgspec.structs.replace(attempt, state="abandoned") for attempt in attempts]
-            elif gone := sorted(set(opened[record.block].arms) - {attempt.arm for attempt in attempts}):
+            elif gone := sorted(set(opened[record.block].arms) - {attempt.arm for attempt in attempts} - set(without)):
                 raise RunError(
                     f"{self.path}/attempts: block {record.block} is complete, but its attempt of {gone[0]} is gone",
                     hint="put it back, or start a new run of its study",
@@ -332,7 +346,13 @@ class RunFolder:
             cell = opened[record.block].cell
             closed.append(
                 Block(
-                    number=record.block, cell=cell, state=record.state, reason=record.reason, attempts=tuple(attempts)
+                    number=record.block,
+                    cell=cell,
+                    state=record.state,
+                    reason=record.reason,
+                    attempts=tuple(attempts),
+                    unstarted=without,
+                    late=late.get(record.block, ()),
                 )
             )
         return closed
@@ -363,3 +383,18 @@ class RunFolder:
                 start = t
             last = t
         return spent + last - start
+
+
+def tries_that_failed(
+    records: Sequence[Record],
+) -> tuple[Mapping[int, Mapping[str, str]], Mapping[int, tuple[str, ...]]]:
+    """By block: the arms that were given up, each with its reason, and those that started at a later try."""
+    unstarted: dict[int, dict[str, str]] = {}
+    tried: dict[int, dict[str, None]] = {}
+    for record in records:
+        if isinstance(record, Unstarted):
+            tried.setdefault(record.block, {})[record.arm] = None
+            if record.given_up:
+                unstarted.setdefault(record.block, {})[record.arm] = record.reason
+    late = {block: tuple(arm for arm in arms if arm not in unstarted.get(block, {})) for block, arms in tried.items()}
+    return unstarted, late

@@ -29,7 +29,9 @@ from hugewise.trial import Attempt, Trial
 from hugewise.underway import Bench, Disturbed, Group, Work
 from hugewise.workload import Direct
 
-__all__ = ["STEPS", "attempt", "together"]
+__all__ = ["STEPS", "at_fault", "attempt", "together"]
+
+_BESIDE = " beside it was rejected: "
 
 
 def attempt(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
@@ -65,6 +67,7 @@ def together(
                 step(group)
             except MachineError as error:
                 if not group.started:
+                    error.arm = None if group.turn is None else group.turn.arm.name
                     raise
                 _broken(group, error)
     finally:
@@ -73,6 +76,11 @@ def together(
     if group.drift:
         raise Disturbed(group.drift)
     return group.stored
+
+
+def at_fault(attempts: Sequence[Attempt]) -> list[str]:
+    """Which arms, of those that were to run at once, are to be tried again for a reason of their own."""
+    return [one.arm for one in attempts if one.state == "rejected" and _BESIDE not in (one.reason or "")]
 
 
 def _broken(group: Group, error: MachineError) -> None:
@@ -96,7 +104,7 @@ def _clear(work: Work) -> None:
 def observe(group: Group) -> None:
     """Measure the covariates while the treatment is still to come: it cannot have moved them."""
     group.clock = time.monotonic()
-    group.covariates = covariates.measure(group.bench.host)
+    group.covariates = covariates.measure(group.bench.host, wash_out=group.bench.study.covariate is not None)
 
 
 def board(group: Group) -> None:
@@ -104,7 +112,7 @@ def board(group: Group) -> None:
     guests = group.bench.guests
     if guests is None:
         return
-    for work in group.works:
+    for work in group.each():
         work.guest = guests.board(group.cell, work.arm, work.trial, work.number, work.draft)
 
 
@@ -148,7 +156,7 @@ def check(group: Group) -> None:
 def supply(group: Group) -> None:
     """What will be timed; for a staged workload the data, laid out anew, and what comes before its servers."""
     bench, cell = group.bench, group.cell
-    for work in group.works:
+    for work in group.each():
         if work.launch is not None:
             continue
         if isinstance(cell.workload, Direct):
@@ -181,7 +189,7 @@ def _made(cell: Cell, work: Work) -> Data | None:
 
 def serve(group: Group) -> None:
     """Start the servers of a staged workload, and warm them."""
-    for work in group.works:
+    for work in group.each():
         if work.play is not None:
             work.play.serve()
 
@@ -303,7 +311,7 @@ def store(group: Group) -> None:
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":
-            why = f"{rejected.arm} beside it was rejected: {rejected.reason}"
+            why = f"{rejected.arm}{_BESIDE}{rejected.reason}"
             attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
         if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
             attempt = msgspec.structs.replace(attempt, state="abandoned", reason=str(Disturbed(group.drift)))  # noqa: PLW2901

@@ -110,10 +110,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed block: what a statistical method observes. Only `complete` blocks count."""
+    """A closed block: what a statistical method observes. Only `complete` blocks give measurements.
+
+    unstarted  arms that no try could start, with the reason: an arm's own doing, which counts in a block of any state
+    late       arms that started after a try of theirs had failed to
+    """
 
     number: int
     cell: str
     state: BlockState
     reason: str | None
     attempts: tuple[Attempt, ...]
+    unstarted: Mapping[str, str] = {}
+    late: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -146,6 +146,14 @@ class Group:
     after: noise.Snapshot | None = None
     drift: list[Drift] = field(default_factory=list)
     stored: list[Attempt] = field(default_factory=list)
+    turn: Work | None = None  # whose part of a step is being done, where it is one attempt's alone
+
+    def each(self) -> Iterator[Work]:
+        """The attempts one by one, so that whose turn it is when a step fails is known."""
+        for work in self.works:
+            self.turn = work
+            yield work
+        self.turn = None
 
     def site(self, work: Work) -> Site:
         """Where `work` runs."""

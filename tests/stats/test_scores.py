@@ -26,7 +26,7 @@ def by_definition(differences: list[float]) -> list[int]:
     for t in range(1, len(differences) + 1):
         ranks = stats.rankdata(np.abs(differences[:t]))
         share = (ranks[-1] - 0.5) / t
-        score = min(CAP, round(10 * NormalDist().inv_cdf((1 + share) / 2)))
+        score = max(1, min(CAP, round(10 * NormalDist().inv_cdf((1 + share) / 2))))
         found.append(score * int(np.sign(differences[t - 1])))
     return found
 

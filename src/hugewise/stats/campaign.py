@@ -47,6 +47,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from hugewise.stats import sessions
+
 __all__ = ["FEWEST", "Campaign", "interval", "ratio_of_means"]
 
 FEWEST = 100  # pairs below which no asymptotic interval is given
@@ -87,6 +89,24 @@ class Campaign:
         bound = _bound(self.n, self.alpha)
         half = math.sqrt(max(0.0, self._squares) * bound / (self.n * (self.n - bound)))
         return self.mean - half, self.mean + half
+
+    def within(self, bound: float) -> bool:
+        """Whether the average log-ratio is known to lie between -bound and bound: what stands in the way of calling
+        arms the same whose typical pair is.
+
+        From n0 pairs by the interval; before, by the sequential t interval (`sessions`), for pairs that are near
+        normal. False where an attempt failed.
+        """
+        if self._failed or self.n < 2:
+            return False
+        ends = self.interval()
+        if ends is None:
+            width = sessions.half_width(self.n, self.alpha)
+            if math.isinf(width):
+                return False
+            half = width * math.sqrt(max(0.0, self._squares) / (self.n - 1))
+            ends = self.mean - half, self.mean + half
+        return -bound < ends[0] and ends[1] < bound
 
     def reason(self) -> str:
         """Why there is no interval; empty when there is one."""

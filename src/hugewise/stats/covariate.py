@@ -22,8 +22,8 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, variance
 
-from hugewise.stats.pseudomedian import point
-from hugewise.stats.signflip import SignFlip
+from hugewise.stats.location import point
+from hugewise.stats.signflip import SignFlip, verdict
 
 __all__ = ["FALSIFICATION_ALPHA", "ControlVariate", "Controlled", "adjusted", "falsification", "variance_ratio"]
 
@@ -103,16 +103,18 @@ class Controlled:
         self.weights.append(weight)
         return value, weight
 
-    def centre(self) -> float:
-        """The typical log-ratio: theta with pseudo-median(value - theta weight) = 0, to one step of Newton's method.
+    @property
+    def coefficient(self) -> float:
+        """b after the pairs so far, as `ControlVariate.coefficient`."""
+        return self._difference.coefficient
 
-        The weights average 1. Raises ValueError without pairs.
-        """
-        first = point(self.values)
-        if not math.isfinite(first) or all(weight == 1.0 for weight in self.weights):
-            return first
-        rest = [value - first * weight for value, weight in zip(self.values, self.weights, strict=True)]
-        return first + point(rest)
+    def centre(self) -> float:
+        """The typical log-ratio (`location.point`) of values and weights. Raises ValueError without pairs."""
+        return point(self.values, self.weights)
+
+    def sign(self, theta: float, alpha: float, budget: int) -> int:
+        """Which way the test of this log-ratio has crossed, 0 where it has not."""
+        return verdict((v - theta * w for v, w in zip(self.values, self.weights, strict=True)), alpha, budget)
 
 
 def adjusted(

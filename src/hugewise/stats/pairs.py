@@ -1,20 +1,36 @@
 """From closed blocks to pairs: which attempts of an arm and its baseline make one, and when there can be no verdict.
 
-The same for every method:
+The same for every method. Of each block in which the arm or the baseline had its turn:
+
 - An attempt of the arm and one of the baseline in the same complete block make a pair; it gives one log-ratio.
 - A side that failed or timed out has no value: the pair says which side, and the method scores it as the worst.
-- Pages not delivered, or not proven, in the arm or the baseline take the pair out: by the proof alone, never by the
-  time. `everything` keeps those pairs. Above 1% of the attempts of either side there is no verdict but the reason. A
-  failed attempt that left no proof stays in, as a failure.
-- A metric that is absent makes no pair. One that is 0, negative or not finite has no log-ratio; since leaving it out
-  would select by the outcome, the comparison gets no verdict.
+- Pages not delivered, or not proven, in the arm or the baseline take the pair out of what is *usable*: by the proof
+  alone, never by the time. A failed attempt that left no proof stays in, as a failure.
+- A metric that is absent on a side takes the pair out too. One that is 0, negative or not finite has no log-ratio;
+  since leaving it out would select by the outcome, the comparison gets no verdict.
+- A side that no try could start (a pool that is short, a guest that does not boot) leaves no attempt.
+
+All of the last three may hang on the label, so that the pairs that are left are a selection: were an arm undelivered,
+absent or not started in slow moments alone, what is left of it would look fast. Two rules answer that:
+
+1. *The kept-in test.* `kept` has a pair for each of these blocks, in their order. Undelivered ones have their times; a
+   side that was absent, could not be started, or started only after a try had failed to, counts as a failure of that
+   side (both sides: as no difference). Which blocks there are, and every |D|, is then the same whatever label the coin
+   gave, if the label makes no difference to the times: a sign-flip test on `kept` is exact under Fisher's sharp null
+   (intention to treat: Fisher et al. 1990, in Statistical Issues in Drug Research and Development, 331). A verdict
+   needs it to agree (`sequential`).
+2. *The share.* Above 1% of the attempts that were made of either side there is no verdict but the reason; `spared`
+   attempts are always allowed. Absent values and starts that failed count like undelivered pages. This keeps the
+   estimate, which is of the usable pairs, close to what was asked; it alone would not keep the error rate.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -25,7 +41,8 @@ from hugewise.trial import Attempt, Block
 
 __all__ = ["Finding", "Pair", "Pairs", "log_ratio", "ratio_of"]
 
-_TOLERATED = 0.01  # share of a side's attempts that may be undelivered or unproven
+_TOLERATED = 0.01  # share of a side's turns that may lack pages, proof, a value or a start
+_SHOWN = 30  # blocks after which a comparison that can have no verdict any more ends: enough to see what there was
 
 
 def log_ratio(arm: float, baseline: float) -> float:
@@ -72,91 +89,152 @@ class Pair:
         return math.inf * sign if sign else 0.0
 
 
+_Lack = Literal["not delivered", "unproven", "absent", "not started"]
+
+
+class _Turn(NamedTuple):
+    """What a side's turn in a block gave: a value, a workload failure, nothing (`missing`), or no turn (neither).
+
+    `out`: it takes its pair out of the usable ones.
+    """
+
+    value: float | None = None
+    failed: bool = False
+    missing: bool = False
+    out: bool = False
+
+
 @dataclass
 class _Side:
-    """One side's attempts in the complete blocks: how many had not the promised pages, and why."""
+    """One side's turns: how many there were, in how many something was lacking, what, and why."""
 
     name: str
+    metric: str
     seen: int = 0
-    undelivered: int = 0
-    unproven: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
+    bad: int = 0
+    lacking: Counter[_Lack] = field(default_factory=Counter)
+    reasons: dict[_Lack, Counter[str]] = field(default_factory=dict)
 
-    @property
-    def bad(self) -> int:
-        return self.undelivered + self.unproven
-
-    def take(self, attempt: Attempt) -> bool:
-        """Count an attempt; whether its pages let it stay in its pair."""
+    def take(self, lacks: Mapping[_Lack, str]) -> None:
+        """Count a turn, and what it lacks with the reasons."""
         self.seen += 1
-        delivery = attempt.delivery
-        if delivery.target.kind == "any" or delivery.delivered is True:
-            return True
-        if delivery.delivered is None and attempt.state == "failed":
-            return True
-        if delivery.delivered is None:
-            self.unproven += 1
-        else:
-            self.undelivered += 1
-        self.reasons[delivery.reason or "no reason is known"] += 1
-        return False
+        self.bad += bool(lacks)
+        for what, why in lacks.items():
+            self.lacking[what] += 1
+            self.reasons.setdefault(what, Counter())[why] += 1
 
-    def refusal(self, future: int) -> str | None:
-        """Why there is no verdict, even if `future` more attempts all have their pages."""
-        if self.bad <= _TOLERATED * (self.seen + future):
-            return None
-        what = "unproven" if self.unproven > self.undelivered else "not delivered"
-        reason = self.reasons.most_common(1)[0][0]
-        return f"pages of {self.name} {what} in {self.bad} of {self.seen} attempts: {reason}"
+    def refusal(self, future: int, spared: int) -> str | None:
+        """Why there is no verdict, even if `future` more turns lack nothing."""
+        return None if self.bad <= max(spared, _TOLERATED * (self.seen + future)) else self.said()
+
+    def said(self) -> str:
+        """What is lacking, in words; empty where nothing is."""
+        return "; ".join(self._said(what) for what in self.lacking)
+
+    def _said(self, what: _Lack) -> str:
+        count, why = self.lacking[what], self.reasons[what].most_common(1)[0][0]
+        if what == "absent":
+            return f"{self.metric} of {self.name} absent from {count} of {self.seen} attempts: {why}"
+        if what == "not started":
+            return f"{self.name} could not be started in {count} of {self.seen} blocks: {why}"
+        return f"pages of {self.name} {what} in {count} of {self.seen} attempts: {why}"
 
 
 class Pairs:
     """The pairs of one comparison, in the order of their blocks.
 
-    usable      what the estimate and the verdict are made of
-    everything  the same with the pairs of undelivered or unproven pages kept in
+    usable      what the estimate and its interval are made of
+    everything  the same with the pairs of undelivered or unproven pages
+    kept        what the kept-in test is made of: one for each block in which a side had its turn
     """
 
-    def __init__(self, contrast: Contrast, covariate: str | None = None) -> None:
+    def __init__(self, contrast: Contrast, covariate: str | None = None, *, spared: int = 0) -> None:
         self.contrast = contrast
         self.covariate = covariate
         self.usable: list[Pair] = []
         self.everything: list[Pair] = []
-        self._arm = _Side(contrast.arm)
-        self._baseline = _Side(contrast.baseline)
-        self._absent: Counter[str] = Counter()
+        self.kept: list[Pair] = []
+        self._spared = spared
+        self._arm = _Side(contrast.arm, contrast.metric.name)
+        self._baseline = _Side(contrast.baseline, contrast.metric.name)
+        self._failures = 0
+        self._late: Counter[str] = Counter()
         self._not_positive: str | None = None
 
     @property
     def seen(self) -> int:
-        """Complete blocks in which both sides ran, whatever came of them."""
-        return self._arm.seen
+        """Blocks in which a side had its turn, whatever came of it."""
+        return max(self._arm.seen, self._baseline.seen)
 
     def take(self, block: Block) -> Pair | None:
-        """The usable pair of a closed block, or None; blocks of other cells and incomplete ones change nothing."""
-        if block.state != "complete" or block.cell != self.contrast.cell:
+        """The usable pair of a closed block, or None; `kept` and `everything` grow by theirs.
+
+        Blocks of other cells change nothing, nor do incomplete ones, but for the arms that could not be started.
+        """
+        names = self.contrast.arm, self.contrast.baseline
+        # Where a side could not be started, what the other one made counts for nothing: the block may end without it.
+        lost, whole = any(name in block.unstarted for name in names), block.state == "complete"
+        arm, baseline = (_last(block, name) if whole and not lost else None for name in names)
+        if block.cell != self.contrast.cell or not (lost or (arm and baseline)):
             return None
-        arm, baseline = _last(block, self.contrast.arm), _last(block, self.contrast.baseline)
-        if arm is None or baseline is None:
+        over, under = self._turn(self._arm, arm, block), self._turn(self._baseline, baseline, block)
+        pair = self._pair(block, arm, baseline, over, under)
+        late = names[0] in block.late, names[1] in block.late
+        self._late.update(name for name, was in zip(names, late, strict=True) if was)
+        if pair is not None and not any(late):
+            self.kept.append(pair)
+        else:
+            bad = [turn.failed or turn.missing or was for turn, was in zip((over, under), late, strict=True)]
+            self.kept.append(Pair(block.number, 0, None, None, None, bad[0], bad[1]))
+        if pair is None:
             return None
-        stays = [self._arm.take(arm), self._baseline.take(baseline)]
-        failed = arm.state == "failed", baseline.state == "failed"
-        over = None if failed[0] else self._value(arm)
-        under = None if failed[1] else self._value(baseline)
-        if (over is None and not failed[0]) or (under is None and not failed[1]):
-            return None
-        ratio = log_ratio(over, under) if over is not None and under is not None else None
-        moved = covariates.difference(self.covariate, arm.covariates, baseline.covariates) if self.covariate else None
-        pair = Pair(block.number, arm.session, ratio, over, under, *failed, moved)
         self.everything.append(pair)
-        if not all(stays) and self.contrast.proof_demanded:
+        if over.out or under.out:
             return None
         self.usable.append(pair)
+        self._failures += pair.arm_failed or pair.baseline_failed
         return pair
+
+    def _turn(self, side: _Side, attempt: Attempt | None, block: Block) -> _Turn:
+        """What a side's turn gave; counted, unless it had none because the other side could not be started."""
+        name = self.contrast.metric.name
+        if attempt is None:
+            if (why := block.unstarted.get(side.name)) is not None:
+                side.take({"not started": why})
+            return _Turn(missing=why is not None, out=True)
+        lacks: dict[_Lack, str] = {}
+        if self.contrast.proof_demanded and (lack := _undelivered(attempt)) is not None:
+            lacks[lack] = attempt.delivery.reason or "no reason is known"
+        if attempt.state == "failed":
+            side.take(lacks)
+            return _Turn(failed=True, out=bool(lacks))
+        value = attempt.metrics.get(name)
+        if value is None:
+            lacks["absent"] = attempt.absent.get(name, "it was not reported")
+        elif not (value > 0 and math.isfinite(value)):
+            self._not_positive = f"{name} was {value:g} under {attempt.arm}: such a value has no ratio"
+            value = None
+        side.take(lacks)
+        return _Turn(value=value, missing=value is None, out=bool(lacks))
+
+    def _pair(
+        self, block: Block, arm: Attempt | None, baseline: Attempt | None, over: _Turn, under: _Turn
+    ) -> Pair | None:
+        """The pair of two turns with a value or a failure."""
+        if arm is None or baseline is None or over.missing or under.missing:
+            return None
+        known = over.value is not None and under.value is not None
+        ratio = log_ratio(over.value, under.value) if known else None  # type: ignore[arg-type]
+        moved = covariates.difference(self.covariate, arm.covariates, baseline.covariates) if self.covariate else None
+        return Pair(block.number, arm.session, ratio, over.value, under.value, over.failed, under.failed, moved)
 
     def failures(self) -> int:
         """Usable pairs in which a side failed."""
-        return sum(pair.arm_failed or pair.baseline_failed for pair in self.usable)
+        return self._failures
+
+    def unstarted(self) -> int:
+        """How often a side could not be started."""
+        return self._arm.lacking["not started"] + self._baseline.lacking["not started"]
 
     def comparison(
         self,
@@ -193,6 +271,8 @@ class Pairs:
             failures_arm=sum(pair.arm_failed for pair in self.usable),
             failures_baseline=sum(pair.baseline_failed for pair in self.usable),
             constant=self._constant(),
+            unstarted_arm=self._arm.lacking["not started"],
+            unstarted_baseline=self._baseline.lacking["not started"],
         )
 
     def _constant(self) -> bool:
@@ -201,46 +281,55 @@ class Pairs:
         return len(self.usable) > 1 and len(ratios) == 1 and None not in ratios
 
     def refusal(self, planned: int) -> str | None:
-        """Why there is no verdict and will be none within `planned` pairs, whatever the blocks to come."""
-        if self.contrast.metric.better == "neutral":
-            return f"{self.contrast.metric.name} is neither better high nor low: it is shown, never judged"
-        if self._not_positive is not None:
-            return self._not_positive
-        if self.contrast.proof_demanded:
-            future = max(0, planned - len(self.usable))
-            for side in (self._arm, self._baseline):
-                refusal = side.refusal(future)
-                if refusal is not None:
-                    return refusal
-        if not self.everything and self.seen >= planned:
-            reason = self._absent.most_common(1)[0][0]
-            return f"{self.contrast.metric.name} was absent from every pair: {reason}"
-        return None
+        """Why there is no verdict on the attempts that were made. More of them can cure what is lacking in a few."""
+        metric = self.contrast.metric
+        if metric.better == "neutral":
+            return f"{metric.name} is neither better high nor low: it is shown, never judged"
+        if not self.everything and self.seen >= planned and (why := self._absent_throughout()) is not None:
+            return f"{metric.name} was absent from every pair: {why}"
+        return self._never(0)
 
     def exhausted(self, planned: int) -> bool:
-        """Whether no more blocks are asked for: enough pairs, too many taken out, or no verdict possible."""
+        """Whether no more blocks are asked for: enough pairs, too many taken out, or no verdict possible any more."""
         if len(self.usable) >= planned or self.seen >= 2 * planned:
             return True
-        return self.seen >= planned and self.refusal(planned) is not None
+        if self._never(max(0, planned - len(self.usable))) is not None:
+            return self.seen >= min(planned, _SHOWN)
+        return self.seen >= planned and self.contrast.metric.better == "neutral"
+
+    def _never(self, future: int) -> str | None:
+        """Why there is no verdict, even if nothing is lacking in `future` more blocks."""
+        if self._not_positive is not None:
+            return self._not_positive
+        return self._arm.refusal(future, self._spared) or self._baseline.refusal(future, self._spared)
+
+    def _absent_throughout(self) -> str | None:
+        for side in (self._arm, self._baseline):
+            if side.lacking["absent"] == side.seen > 0:
+                return side.reasons["absent"].most_common(1)[0][0]
+        return None
 
     def shortfall(self, planned: int) -> str:
         """How far the pairs are from the plan, and what is missing."""
-        reason = f"{len(self.usable)} of {planned} planned pairs"
-        if self._absent:
-            reason += f"; no value in {self._absent.total()} attempts: {self._absent.most_common(1)[0][0]}"
-        return reason
+        return "; ".join(part for part in (f"{len(self.usable)} of {planned} planned pairs", self.taken_out()) if part)
 
-    def _value(self, attempt: Attempt) -> float | None:
-        """The metric, if a logarithm can be taken of it."""
-        name = self.contrast.metric.name
-        value = attempt.metrics.get(name)
-        if value is None:
-            self._absent[attempt.absent.get(name, "it was not reported")] += 1
-            return None
-        if not (value > 0 and math.isfinite(value)):
-            self._not_positive = f"{name} was {value:g} under {attempt.arm}: such a value has no ratio"
-            return None
-        return value
+    def taken_out(self) -> str:
+        """What was taken out of the usable pairs, in words; empty where nothing was."""
+        return "; ".join(text for side in (self._arm, self._baseline) if (text := side.said()))
+
+    def started_late(self) -> str:
+        """Which sides started only after a try had failed to, in words; empty where none did."""
+        return "; ".join(f"{name} started only at a later try in {n} blocks" for name, n in self._late.items())
+
+
+def _undelivered(attempt: Attempt) -> Literal["not delivered", "unproven"] | None:
+    """What its delivery lacks; None where it is as promised, nothing was, or a failure left no proof."""
+    delivery = attempt.delivery
+    if delivery.target.kind == "any" or delivery.delivered is True:
+        return None
+    if delivery.delivered is None:
+        return None if attempt.state == "failed" else "unproven"
+    return "not delivered"
 
 
 def _last(block: Block, arm: str) -> Attempt | None:

@@ -1,35 +1,47 @@
 """The method `sequential`: an exact test after every block, at an error rate that holds however often one looks.
 
-One object watches one comparison of one end point with its own fixed share of the study's error rate. After each pair:
+One object watches one comparison of one end point with its own fixed share of the study's error rate. After each block:
 
-1. better or worse: the sequential sign-flip test has crossed (`signflip`: exact, by the coin alone), and the
-   confidence sequence of the campaign average, where there are pairs enough for one, does not contradict it;
-2. equivalent: the same test has rejected both "the ratio is at least 1 + margin" and "at most 1/(1 + margin)", which is
-   the interval by inversion lying within the margin; never where an attempt failed;
+1. better or worse: the sequential sign-flip test has crossed (`signflip`: exact, by the coin alone) on the kept-in
+   pairs and, the same way, on the usable ones (`pairs`); the estimate lies in its own interval; and the confidence
+   sequence of the campaign average, where there are pairs enough for one, does not contradict it;
+2. equivalent: on both sets of pairs the same test has rejected both "the ratio is at least 1 + margin" and "at most
+   1/(1 + margin)", which is the interval by inversion lying within the margin; the estimate lies in that interval; and
+   the campaign average is known to lie within the margin too. Never where an attempt failed or could not be started;
 3. otherwise the comparison goes on, to the declared budget of pairs; then it is undecided.
 
+Error. Every verdict needs the kept-in test, so that the chance of a better or worse under the sharp null is at most
+alpha, whatever was undelivered, absent or not started in either arm, and for every number of pairs: all other
+conditions can only take verdicts away. That is why the share of undelivered attempts may be held against those made so
+far, which a look at the data could have chosen.
+
 How far a verdict reaches is named with it (`hugewise.results.Tier`): this campaign (the sign test), the campaign
-average (`campaign`; from 100 pairs), beyond these sessions (`sessions`). A tier that the data cannot carry says so.
+average (`campaign`; from 100 pairs), beyond these sessions (`sessions`). A tier that the data cannot carry says so. The
+intervals of the last two have an error of alpha each of their own, outside the study's split.
 
-The estimand is the typical ratio: the pseudo-median of the pairs' log-ratio (Hodges and Lehmann 1963). Its interval is
-the set of ratios that the test has not rejected (`inversion`), so that it excludes 1 exactly when the test has crossed.
+The estimand is the typical ratio of the usable pairs: where the test's own walk is zero (`location`). Its interval is
+the set of ratios that the test has not rejected (`inversion`), so that it excludes 1 exactly when the test on the
+usable pairs has crossed. It only ever narrows, while the estimate moves with all pairs: where differences are not
+symmetric, or drift, the estimate can leave it. The pairs then share no one effect, and nothing is claimed.
 
-A study may name a covariate (`covariate`). Test, interval and estimate are then all made on the same differences with
+A study may name a covariate (`covariate`). Tests, interval and estimate are then all made on the same differences with
 it taken out. What is kept by inversion need not be an interval then, so every verdict also asks that the interval
-shown bears it out: all of it above 1, below 1, or within the margin. Until it does, the comparison goes on.
-A covariate that differs by arm is refused by a check of its own, and the comparison ends without a verdict. Campaign
-average, session means and evidence stay those of the plain differences.
+shown bears it out: all of it above 1, below 1, or within the margin. The arm may have moved the covariate without that
+being noticed, and a moved covariate makes an effect where there is none; so the interval has to bear the verdict out by
+more than the largest bias that has not been excluded (`bias`). Until it does, the comparison goes on. A covariate that
+differs by arm is refused by a check of its own, and the comparison ends without a verdict. Campaign average, session
+means and evidence stay those of the plain differences.
 
-Beside it an e-process (`eprocess`) sees the same differences, and stops with the comparison. An e-value counts at any
+Beside it an e-process (`eprocess`) sees the kept-in pairs, and stops with the comparison. An e-value counts at any
 stopping time, so at this one too: what it is when the sign test ends the comparison is what multiplies over runs
 (`evidence`). It has no part in the verdict here.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
-from collections.abc import Sequence
 
 import msgspec
 
@@ -74,24 +86,23 @@ class Sequential:
         self._margin = margin
         self._width = width
         self._covariate = covariate
-        self._pairs = Pairs(contrast, covariate)
-        self._controlled = Controlled()
-        self._moved = SignFlip(FALSIFICATION_ALPHA, planned)  # is the covariate different under the arm?
-        self._test = SignFlip(alpha, planned)
-        # Has "arm/baseline is 1 + margin or more" been rejected, and "1/(1 + margin) or less"?
-        self._below_upper = SignFlip(alpha, planned)
-        self._above_lower = SignFlip(alpha, planned)
+        self._pairs = Pairs(contrast, covariate, spared=1)
+        # By how much is the covariate different under the arm?
+        self._moved = inversion.Interval(FALSIFICATION_ALPHA, planned)
+        self._kept = self._usable = _Watched(alpha, planned, math.log1p(margin))  # one and the same until they differ
         self._average = campaign.Campaign(alpha)
         self._evidence = EProcess()
         self._narrow_at: int | None = None
-        self._shown: tuple[int, tuple[float, float]] | None = None
+        self._known: tuple[Verdict, str, Reach | None] | None = None
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block; after the stop nothing is taken in any more."""
         if not self._stopped():
+            before = len(self._pairs.kept)
             pair = self._pairs.take(block)
-            if pair is not None:
-                self._add(pair)
+            self._known = None
+            for kept in self._pairs.kept[before:]:
+                self._add(kept, pair)
         return self.decision()
 
     def decision(self) -> Decision:
@@ -100,52 +111,51 @@ class Sequential:
         return Decision("stop" if self._stopped() else "continue", None, verdict, reason)
 
     def comparison(self) -> Comparison:
-        """The result with interval, tiers and the alpha spent. About a second at thousands of pairs."""
+        """The result with interval, tiers and the alpha spent. Some seconds at thousands of pairs."""
         verdict, reason, reach = self._verdict()
-        effect = self._effect(self._pairs.usable)
-        everything = self._effect(self._pairs.everything, interval=False)
+        effect, bias = self._effect(), self._bias()
         finding = (
             Finding(verdict, reason)
             if effect is None
             else Finding(verdict, reason, effect.ratio, effect.low, effect.high)
         )
         found = self._pairs.comparison(
-            self.name,
-            self.planned,
-            finding,
-            ratio_all=None if everything is None else everything.ratio,
-            confidence=1 - self.alpha,
+            self.name, self.planned, finding, ratio_all=self._ratio_all(), confidence=1 - self.alpha
         )
         return msgspec.structs.replace(
             found,
             estimand=_TYPICAL,
             alpha=self.alpha,
-            alpha_spent=self._test.spent,
+            alpha_spent=self._kept.test.spent,
             reach=reach,
             tiers=self._tiers(effect),
             warnings=self._warnings(),
             evidence=None if verdict == "none" else _finite(self._evidence.value),
             evidence_larger=None if verdict == "none" else _finite(self._evidence.up),
             evidence_smaller=None if verdict == "none" else _finite(self._evidence.down),
+            bias=None if bias is None or not math.isfinite(bias) else math.expm1(bias),
         )
 
     def _difference(self, pair: Pair) -> float:
         return pair.difference(higher_is_better=self.contrast.metric.better == "higher")
 
-    def _add(self, pair: Pair) -> None:
-        margin, difference = math.log1p(self._margin), self._difference(pair)
-        if pair.log_ratio is not None:
-            self._average.add(pair.log_ratio)
-        self._evidence.add(difference)
-        if pair.covariate is not None:
-            self._moved.add(pair.covariate)
-        value, weight = self._controlled.add(difference, pair.covariate)
-        self._test.add(value)
-        self._below_upper.add(value - margin * weight)
-        self._above_lower.add(value + margin * weight)
+    def _add(self, kept: Pair, usable: Pair | None) -> None:
+        """Take a block's kept-in pair, and the same pair where it is usable as it is."""
+        if kept is not usable and self._usable is self._kept:
+            self._usable = copy.deepcopy(self._kept)
+        self._kept.add(self._difference(kept), kept.covariate)
+        self._evidence.add(self._difference(kept))
+        if kept.covariate is not None:
+            self._moved.add(kept.covariate)
+        if usable is None:
+            return
+        if self._usable is not self._kept:
+            self._usable.add(self._difference(usable), usable.covariate)
+        if usable.log_ratio is not None:
+            self._average.add(usable.log_ratio)
 
     def _stopped(self) -> bool:
-        if self._pairs.exhausted(self.planned) or self._moved.sign:
+        if self._pairs.exhausted(self.planned) or self._moved.test.sign:
             return True
         verdict = self._verdict()[0]
         return verdict == "equivalent" or (verdict in ("better", "worse") and self._narrow())
@@ -154,7 +164,7 @@ class Sequential:
         """Whether the interval is as narrow as was asked for. Remembered for each pair: it is asked again and again."""
         if self._width is None or self._narrow_at == len(self._pairs.usable):
             return True
-        effect = self._effect(self._pairs.usable)
+        effect = self._effect()
         ends = None if effect is None or effect.low is None or effect.high is None else (effect.low, effect.high)
         if ends is None or ends[1] - ends[0] > self._width:
             return False
@@ -162,52 +172,107 @@ class Sequential:
         return True
 
     def _verdict(self) -> tuple[Verdict, str, Reach | None]:
+        """What is known after the last block; remembered until the next, as it is asked again and again."""
+        if self._known is None:
+            self._known = self._judged()
+        return self._known
+
+    def _judged(self) -> tuple[Verdict, str, Reach | None]:
         refusal = self._pairs.refusal(self.planned)
         if refusal is not None:
             return "none", refusal, None
-        if self._moved.sign:
+        if self._moved.test.sign:
             return "none", f"{self._covariate}: {self._falsification()}", None
-        failures = self._pairs.failures()
-        margin = math.log1p(self._margin)
-        tight = self._below_upper.sign < 0 < self._above_lower.sign
-        if tight and not failures and self._borne_out(-margin, margin):
-            return "equivalent", f"the whole interval lies within the margin of {self._margin:.3g}", "this campaign"
-        beyond = (0.0, math.inf) if self._test.sign > 0 else (-math.inf, 0.0)
-        if self._test.sign and self._borne_out(*beyond):
-            return self._crossed()
-        if self._test.sign and len(self._pairs.usable) >= self.planned:
-            return "undecided", "the test has crossed, but with the covariate its interval still has both sides", None
+        usable, kept = self._usable, self._kept
+        margin, withheld = math.log1p(self._margin), ""
+        if usable.tight and kept.tight and not self._failed():
+            withheld = self._withheld(-margin, margin)
+            if not withheld and not self._average.within(margin):
+                withheld = "the campaign average is not known to lie within the margin"
+            if not withheld:
+                reason = f"the whole interval lies within the margin of {self._margin:.3g}, the campaign average too"
+                return "equivalent", reason + self._also_kept(), "this campaign"
+        if usable.test.sign:
+            withheld = self._withheld(*((0.0, math.inf) if usable.test.sign > 0 else (-math.inf, 0.0)))
+            if kept.test.sign != usable.test.sign:
+                withheld = f"with all pairs kept in it has not{self._taken_out()}"
+            if not withheld:
+                return self._crossed()
+            withheld = f"the test has crossed, but {withheld}"
+        if withheld:
+            return "undecided", withheld, None
         if len(self._pairs.usable) < self.planned:
             return "undecided", self._pairs.shortfall(self.planned), None
         return "undecided", "the declared budget of pairs is used up and the test has not crossed", None
 
-    def _borne_out(self, low: float, high: float) -> bool:
-        """Whether the interval that would be shown lies between these log-ratios; true without a covariate.
+    def _failed(self) -> bool:
+        """Whether an attempt failed, or could not be started: such arms are not the same."""
+        return self._pairs.failures() > 0 or self._pairs.unstarted() > 0
 
-        Remembered for each pair: it is asked again and again.
+    def _withheld(self, low: float, high: float) -> str:
+        """Why a claim that the log-ratio lies between these is not made, though the tests make it; empty if it is."""
+        bias = self._bias()
+        if bias is not None and not self._borne_out(low, high, bias):
+            return (
+                f"its interval without {self._covariate} is not beyond the bias of {math.expm1(min(bias, 99)):.2%} "
+                "that the arm could have put there unnoticed by moving it"
+            )
+        return "" if self._fits(low, high) else "the estimate lies outside its interval: pairs share no one effect"
+
+    def _fits(self, low: float, high: float) -> bool:
+        """Whether the estimate lies between these, and its own test has not rejected it."""
+        pairs = self._usable.pairs
+        centre = pairs.centre()
+        if math.isinf(centre):
+            return low <= centre <= high
+        return low < centre < high and pairs.sign(centre, self.alpha, self.planned) == 0
+
+    def _borne_out(self, low: float, high: float, bias: float) -> bool:
+        """Whether the intervals of both sets of pairs lie between these log-ratios by more than `bias`.
+
+        Ends that their own tests have not rejected need no interval: most looks end there.
         """
-        if self._covariate is None:
-            return True
-        if self._shown is None or self._shown[0] != len(self._pairs.usable):
-            self._shown = len(self._pairs.usable), self._interval(self._controlled)
-        ends = self._shown[1]
-        return low < ends[0] <= ends[1] < high
+        for watched in (self._usable, self._kept) if self._apart() else (self._usable,):
+            pairs = watched.pairs
+            inner = ((low + bias, 1), (high - bias, -1))
+            if any(math.isfinite(end) and pairs.sign(end, self.alpha, self.planned) != side for end, side in inner):
+                return False
+            ends = self._interval(pairs)
+            if not low + bias < ends[0] <= ends[1] < high - bias:
+                return False
+        return True
+
+    def _bias(self) -> float | None:
+        """The largest bias of the log-ratio that a covariate moved by the arm could make without having been noticed.
+
+        |b| times the largest shift of the covariate within its anytime interval, which holds with the error of its
+        check. Infinite until that interval is bounded; None without a covariate, or where it has taken out nothing.
+        """
+        coefficient = self._usable.pairs.coefficient
+        if self._covariate is None or coefficient == 0.0:
+            return None
+        return abs(coefficient) * max(abs(self._moved.low), abs(self._moved.high))
 
     def _falsification(self) -> str:
         moved = [pair.covariate for pair in self._pairs.usable if pair.covariate is not None]
         return falsification(moved, FALSIFICATION_ALPHA, budget=self.planned)[1]
 
     def _warnings(self) -> tuple[str, ...]:
-        """What the covariate bought, and what its check has said."""
-        if self._covariate is None or self._moved.sign:
-            return ()
+        """What the reader should know beside the verdict."""
+        late = self._pairs.started_late()
+        said = (f"{late}: kept in as failures to start",) if late else ()
+        if self._covariate is None or self._moved.test.sign:
+            return said
+        return *said, *self._of_covariate()
+
+    def _of_covariate(self) -> tuple[str, ...]:
         pairs = self._pairs.usable
         missing = sum(pair.covariate is None for pair in pairs)
         if missing == len(pairs):
             return (f"the covariate {self._covariate} was measured in no pair: nothing was taken out",)
         if not any(pair.covariate for pair in pairs):
             return (f"the covariate {self._covariate} was the same on both sides of every pair: nothing was taken out",)
-        bought = variance_ratio([self._difference(pair) for pair in pairs], self._controlled.values)
+        bought = variance_ratio([self._difference(pair) for pair in pairs], self._usable.pairs.values)
         said = f"the covariate {self._covariate} was taken out of the differences"
         if bought is not None:
             said += f": their variance is {bought:.3g} times that of the plain ones"
@@ -215,11 +280,21 @@ class Sequential:
             said += f"; it was missing in {missing} of {len(pairs)} pairs, which stay as they are"
         return said, self._falsification()
 
+    def _also_kept(self) -> str:
+        return f"; also with all pairs kept in{self._taken_out()}" if self._apart() else ""
+
+    def _taken_out(self) -> str:
+        said = "; ".join(part for part in (self._pairs.taken_out(), self._pairs.started_late()) if part)
+        return f" ({said})" if said else ""
+
+    def _apart(self) -> bool:
+        return self._usable is not self._kept
+
     def _crossed(self) -> tuple[Verdict, str, Reach | None]:
-        sign = self._test.sign
+        sign = self._usable.test.sign
         average = self._campaign_interval()
         verdict: Verdict = "better" if (sign > 0) == (self.contrast.metric.better == "higher") else "worse"
-        crossed = f"the exact test crossed at pair {self._test.crossed_at}"
+        crossed = f"the exact test crossed at pair {self._usable.test.crossed_at}{self._also_kept()}"
         if average is None:
             return verdict, f"{crossed}: in this campaign", "this campaign"
         low, high = average
@@ -236,22 +311,31 @@ class Sequential:
         """Interval of the campaign average of the log-ratio; None where there is none (too few pairs, failures)."""
         return None if self._pairs.failures() else self._average.interval()
 
-    def _effect(self, pairs: Sequence[Pair], *, interval: bool = True) -> Effect | None:
-        if not pairs:
+    def _ratio_all(self) -> float | None:
+        """The estimate with the pairs of undelivered pages, which have their times."""
+        if not self._pairs.everything:
             return None
-        controlled = Controlled()
-        for pair in pairs:
-            # A covariate that the arm moves is not used, and what it made of the interval is not shown.
-            controlled.add(self._difference(pair), None if self._moved.sign else pair.covariate)
-        centre = controlled.centre()
-        low, high = self._interval(controlled) if interval and not self._moved.sign else (-math.inf, math.inf)
+        everything = Controlled()
+        for pair in self._pairs.everything:
+            everything.add(self._difference(pair), None if self._moved.test.sign else pair.covariate)
+        return ratio_of(everything.centre())
+
+    def _effect(self) -> Effect | None:
+        if not self._pairs.usable:
+            return None
+        controlled = self._usable.pairs
+        if self._moved.test.sign:  # such a covariate is not used, and what it made of the interval not shown
+            controlled = Controlled()
+            for pair in self._pairs.usable:
+                controlled.add(self._difference(pair), None)
+        low, high = (-math.inf, math.inf) if self._moved.test.sign else self._interval(controlled)
         return Effect(
-            ratio=ratio_of(centre),
+            ratio=ratio_of(controlled.centre()),
             low=ratio_of(low) if math.isfinite(low) else None,
             high=ratio_of(high) if math.isfinite(high) else None,
             confidence=1 - self.alpha,
             p=math.nan,
-            n=len(pairs),
+            n=len(self._pairs.usable),
         )
 
     def _interval(self, pairs: Controlled) -> tuple[float, float]:
@@ -262,7 +346,7 @@ class Sequential:
         return inversion.interval(pairs.values, self.alpha, self.planned, 1e-7, weights=pairs.weights)
 
     def _tiers(self, effect: Effect | None) -> tuple[Tier, ...]:
-        if effect is None or self._moved.sign:
+        if effect is None or self._moved.test.sign:
             return ()
         here = Tier(
             name="this campaign",
@@ -271,7 +355,8 @@ class Sequential:
             low=effect.low,
             high=effect.high,
             reason="exact: by the coin of each block alone"
-            + (f"; without {self._covariate}" if self._covariate else ""),
+            + (f"; without {self._covariate}" if self._covariate else "")
+            + ("; of the usable pairs, and exact with the others kept in" if self._apart() else ""),
         )
         return here, self._campaign_tier(), self._session_tier()
 
@@ -281,7 +366,11 @@ class Sequential:
         if found is None:
             why = "attempts failed, and a failure has no ratio" if self._pairs.failures() else self._average.reason()
             return _unsupported("campaign average", why)
-        return _tier("campaign average", math.fsum(logs) / len(logs), found, "asymptotic, by the design's coins")
+        reason = f"geometric mean; asymptotic, by the design's coins; {self._own_error()}"
+        return _tier("campaign average", math.fsum(logs) / len(logs), found, reason)
+
+    def _own_error(self) -> str:
+        return f"with an error of {self.alpha:.3g} of its own, outside the study's"
 
     def _session_tier(self) -> Tier:
         by_session: dict[int, list[float]] = {}
@@ -292,7 +381,36 @@ class Sequential:
         found = sessions.interval(means, self.alpha)
         if found is None:
             return _unsupported("beyond these sessions", sessions.reason(means, self.alpha))
-        return _tier("beyond these sessions", math.fsum(means) / len(means), found, f"over {len(means)} session means")
+        return _tier(
+            "beyond these sessions",
+            math.fsum(means) / len(means),
+            found,
+            f"over {len(means)} session means; {self._own_error()}",
+        )
+
+
+class _Watched:
+    """The tests on one set of pairs, as these come: of no difference, and of both ends of the margin (log-ratio)."""
+
+    def __init__(self, alpha: float, planned: int, margin: float) -> None:
+        self._margin = margin
+        self.pairs = Controlled()
+        self.test = SignFlip(alpha, planned)
+        # Has "arm/baseline is 1 + margin or more" been rejected, and "1/(1 + margin) or less"?
+        self._below_upper = SignFlip(alpha, planned)
+        self._above_lower = SignFlip(alpha, planned)
+
+    def add(self, difference: float, covariate: float | None) -> None:
+        """Take a pair's difference, and that of its covariate."""
+        value, weight = self.pairs.add(difference, covariate)
+        self.test.add(value)
+        self._below_upper.add(value - self._margin * weight)
+        self._above_lower.add(value + self._margin * weight)
+
+    @property
+    def tight(self) -> bool:
+        """Whether everything outside the margin is rejected."""
+        return self._below_upper.sign < 0 < self._above_lower.sign
 
 
 def _tier(name: Reach, centre: float, found: tuple[float, float], reason: str) -> Tier:

@@ -24,7 +24,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-__all__ = ["components", "interval", "needed", "pairs_per_session", "reason"]
+__all__ = ["components", "half_width", "interval", "needed", "pairs_per_session", "reason"]
 
 _PRECISION = 0.5  # phi: tightest for 8 to 20 sessions
 _WIDEST = 1.5  # half-width, in standard deviations between sessions, above which an interval says nothing
@@ -40,7 +40,7 @@ def interval(session_means: Sequence[float], alpha: float) -> tuple[float, float
     n = len(session_means)
     centre = fmean(session_means)
     sd = math.sqrt(math.fsum((mean - centre) ** 2 for mean in session_means) / (n - 1))
-    half = _half_width(n, alpha) * sd
+    half = half_width(n, alpha) * sd
     return centre - half, centre + half
 
 
@@ -68,7 +68,7 @@ def needed(alpha: float) -> int:
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must be between 0 and 1, not {alpha}")
     n = 2
-    while _half_width(n, alpha) > _WIDEST:
+    while half_width(n, alpha) > _WIDEST:
         n += 1
     return n
 
@@ -118,8 +118,8 @@ def components(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     return max(0.0, (between - within) / typical), within
 
 
-def _half_width(n: int, alpha: float) -> float:
-    """Half-width of the interval in sample standard deviations; infinite where B stays below 1/alpha."""
+def half_width(n: int, alpha: float) -> float:
+    """Half-width of the interval of a mean of n >= 2, in sample standard deviations; infinite while unbounded."""
     q = _PRECISION / (_PRECISION + n)
     level = math.exp((2 * math.log(alpha) + math.log(q)) / n)
     return math.inf if level <= q else math.sqrt((n - 1) * (1 - level) / (level - q) / n)

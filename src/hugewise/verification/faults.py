@@ -141,4 +141,4 @@ def _next_share(alpha: float, budget: int) -> Spending:
 
 
 def _normal_score(share: float) -> int:
-    return min(31, round(10 * NormalDist().inv_cdf((1 + share) / 2)))
+    return max(1, min(31, round(10 * NormalDist().inv_cdf((1 + share) / 2))))

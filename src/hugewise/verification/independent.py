@@ -17,13 +17,13 @@ __all__ = ["allowed", "boundaries", "scores"]
 
 
 def scores(magnitudes: Sequence[float]) -> list[int]:
-    """Normal scores in tenths, 31 at most, from the mid-rank of each magnitude among those up to it; 0 for a zero."""
+    """Normal scores in tenths, from 1 to 31, from the mid-rank of each magnitude among those up to it; 0 for a zero."""
     found = []
     for t, new in enumerate(magnitudes, 1):
         seen = magnitudes[:t]
         rank = sum(old < new for old in seen) + (sum(old == new for old in seen) + 1) / 2
         share = (rank - 0.5) / t
-        score = min(31, round(10 * NormalDist().inv_cdf((1 + share) / 2)))
+        score = max(1, min(31, round(10 * NormalDist().inv_cdf((1 + share) / 2))))
         found.append(0 if new == 0 else score)
     return found
 
