@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hugewise.cli import cli
 from hugewise.errors import UserError
 from hugewise.guests import record
 from hugewise.guests.record import GuestsRecord, KernelRecord
+from hugewise.results import Results
 from hugewise.runlog import ArmRecord, CellRecord
 from tests.test_forecast import cell, the_study, write_run
 
@@ -75,6 +77,107 @@ def test_json_is_what_python_gives(tmp_path: Path) -> None:
     done = called(*runs, "--json", "--confidence", "0.9")
     assert done.exit_code == 0
     assert msgspec.json.decode(done.output, type=combining.Combination) == combining.answer(runs, 0.9)
+
+
+ENDS = ["mean", "slow", "p99"]
+
+
+def test_end_points_are_combined_beside_the_typical_ratio(tmp_path: Path) -> None:
+    of = the_study(end_points=ENDS)
+    runs = [a_run(tmp_path, seed, of=of) for seed in (1, 2, 3)]
+    found = combining.answer(runs)
+    assert [(one.arm, one.end_point) for one in found.comparisons] == [
+        *(("thp", "typical ratio"), ("mthp", "typical ratio")),
+        *((arm, end_point) for arm in ("thp", "mthp") for end_point in ENDS),
+    ]
+    for one in found.comparisons:
+        assert one.larger == pytest.approx(math.prod(part.larger or 0.0 for part in one.parts))
+    told = {one.key[1:2] + one.key[4:]: one for one in found.comparisons}
+    kept = [analysis.analyze(path).cells[0].end_points[0] for path in runs]
+    assert told["thp", "mean"].smaller == pytest.approx(math.prod(one.evidence_smaller or 0.0 for one in kept))
+    assert [told["thp", name].verdict for name in ("typical ratio", *ENDS)] == ["better"] * 2 + ["undecided"] * 2
+    # No threshold is made within 12 pairs that any run is beyond: no evidence, and no crash.
+    assert told["thp", "p99"].larger == told["thp", "p99"].smaller == 1
+    # More comparisons share the error rate, so that each has to show more.
+    plain = combining.answer([a_run(tmp_path / "plain", seed) for seed in (1, 2, 3)]).comparisons[0]
+    among = told["thp", "typical ratio"]
+    assert plain.smaller == pytest.approx(among.smaller)
+    assert plain.adjusted is not None and among.adjusted is not None and among.adjusted < plain.adjusted
+    text = " ".join(" ".join(combining.lines(found)).split())
+    assert "over 8 comparisons" in text
+    assert "chase: thp against base, ns_per_load, typical ratio" in text
+    assert "chase: mthp against base, ns_per_load, mean" in text
+    assert "better: ns_per_load is smaller in sum (adjusted e-value" in text
+    done = called(*runs, "--json")
+    assert msgspec.json.decode(done.output, type=combining.Combination) == found
+    assert [one["end_point"] for one in json.loads(done.output)["comparisons"]][:3] == [
+        "typical ratio",
+        "typical ratio",
+        "mean",
+    ]
+
+
+def test_an_end_point_that_only_one_run_declared_is_named_and_left_out(tmp_path: Path) -> None:
+    runs = a_run(tmp_path, 1, of=the_study(end_points=["mean"])), a_run(tmp_path, 2)
+    found = combining.answer(runs)
+    assert {one.end_point for one in found.comparisons} == {"typical ratio"}
+    assert "thp against base on chase, ns_per_load, mean: only in 20261120T210001Z-0001" in found.alone
+
+
+def test_a_design_adds_to_the_estimand_and_not_to_the_end_point(tmp_path: Path) -> None:
+    of = the_study(end_points=["mean"], design={"kind": "crossover"})
+    both = a_run(tmp_path, 1, of=of), a_run(tmp_path, 2, of=of)
+    assert {one.end_point for one in combining.answer(both).comparisons} == {"typical ratio", "mean"}
+    plain = a_run(tmp_path, 3, of=the_study(end_points=["mean"]))
+    assert "the design of" in refused(both[0], plain).message
+
+
+def test_a_run_without_e_values_of_its_end_points_is_refused_for_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = the_study(end_points=["mean"])
+    old, new = a_run(tmp_path, 1, of=of), a_run(tmp_path, 2, of=of)
+    analyzed = analysis.analyze
+
+    def before(path: Path) -> Results:
+        found = analyzed(path)
+        if path != old:
+            return found
+        cells = [
+            msgspec.structs.replace(
+                cell,
+                end_points=tuple(
+                    msgspec.structs.replace(one, evidence=None, evidence_larger=None, evidence_smaller=None)
+                    for one in cell.end_points
+                ),
+            )
+            for cell in found.cells
+        ]
+        return msgspec.structs.replace(found, cells=tuple(cells))
+
+    monkeypatch.setattr(analysis, "analyze", before)
+    found = {one.key[1:2] + one.key[4:]: one for one in combining.answer((old, new)).comparisons}
+    assert found["thp", "typical ratio"].direction == "smaller"
+    assert found["thp", "mean"].direction == "refused"
+    assert found["thp", "mean"].reason == "20261120T210001Z-0001 has no e-value: none was kept of its mean"
+
+
+def test_an_arm_without_its_pages_is_refused_in_every_end_point(tmp_path: Path) -> None:
+    of = the_study(end_points=["mean", "slow"])
+    runs = [a_run(tmp_path, seed, of=of) for seed in (1, 2)]
+    for kept in runs[1].rglob("attempt.json"):
+        told = json.loads(kept.read_text())
+        if told["arm"] == "thp":
+            told["delivery"] |= {"delivered": False, "reason": "the pool is short"}
+            kept.write_text(json.dumps(told), encoding="utf-8")
+    found = combining.answer(runs)
+    lost = [one for one in found.comparisons if one.arm == "thp"]
+    assert [(one.end_point, one.direction, one.verdict) for one in lost] == [
+        (name, "refused", "none") for name in ("typical ratio", "mean", "slow")
+    ]
+    for one in lost:
+        assert "20261120T210002Z-0002 has no e-value: pages of thp not delivered in 12 of 12 attempts" in one.reason
+    assert all(one.direction != "refused" for one in found.comparisons if one.arm == "mthp")
 
 
 def test_one_run_is_refused(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The verb `combine`: the runs of one question, on several hosts or at several times, judged together.
 
 What their comparisons carry is read from the folders, put together by `hugewise.stats.evidence`, and told on the
-terminal or as JSON. Nothing but e-values is combined: a common effect or interval would need a model of how hosts and
-sessions differ, which runs like these do not give.
+terminal or as JSON. The end points that the studies declared (mean, slow, p99) are comparisons beside the typical
+ratio, and share the error rate with it. Nothing but e-values is combined: a common effect or interval would need a
+model of how hosts and sessions differ, which runs like these do not give.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from hugewise.report.sentences import printable
 from hugewise.results import Comparison, Guests
 from hugewise.runlog import CellRecord, Opened, RunFolder
 from hugewise.stats import evidence
-from hugewise.stats.evidence import Carried, Combined, Source
+from hugewise.stats.end_points import END_POINTS
+from hugewise.stats.evidence import TYPICAL, Carried, Combined, Source
 from hugewise.study import Layout, Study
 
 __all__ = ["Combination", "answer", "lines", "main"]
 
 _WIDTH = 80
+_HOW = {"mean": " in sum", "slow": " by its slow runs", "p99": " in its worst hundredth of runs"}
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +63,7 @@ def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination
     found = evidence.combine(carried, 1 - chosen)
     if not found:
         raise UserError(
-            "the runs have no comparison in common (cell, arm, baseline and metric)",
+            "the runs have no comparison in common (cell, arm, baseline, metric and end point)",
             hint="combine runs of one study; see the comparisons of each: hugewise report RUN",
         )
     if all(one.direction == "refused" for one in found):
@@ -69,9 +72,9 @@ def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination
             f"nothing can be put together: {one.arm} against {one.baseline} on {one.cell}: {one.reason}",
             hint="combine runs of the same study, with the same design and treatments",
         )
-    shared = {(one.cell, one.arm, one.baseline, one.metric) for one in found}
+    shared = {one.key for one in found}
     alone = [
-        f"{one.arm} against {one.baseline} on {one.cell}, {one.metric}: only in {source.run}"
+        f"{one.arm} against {one.baseline} on {one.cell}, {one.metric}, {one.end_point}: only in {source.run}"
         for source in carried
         for one in source.comparisons
         if one.key not in shared
@@ -127,7 +130,7 @@ def _source(path: Path, opened: Opened, study: Study) -> Source:
         _carried(cells[cell.cell], one, study.design, results.guests)
         for cell in results.cells
         if cell.metric.better != "neutral"
-        for one in cell.comparisons
+        for one in (*cell.comparisons, *cell.end_points)
     ]
     return msgspec.structs.replace(_unread(opened), comparisons=tuple(comparisons))
 
@@ -136,6 +139,9 @@ def _carried(cell: CellRecord, one: Comparison, design: Layout, guests: Guests |
     arms = {arm.name: arm.treatment for arm in cell.arms}
     rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
     judged = one.verdict != "none"
+    absent = "" if judged else one.reason
+    if judged and (one.evidence_larger is None or one.evidence_smaller is None):
+        absent = f"none was kept of its {_end_point(one)}"
     return Carried(
         cell=cell.id,
         arm=one.arm,
@@ -156,8 +162,17 @@ def _carried(cell: CellRecord, one: Comparison, design: Layout, guests: Guests |
         pairs=one.n,
         larger=one.evidence_larger if judged else None,
         smaller=one.evidence_smaller if judged else None,
-        absent="" if judged else one.reason,
+        absent=absent,
+        end_point=_end_point(one),
     )
+
+
+def _end_point(one: Comparison) -> str:
+    """What is judged of the metric, as the study names it. An estimand begins with it; the design may add to that."""
+    for name, kind in END_POINTS.items():
+        if one.estimand.startswith(kind.estimand):
+            return name
+    return TYPICAL
 
 
 def _machines(guests: Guests, one: Comparison) -> dict[str, str]:
@@ -195,7 +210,7 @@ def lines(found: Combination) -> Iterator[str]:
     )
     for one in found.comparisons:
         yield ""
-        yield from _wrapped(f"{one.cell}: {one.arm} against {one.baseline}, {one.metric}")
+        yield from _wrapped(f"{one.cell}: {one.arm} against {one.baseline}, {one.metric}, {one.end_point}")
         yield f"  {'run':<26} {'pairs':>6} {'e larger':>10} {'e smaller':>10}  leans to"
         for part in one.parts:
             yield _row(part.run, part.pairs, part.larger, part.smaller)
@@ -232,7 +247,8 @@ def _sentence(one: Combined) -> str:
         return f"refused: {one.reason}"
     if one.direction == "undecided":
         return f"undecided: adjusted e-value {one.adjusted:.3g}"
-    return f"{one.verdict}: {one.metric} is {one.direction} (adjusted e-value {one.adjusted:.3g})"
+    how = f"{one.direction}{_HOW.get(one.end_point, '')}"
+    return f"{one.verdict}: {one.metric} is {how} (adjusted e-value {one.adjusted:.3g})"
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:

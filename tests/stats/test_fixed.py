@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hugewise.metric import Metric
+from hugewise.stats.family import conclude
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.trial import Block
@@ -188,6 +189,65 @@ def test_up_to_one_in_a_hundred_is_replaced() -> None:
     assert [d.status for d in decisions] == ["continue"] * 100 + ["stop"]
     result = found.comparison(0.01, 0.05)
     assert (result.verdict, result.n, result.n_all) == ("better", 100, 101)
+
+
+def with_lost(lost: list[Block], centre: float, **more: Any) -> FixedN:
+    """200 usable pairs of this ratio, and these at the end of the first half."""
+    usable = noisy(centre, 200)
+    return fed([*usable[:100], *lost, *usable[100:]], planned=200, **more)
+
+
+def test_a_verdict_must_hold_with_the_undelivered_pairs_kept_in() -> None:
+    """Two pairs of 202 were lost, both with the arm far slower: all pairs together show nothing."""
+    clean = fed(noisy(0.997, 200), planned=200).comparison(0.01, 0.001)
+    made = with_lost([undelivered(k, ratio=1.5) for k in (500, 501)], 0.997, margin=0.001)
+    found = made.comparison(0.01, 0.001)
+    assert (clean.verdict, clean.reason) == ("better", "the interval lies on one side of no change")
+    assert found.verdict == "undecided"
+    assert found.reason == f"{clean.reason}; but with the undelivered pairs kept in, the interval includes no change"
+    assert (found.ratio, found.low, found.high) == (clean.ratio, clean.low, clean.high)
+    assert (found.n, found.n_all) == (200, 202)
+    assert made.decision().verdict == "undecided"
+    assert clean.p is not None and clean.p < 0.01
+    assert made.p_difference() == found.p == 1.0  # with all pairs the estimate is above 1
+    kept = with_lost([undelivered(500, ratio=1.2)], 0.997)
+    logs = [pair.log_ratio for pair in kept._pairs.everything if pair.log_ratio is not None]
+    assert len(logs) == 201
+    assert clean.p < kept.p_difference() == pytest.approx(stats.ttest_1samp(logs, 0).pvalue)
+
+
+def test_the_other_sign_with_all_pairs_is_no_verdict() -> None:
+    steady = [pair(k, 0.999 + 0.0001 * (k % 2)) for k in range(200)]
+    assert fed(steady, planned=200).comparison(0.3, 0.0001).verdict == "better"
+    lost = [undelivered(500 + k, ratio=1.5 + 0.01 * k) for k in range(2)]
+    found = fed([*lost, *steady], planned=200).comparison(0.3, 0.0001)
+    assert found.verdict == "undecided"
+    assert found.reason.endswith("; but with the undelivered pairs kept in, the effect has the other sign")
+    assert found.p == 1.0
+
+
+def test_equivalence_must_hold_with_the_undelivered_pairs_kept_in() -> None:
+    clean = fed(noisy(1.0, 200), planned=200)
+    assert clean.comparison(0.01, 0.01).verdict == "equivalent"
+    far = with_lost([undelivered(500, ratio=9.0), undelivered(501, ratio=9.0)], 1.0)
+    found = far.comparison(0.01, 0.01)
+    assert found.verdict == "undecided"
+    assert found.reason.endswith("; but with the undelivered pairs kept in, the interval reaches beyond the margin")
+    assert far.p_equivalence(0.01) > 0.1 > clean.p_equivalence(0.01)
+    failed = attempt("thp", None, state="failed", delivered=False, reason="the pool is short")
+    one = with_lost([block(500, failed, attempt("base", 100.0))], 1.0)
+    assert one.comparison(0.01, 0.01).reason.endswith("attempts failed in 1 pairs: that is not equivalent")
+    assert one.p_equivalence(0.01) == 1.0
+    near = with_lost([undelivered(500, ratio=1.001)], 1.0)
+    assert near.comparison(0.01, 0.01).verdict == "equivalent"
+
+
+def test_the_family_holds_p_against_both_analyses() -> None:
+    made = with_lost([undelivered(k, ratio=1.5) for k in (500, 501)], 0.997)
+    (found,) = conclude([made], 0.99, 0.001)
+    assert (found.verdict, found.final) == ("undecided", True)
+    (clean,) = conclude([fed(noisy(0.997, 200), planned=200)], 0.99, 0.001)
+    assert clean.verdict == "better"
 
 
 def test_the_setting_alone_is_judged_where_the_study_says_so() -> None:

@@ -6,22 +6,41 @@ wants them sharp declares its budget accordingly (`hugewise plan`).
 mean   ratio of arithmetic means, the cost per job (`campaign.ratio_of_means`): asymptotic, from 100 pairs
 slow   difference of the rates of runs slower than 1.25 times the usual (`tail.slow_rate`): exact test
 p99    ratio of the 99th percentiles over all runs (`tail.quantile`): exact test
+
+Undelivered pairs. Estimate and interval are those of the usable pairs (`pairs`). Whether pages were delivered may
+depend on the label, and then the signs of the usable pairs alone are no fair coins even where the arm makes no
+difference to the metric. With every pair kept in they are. So a verdict is given only where the same end point on
+`everything` gives the same verdict, which holds the error rate of `slow` and `p99` exactly; else it is undecided.
+
+E-values. Each end point carries e-values of its own (`eprocess`), made of `everything` too: `slow` and `p99` by the
+scores of the +-1 differences of their test, `mean` by the differences of the metric themselves. Under Fisher's sharp
+null a swap of a pair's labels flips its difference and nothing else, so that given the magnitudes and the past every
+factor has mean 1 over the coin, whatever the noise. They stop with the blocks of their comparison: when the typical
+ratio is decided, the budget or the time is used up, or somebody ends the run. Between blocks that rests on closed ones
+alone, hence it is a stopping time of the same coins, and an e-value counts at any stopping time. (A block that is
+broken off does not count; like any method here, this takes it that its own coin is not why.) What they speak of is the
+coin: for `mean` a sum that leans to one side more than coins make it lean, which is exact for "no difference at all",
+and not for "equal means of unequal distributions".
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from hugewise.results import Comparison, Verdict
 from hugewise.stats import campaign, tail
+from hugewise.stats.eprocess import EProcess, SumEProcess, finite
 from hugewise.stats.method import Contrast, Decision
 from hugewise.stats.pairs import Finding, Pair, Pairs
 from hugewise.trial import Block
 
-__all__ = ["END_POINTS", "EndPoint"]
+__all__ = ["END_POINTS", "EndPoint", "differences", "evidence"]
+
+_KEPT_IN = "with the undelivered pairs kept in"
 
 
 class EndPoint:
@@ -33,7 +52,7 @@ class EndPoint:
         self.contrast = contrast
         self.planned = planned
         self.alpha = alpha
-        self._estimand, self._find = END_POINTS[kind]
+        self.kind = kind
         self._margin = margin
         self._pairs = Pairs(contrast)
 
@@ -48,15 +67,41 @@ class EndPoint:
 
     def comparison(self) -> Comparison:
         """The result on the pairs so far."""
-        finding = self._finding(self._pairs.usable)
+        usable = self._finding(self._pairs.usable)
+        whole = usable if self._nothing_taken_out() else self._finding(self._pairs.everything)
+        finding = usable if self._nothing_taken_out() else self._held(usable, whole)
         found = self._pairs.comparison(
-            self.name,
-            self.planned,
-            finding,
-            ratio_all=self._finding(self._pairs.everything).ratio,
-            confidence=1 - self.alpha,
+            self.name, self.planned, finding, ratio_all=whole.ratio, confidence=1 - self.alpha
         )
-        return msgspec.structs.replace(found, estimand=self._estimand, alpha=self.alpha, constant=False)
+        process = None if finding.verdict == "none" else evidence(self.kind, self._pairs.everything, self.contrast)
+        return msgspec.structs.replace(
+            found,
+            estimand=END_POINTS[self.kind].estimand,
+            alpha=self.alpha,
+            constant=False,
+            evidence=None if process is None else finite(process.value),
+            evidence_larger=None if process is None else finite(process.up),
+            evidence_smaller=None if process is None else finite(process.down),
+        )
+
+    def _nothing_taken_out(self) -> bool:
+        return len(self._pairs.usable) == len(self._pairs.everything)
+
+    def _held(self, usable: Finding, whole: Finding) -> Finding:
+        """The finding on the usable pairs, with its verdict only where all pairs together give the same one."""
+        if usable.verdict == "none":
+            return usable
+        of = f"estimate and interval are of the {len(self._pairs.usable)} usable pairs of {len(self._pairs.everything)}"
+        reason = usable.reason
+        verdict = usable.verdict
+        if verdict not in ("undecided", whole.verdict):
+            verdict, reason = "undecided", f"{reason}; but {_KEPT_IN}, {self._said(whole)}"
+        return msgspec.structs.replace(usable, verdict=verdict, reason=f"{reason}; {of}")
+
+    def _said(self, whole: Finding) -> str:
+        if whole.verdict != "undecided":
+            return f"it is {whole.verdict}"
+        return "the test has not crossed" if END_POINTS[self.kind].beyond else whole.reason
 
     def _finding(self, pairs: Sequence[Pair]) -> Finding:
         refusal = self._pairs.refusal(self.planned)
@@ -64,12 +109,56 @@ class EndPoint:
             return Finding("none", refusal)
         if not pairs:
             return Finding("undecided", "there are no pairs yet")
-        worst = 0.0 if self.contrast.metric.better == "higher" else math.inf
-        return self._find(
-            [worst if pair.arm is None else pair.arm for pair in pairs],
-            [worst if pair.baseline is None else pair.baseline for pair in pairs],
-            _Terms(self.alpha, self.planned, self._margin, self.contrast.metric.better == "higher"),
-        )
+        arm, baseline = _sides(pairs, self.contrast)
+        higher = self.contrast.metric.better == "higher"
+        return END_POINTS[self.kind].find(arm, baseline, _Terms(self.alpha, self.planned, self._margin, higher))
+
+
+def differences(kind: str, pairs: Sequence[Pair], contrast: Contrast) -> list[float]:
+    """What the e-values of an end point are made of: one number per pair, above 0 where the arm's metric is larger.
+
+    Swapping a pair's labels flips its number and changes no other. slow, p99: +1, 0 or -1, by which side alone was
+    beyond the threshold; mean: arm - baseline in the metric's unit, infinite where one side failed. Raises KeyError
+    for an unknown kind.
+    """
+    higher = contrast.metric.better == "higher"
+    beyond = END_POINTS[kind].beyond
+    if beyond is None:
+        return [_plain(pair, higher_is_better=higher) for pair in pairs]
+    arm, baseline = _sides(pairs, contrast)
+    # There +1 is "the arm is worse", which is a larger metric only where lower is better.
+    return [-value if higher else value for value in beyond(arm, baseline, "higher" if higher else "lower")]
+
+
+def evidence(kind: str, pairs: Sequence[Pair], contrast: Contrast) -> EProcess | SumEProcess:
+    """The e-process of an end point after these pairs, in their order; `up`: the arm's metric is larger."""
+    process = EProcess() if END_POINTS[kind].beyond else SumEProcess()
+    for difference in differences(kind, pairs, contrast):
+        process.add(difference)
+    return process
+
+
+def _plain(pair: Pair, *, higher_is_better: bool) -> float:
+    if pair.log_ratio is None or pair.arm is None or pair.baseline is None:
+        return pair.difference(higher_is_better=higher_is_better)
+    return pair.arm - pair.baseline
+
+
+def _sides(pairs: Sequence[Pair], contrast: Contrast) -> tuple[list[float], list[float]]:
+    """The values of the arm and of the baseline, a failure as the worst there is.
+
+    A side that has no value because the other one failed is no failure: as the best there is, it is beyond no limit.
+    """
+    worst, best = (0.0, math.inf) if contrast.metric.better == "higher" else (math.inf, 0.0)
+
+    def value(measured: float | None, failed: bool) -> float:
+        if failed:
+            return worst
+        return best if measured is None else measured
+
+    return [value(pair.arm, pair.arm_failed) for pair in pairs], [
+        value(pair.baseline, pair.baseline_failed) for pair in pairs
+    ]
 
 
 class _Terms(msgspec.Struct, frozen=True):
@@ -113,9 +202,14 @@ def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Fin
     return Finding("undecided", f"{rates}; the exact test has not crossed")
 
 
+def _worst_hundredth(better: tail.Better) -> float:
+    """The quantile beyond which the worst hundredth of the runs lies."""
+    return 0.01 if better == "higher" else 0.99
+
+
 def _p99(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
     found = tail.quantile(
-        arm, baseline, 0.01 if terms.higher_is_better else 0.99, terms.alpha, better=terms.better, budget=terms.planned
+        arm, baseline, _worst_hundredth(terms.better), terms.alpha, better=terms.better, budget=terms.planned
     )
     verdict: Verdict = "undecided" if found.sign == 0 else "worse" if found.sign > 0 else "better"
     reason = "the exact test has crossed" if found.sign else "the exact test has not crossed"
@@ -123,9 +217,27 @@ def _p99(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Find
 
 
 _Finder = Callable[[Sequence[float], Sequence[float], _Terms], Finding]
+_Beyond = Callable[[Sequence[float], Sequence[float], tail.Better], list[float]]
 
-END_POINTS: Mapping[str, tuple[str, _Finder]] = {
-    "mean": ("ratio of arithmetic means (cost per job)", _mean),
-    "slow": (tail.SLOW_RATE, _slow),
-    "p99": ("ratio of the 99th percentiles over all runs", _p99),
+
+def _slow_differences(arm: Sequence[float], baseline: Sequence[float], better: tail.Better) -> list[float]:
+    return tail.slow_differences(arm, baseline, better=better)
+
+
+def _p99_differences(arm: Sequence[float], baseline: Sequence[float], better: tail.Better) -> list[float]:
+    return tail.beyond_differences(arm, baseline, _worst_hundredth(better), better=better)
+
+
+class _Kind(NamedTuple):
+    """`beyond`: the +-1 differences of an exact test, None where there is none."""
+
+    estimand: str
+    find: _Finder
+    beyond: _Beyond | None
+
+
+END_POINTS: Mapping[str, _Kind] = {
+    "mean": _Kind("ratio of arithmetic means (cost per job)", _mean, None),
+    "slow": _Kind(tail.SLOW_RATE, _slow, _slow_differences),
+    "p99": _Kind("ratio of the 99th percentiles over all runs", _p99, _p99_differences),
 }

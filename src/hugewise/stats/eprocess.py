@@ -1,7 +1,6 @@
-"""An open-ended test of the same null as `signflip`: an e-process on signed normal scores, which multiplies.
+"""Open-ended tests of the same null as `signflip`: e-processes on signed amounts, which multiply.
 
-Under fair coins E[exp(l * s_t)] = cosh(l * a_t) given the magnitude a_t (the score over 10, see `scores`) and the
-past. So for each l
+Under fair coins E[exp(l * s_t)] = cosh(l * a_t) given the magnitude a_t and the past. So for each l
 
     M_t(l) = prod_i exp(l * s_i) / cosh(l * a_i)
 
@@ -13,11 +12,18 @@ is declared. (Mixture martingales: Robbins 1970; symmetry: de la Pena 1999; Vovk
 E-processes from separate coins multiply: over hosts, sessions, or a study that is taken up again, the product of the
 values is an e-value again at any stopping time. That also holds for the products of all `up` and of all `down` values,
 whose mean is the better choice where the direction is expected to be the same everywhere.
+
+There are two, by what the amounts s_t are; both are exact under the sharp null, whatever the noise.
+
+EProcess      normal scores (over 10, see `scores`), for the typical ratio: an outlier counts little more than others
+SumEProcess   the differences arm - baseline themselves, over the largest magnitude so far, for a mean: an outlier
+              counts as much as it is large
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,35 +31,30 @@ import numpy.typing as npt
 
 from hugewise.stats.scores import UNIT, Scores
 
-__all__ = ["GRID", "EProcess", "combine"]
+__all__ = ["GRID", "EProcess", "SumEProcess", "combine", "finite"]
 
 GRID: tuple[float, ...] = tuple(float(rate) for rate in np.geomspace(0.02, 3.0, 16))
-"""The rates l, per standard normal score."""
+"""The rates l, per unit of the amounts: a standard normal score, or the largest difference."""
 
 
-class EProcess:
-    """Evidence against fair coins, as pairs come. `grid`: the rates, positive; they share their weight equally."""
+class _Mixture:
+    """The mixture over the rates for signed amounts, which the two classes below make of differences."""
 
-    def __init__(self, grid: Iterable[float] = GRID) -> None:
+    def __init__(self, grid: Iterable[float], unit: float) -> None:
         rates = np.array(sorted(grid), dtype=np.float64)
         if not len(rates) or not np.isfinite(rates).all() or rates[0] <= 0:
             raise ValueError("the grid needs at least one rate, and all of them positive")
-        self._scores = Scores()
-        self._rates: npt.NDArray[np.float64] = rates / UNIT
+        self._rates: npt.NDArray[np.float64] = rates / unit
         self._drift = np.zeros(len(rates))  # sum of log cosh(l * a)
-        self._walk = 0
+        self._walk = 0.0
         self._log_largest = 0.0
+        self.pairs = 0
 
-    def add(self, difference: float) -> None:
-        """Take a pair's difference, log(arm) - log(baseline). Raises ValueError on a NaN."""
-        score = self._scores.add(difference)
-        self._walk += score
-        self._drift += np.logaddexp(self._rates * score, -self._rates * score) - math.log(2)
+    def _bet(self, amount: float) -> None:
+        self._walk += amount
+        self._drift += np.logaddexp(self._rates * amount, -self._rates * amount) - math.log(2)
         self._log_largest = max(self._log_largest, self.log_value)
-
-    @property
-    def pairs(self) -> int:
-        return len(self._scores)
+        self.pairs += 1
 
     @property
     def log_up(self) -> float:
@@ -88,10 +89,51 @@ class EProcess:
             raise ValueError("alpha must be within 0 and 1")
         return self._log_largest >= -math.log(alpha)
 
-    def _log_mean(self, walk: int) -> float:
+    def _log_mean(self, walk: float) -> float:
         exponents = self._rates * walk - self._drift
         most = float(exponents.max())
         return most + math.log(float(np.exp(exponents - most).mean()))
+
+
+class EProcess(_Mixture):
+    """Evidence against fair coins, as pairs come. `grid`: the rates, positive; they share their weight equally."""
+
+    def __init__(self, grid: Iterable[float] = GRID) -> None:
+        super().__init__(grid, UNIT)
+        self._scores = Scores()
+
+    def add(self, difference: float) -> None:
+        """Take a pair's difference, log(arm) - log(baseline). Raises ValueError on a NaN."""
+        self._bet(self._scores.add(difference))
+
+
+class SumEProcess(_Mixture):
+    """Evidence against fair coins from the differences arm - baseline themselves, in the metric's unit.
+
+    A pair's amount x_t is its difference over the largest magnitude of the pairs up to and including its own, within
+    -1 and 1. That scale is made of magnitudes alone, which no coin moves: given |d_t| and the past, x_t is +-|x_t|. A
+    failed side counts as the largest magnitude there has been (amount +-1); where both are equal, or both failed, the
+    amount is 0.
+
+    log(exp(l x)/cosh(l x)) is at most l x, so that `up` exceeds 1 only where the amounts add up to more than 0 and
+    `down` only where to less: it cannot speak against the sum, which a test by ranks can. (The scale grows, so that
+    early pairs weigh a little more in this sum than in the mean.) Exactness is that of the coins. Where no coin chose
+    and only the means are equal, a skewed difference may give it a mean above 1.
+    """
+
+    def __init__(self, grid: Iterable[float] = GRID) -> None:
+        super().__init__(grid, 1)
+        self._largest = 0.0
+
+    def add(self, difference: float) -> None:
+        """Take a pair's difference, arm - baseline; infinite where one side failed. Raises ValueError on a NaN."""
+        if math.isnan(difference):
+            raise ValueError("a difference must be a number or infinite")
+        if math.isinf(difference):
+            self._bet(math.copysign(1.0, difference))
+            return
+        self._largest = max(self._largest, abs(difference))
+        self._bet(difference / self._largest if self._largest else 0.0)
 
 
 def combine(values: Iterable[float]) -> float:
@@ -107,6 +149,11 @@ def combine(values: Iterable[float]) -> float:
     if -math.inf in logs:
         return 0.0
     return _exp(math.fsum(logs))
+
+
+def finite(value: float) -> float:
+    """An e-value for JSON, which has no infinity: at most the largest double, which is still an e-value."""
+    return min(value, sys.float_info.max)
 
 
 def _exp(log: float) -> float:

@@ -20,6 +20,11 @@ and it is rejected where e* >= 1/alpha. *The chance that any comparison is calle
 direction included, is at most alpha*, over all comparisons together. A comparison that is refused still counts among
 the m, with values of 0: to drop it by what its data look like would be a selection.
 
+End points. The typical ratio, the mean, the rate of slow runs and p99 of one metric are comparisons of their own: each
+has its two nulls among the 2m and shares the error rate as any other does. They are made of the same pairs, and e-Holm
+asks for no independence. For each of them "larger" is said of the metric: more slow runs of a time, fewer of a
+throughput.
+
 Only like is put together. What makes two comparisons the same is in `Carried.identity`; where it differs, and where a
 run has no e-value, the comparison is refused and the reason said. What the product says is that the arm is larger (or
 smaller) in at least one of the runs by the coin alone; how much, or that it is everywhere so, it does not say.
@@ -27,7 +32,6 @@ smaller) in at least one of the runs by the coin alone; how much, or that it is 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -35,15 +39,33 @@ import msgspec
 
 from hugewise.results import Verdict
 from hugewise.stats.eprocess import combine as product
+from hugewise.stats.eprocess import finite
 
-__all__ = ["Carried", "Combined", "Direction", "Part", "Source", "adjusted", "combine", "not_separate"]
+__all__ = [
+    "TYPICAL",
+    "Carried",
+    "Combined",
+    "Direction",
+    "Key",
+    "Part",
+    "Source",
+    "adjusted",
+    "combine",
+    "not_separate",
+]
 
 Direction = Literal["larger", "smaller", "undecided", "refused"]
+Key = tuple[str, str, str, str, str]
+"""Cell, arm, baseline, metric, end point."""
+
+TYPICAL = "typical ratio"
+"""The end point that every comparison has."""
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run says of one comparison. Two with the same four names are put together if their identities agree.
+    """What one run says of one comparison. Two with the same five names are put together if their identities agree.
 
+    end_point  what is judged of the metric: the typical ratio, or a name of a study's `end_points`
     identity   what must be the same, by its name in words: mechanism, workload, parameters, treatments, design ...
     larger, smaller   the e-values where the run stopped; None with the reason in `absent`
     """
@@ -58,10 +80,11 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     larger: float | None
     smaller: float | None
     absent: str = ""
+    end_point: str = TYPICAL
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
-        return self.cell, self.arm, self.baseline, self.metric
+    def key(self) -> Key:
+        return self.cell, self.arm, self.baseline, self.metric, self.end_point
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +109,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class Combined(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison over several runs.
 
+    end_point           of the metric: "typical ratio", or a name of the study's `end_points`
     larger, smaller     products of the runs' e-values; None where refused
     adjusted            by e-Holm, of the direction that has more; held against 1/alpha
     direction, verdict  what is concluded of arm/baseline, and what that means for the metric
@@ -102,6 +126,11 @@ class Combined(msgspec.Struct, frozen=True, kw_only=True):
     direction: Direction
     verdict: Verdict
     reason: str
+    end_point: str = TYPICAL
+
+    @property
+    def key(self) -> Key:
+        return self.cell, self.arm, self.baseline, self.metric, self.end_point
 
 
 def not_separate(sources: Sequence[Source]) -> str | None:
@@ -124,7 +153,7 @@ def combine(sources: Sequence[Source], alpha: float) -> tuple[Combined, ...]:
         raise ValueError("alpha must be within 0 and 1")
     if (same := not_separate(sources)) is not None:
         raise ValueError(same)
-    found: dict[tuple[str, str, str, str], list[tuple[Source, Carried]]] = {}
+    found: dict[Key, list[tuple[Source, Carried]]] = {}
     for source in sources:
         for one in source.comparisons:
             found.setdefault(one.key, []).append((source, one))
@@ -206,15 +235,11 @@ def _combined(
             Part(run=source.run, host=source.host, pairs=one.pairs, larger=one.larger, smaller=one.smaller)
             for source, one in each
         ),
-        larger=None if refused else _finite(sides[0]),
-        smaller=None if refused else _finite(sides[1]),
-        adjusted=None if refused else _finite(value),
+        larger=None if refused else finite(sides[0]),
+        smaller=None if refused else finite(sides[1]),
+        adjusted=None if refused else finite(value),
         direction=direction,
         verdict=verdict,
         reason=reason,
+        end_point=first.end_point,
     )
-
-
-def _finite(value: float) -> float:
-    """For JSON, which has no infinity: at most the largest double, still an e-value."""
-    return min(value, sys.float_info.max)

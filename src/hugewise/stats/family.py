@@ -17,7 +17,9 @@ Intervals. A comparison that Holm rejects at step r is shown with its interval a
 with the level at which the procedure ended. As the interval at level l excludes 1 exactly when p <= l, an interval
 excludes 1 exactly when Holm rejects. Each interval alone covers its ratio with its stated confidence; they do not all
 cover together with probability 1 - a, since the levels are chosen by the data (compare Benjamini and Yekutieli 2005,
-JASA 100:71; Strassburger and Bretz 2008, Stat. Med. 27:4914). The intervals at 1 - a/m would.
+JASA 100:71; Strassburger and Bretz 2008, Stat. Med. 27:4914). The intervals at 1 - a/m would. Where undelivered pairs
+were taken out, p is that of two analyses and the interval shown that of one (see `fixed`): it may then exclude 1 where
+Holm does not reject, and the verdict is undecided.
 
 Equivalence. An interval within the margin is a pair of one-sided tests at half its level (Schuirmann 1987; Berger and
 Hsu 1996, Statist. Sci. 11:283). The levels above are ordered by the wrong p values for it, so equivalence has a Holm

@@ -9,6 +9,13 @@ with the sign that is bad for the side that failed; where both failed, 0. It is 
 magnitude is known, the exact sign test stands in. A comparison with failures can be better or worse, but is never
 called equivalent: its scores are no measurements. What else makes or takes out a pair: see `hugewise.stats.pairs`.
 
+Undelivered pairs. Whether pages were delivered is known only after the coin, and may depend on the label: the usable
+pairs alone are a selection that can lean to one side where the arm makes no difference at all. Estimate and interval
+are those of the usable pairs; a verdict must also hold with every pair kept in, as it was randomised (analysis by
+intention to treat; Hollis and Campbell 1999, BMJ 319:670). Both analyses have to reject, so p is the larger of their
+two p values (an intersection-union test; Berger 1982, Technometrics 24:295), and 1 for a difference where they point
+different ways: where the analysis of all pairs is valid, so is the verdict. Where nothing was taken out they are one.
+
 More than the planned number of blocks are asked for only to replace pairs that were taken out, and twice the planned
 at most.
 """
@@ -63,31 +70,58 @@ class FixedN:
 
     def p_difference(self) -> float:
         """Two-sided p; 1 before the planned number of pairs, and where there is no verdict."""
-        tests = self._tests(self._pairs.usable)
-        return 1.0 if tests is None or not self._final() or self._pairs.refusal(self.planned) else tests.p_difference()
+        if not self._final() or self._pairs.refusal(self.planned):
+            return 1.0
+        p = _p_difference(self._analyses())
+        return 1.0 if p is None else p
 
     def p_equivalence(self, margin: float) -> float:
         """p of the two one-sided tests; 1 also where an attempt failed."""
-        tests = self._tests(self._pairs.usable)
-        if tests is None or not self._final() or self._pairs.refusal(self.planned) or self._pairs.failures() > 0:
+        if not self._final() or self._pairs.refusal(self.planned) or _failures(self._pairs.everything):
             return 1.0
-        return tests.p_equivalence(math.log1p(margin))
+        bound = math.log1p(margin)
+        return max(1.0 if tests is None else tests.p_equivalence(bound) for tests in self._analyses())
 
     def comparison(self, level: float, margin: float) -> Comparison:
         """The result with its interval at confidence 1 - `level`."""
-        tests, everything = self._tests(self._pairs.usable), self._tests(self._pairs.everything)
+        analyses = self._analyses()
+        tests, everything = analyses[0], analyses[-1]
         interval = None if tests is None else tests.interval(level)
         low, high = (None, None) if interval is None else (ratio_of(interval[0]), ratio_of(interval[1]))
         verdict, reason = self._verdict(tests, low, high, level, margin)
+        if len(analyses) > 1 and (lost := self._lost(verdict, everything, level, margin)):
+            verdict, reason = "undecided", f"{reason}; but with the undelivered pairs kept in, {lost}"
         return self._pairs.comparison(
             self.name,
             self.planned,
             Finding(verdict, reason, _ratio(tests), low, high),
             ratio_all=_ratio(everything),
             confidence=1 - level,
-            p=None if tests is None else tests.p_difference(),
+            p=_p_difference(analyses),
             final=self._final(),
         )
+
+    def _analyses(self) -> list[Tests | None]:
+        """The tests of the usable pairs, and where any were taken out those of all pairs too."""
+        usable, everything = self._pairs.usable, self._pairs.everything
+        kept = [usable] if len(usable) == len(everything) else [usable, everything]
+        return [self._tests(pairs) for pairs in kept]
+
+    def _lost(self, verdict: Verdict, everything: Tests | None, level: float, margin: float) -> str:
+        """Why a verdict on the usable pairs does not hold for all pairs; empty where it does, or there is none."""
+        if verdict not in ("better", "worse", "equivalent"):
+            return ""
+        if everything is None:
+            return "there is no test"
+        if verdict == "equivalent":
+            if failures := _failures(self._pairs.everything):
+                return f"attempts failed in {failures} pairs: that is not equivalent"
+            inside = everything.p_equivalence(math.log1p(margin)) <= level / 2
+            return "" if inside else "the interval reaches beyond the margin"
+        if not everything.p_difference() <= level:
+            return "the interval includes no change"
+        same = self._direction(above=_side(everything) > 0) == verdict
+        return "" if same else "the effect has the other sign"
 
     def _tests(self, pairs: Sequence[Pair]) -> Tests | None:
         """The tests for these pairs, failures scored."""
@@ -136,3 +170,23 @@ class FixedN:
 
 def _ratio(tests: Tests | None) -> float | None:
     return None if tests is None or tests.centre is None else ratio_of(tests.centre)
+
+
+def _p_difference(analyses: Sequence[Tests | None]) -> float | None:
+    """The largest two-sided p of the analyses, 1 where they point different ways; None without usable pairs."""
+    known = [tests for tests in analyses if tests is not None]
+    if not known or analyses[0] is None:
+        return None
+    if len({_side(tests) for tests in known}) > 1:
+        return 1.0
+    return max(tests.p_difference() for tests in known)
+
+
+def _side(tests: Tests) -> int:
+    """The sign of the estimated effect."""
+    centre = tests.positive - tests.negative if isinstance(tests, Signs) else tests.centre
+    return (centre > 0) - (centre < 0)
+
+
+def _failures(pairs: Sequence[Pair]) -> int:
+    return sum(pair.arm_failed or pair.baseline_failed for pair in pairs)

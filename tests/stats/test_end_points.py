@@ -1,0 +1,297 @@
+"""End points: their e-values over all coins, and verdicts that hold with the undelivered pairs kept in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hugewise.metric import Metric
+from hugewise.results import Comparison
+from hugewise.stats import tail
+from hugewise.stats.end_points import END_POINTS, EndPoint, differences, evidence
+from hugewise.stats.eprocess import EProcess, SumEProcess
+from hugewise.stats.method import Contrast
+from hugewise.stats.pairs import Pair, log_ratio
+from hugewise.stats.signflip import SignFlip
+from hugewise.trial import Block
+from tests.examples import attempt, block, delivery
+
+NAME = "ns_per_load"
+LOWER = Contrast("chase", "thp", "base", Metric(NAME, "ns", "lower", ""))
+HIGHER = Contrast("chase", "thp", "base", Metric(NAME, "1/s", "higher", ""))
+FAILED = None
+
+Sides = tuple[float | None, float | None]
+
+
+def pair(arm: float | None, baseline: float | None) -> Pair:
+    """A pair of these values; None: that side failed."""
+    both = log_ratio(arm, baseline) if arm is not None and baseline is not None else None
+    return Pair(1, 1, both, arm, baseline, arm is None, baseline is None)
+
+
+def coins(runs: Sequence[Sides], fixed: int = 0) -> Iterator[list[Pair]]:
+    """The pairs under all labels that coins may give these runs; the first `fixed` keep theirs."""
+    for swaps in product((False, True), repeat=len(runs) - fixed):
+        kept = (*(False,) * fixed, *swaps)
+        yield [pair(*(each[::-1] if swap else each)) for each, swap in zip(runs, kept, strict=True)]
+
+
+WARM = [(10.0 + k / 50, 10.0 - k / 70) for k in range(10)]
+DISCORDANT: list[Sides] = [(10.0, 13.0), (10.2, 9.0), (FAILED, 10.0), (20.0, 10.5), (40.0, 50.0), (9.0, 90.0)]
+MIXED: list[Sides] = [
+    (10.0, 11.5),
+    (300.0, 9.0),
+    (FAILED, 10.0),
+    (10.0, 10.0),
+    (FAILED, FAILED),
+    (9.5, 9.0),
+    (7.0, 8.0),
+]
+FEW: list[Sides] = [(0.0101, 0.0100), (FAILED, 3.0), (2.0, 900.0), (0.5, 0.25), (0.3, FAILED), (1e-9, 1e9)]
+
+LONG = [(10.0 + (k % 7) / 50, 10.0 - (k % 5) / 70) for k in range(50)]
+CASES: dict[str, tuple[str, list[Sides], int]] = {
+    "slow": ("slow", [*WARM, *DISCORDANT], 10),
+    "slow, while the threshold is made": ("slow", [*DISCORDANT, *WARM[:5], *DISCORDANT[:3]], 8),
+    "p99": ("p99", [*LONG, *DISCORDANT], 50),
+    "mean": ("mean", MIXED, 0),
+    "mean, wild": ("mean", FEW, 0),
+    "mean, all failures": ("mean", [(FAILED, 1.0)] * 6, 0),
+}
+
+
+@pytest.mark.parametrize("contrast", [LOWER, HIGHER], ids=["lower", "higher"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_mean_e_value_over_all_coins_is_one(case: str, contrast: Contrast) -> None:
+    kind, runs, fixed = CASES[case]
+    if contrast is HIGHER:
+        runs = [(arm and 100 / arm, base and 100 / base) for arm, base in runs]
+    every = [evidence(kind, pairs, contrast) for pairs in coins(runs, fixed)]
+    for side in ("value", "up", "down"):
+        found = [getattr(process, side) for process in every]
+        assert np.mean(found) == pytest.approx(1, rel=1e-12)
+        assert side == "value" or max(found) > 1.05  # it does bet
+
+
+@pytest.mark.parametrize("kind", ["slow", "mean"])
+def test_the_mean_is_one_where_the_typical_ratio_stopped(kind: str) -> None:
+    """The stop is chosen by another test of the same coins, as in a run; over them the mean stays what it was."""
+    level = [pair if number % 2 else pair[::-1] for number, pair in enumerate(WARM)]
+    runs: list[Sides] = [*level, *[(10.0, 13.0 + k) for k in range(8)]]
+    found, stops = [], set()
+    for pairs in coins(runs, 10):
+        test, stop = SignFlip(0.5, len(runs)), len(runs)
+        for number, each in enumerate(pairs, 1):
+            test.add(each.difference(higher_is_better=False))
+            if test.sign and number > 10:
+                stop = number
+                break
+        stops.add(stop)
+        found.append(evidence(kind, pairs[:stop], LOWER).up)
+    before = evidence(kind, pairs[:10], LOWER).up
+    assert len(stops) > 2
+    assert np.mean(found) == pytest.approx(before, rel=1e-12)
+    assert kind == "mean" or before == 1
+
+
+VALUES = st.lists(st.tuples(*[st.sampled_from([1.0, 1.1, 1.3, 2.0, 50.0, None])] * 2), min_size=1, max_size=70)
+
+
+@settings(deadline=None, max_examples=40)
+@given(VALUES, st.sampled_from(list(END_POINTS)), st.sampled_from([LOWER, HIGHER]))
+def test_swapped_labels_flip_the_differences_and_swap_larger_and_smaller(
+    runs: list[Sides], kind: str, contrast: Contrast
+) -> None:
+    swaps = np.random.default_rng(len(runs)).random(len(runs)) < 0.5
+    plain = [pair(*each) for each in runs]
+    swapped = [pair(*(each[::-1] if swap else each)) for each, swap in zip(runs, swaps, strict=True)]
+    expected = [-d if swap else d for d, swap in zip(differences(kind, plain, contrast), swaps, strict=True)]
+    assert differences(kind, swapped, contrast) == expected
+    one = evidence(kind, plain, contrast)
+    other = evidence(kind, [pair(*each[::-1]) for each in runs], contrast)
+    assert (one.log_up, one.log_down) == pytest.approx((other.log_down, other.log_up), abs=1e-9)
+
+
+def test_larger_is_of_the_metric_whichever_way_is_better() -> None:
+    """Slow, for a time, is a larger metric, and for a throughput a smaller one."""
+    times: list[Sides] = [*WARM, *[(20.0, 10.0)] * 8]
+    speeds: list[Sides] = [(1 / arm, 1 / base) for arm, base in times if arm and base]
+    for kind in ("slow", "mean"):
+        longer, slower = (
+            evidence(kind, [pair(*each) for each in runs], contrast)
+            for runs, contrast in ((times, LOWER), (speeds, HIGHER))
+        )
+        assert longer.up > 3 and longer.down < 1
+        assert slower.down > 3 and slower.up < 1
+
+
+def test_slow_and_p99_are_the_tests_differences_and_the_mean_is_the_plain_ones() -> None:
+    runs = [*LONG, (10.0, 40.0), (90.0, 10.0), (11.0, 10.0)]
+    arm, baseline = [each[0] for each in runs], [each[1] for each in runs]
+    made = [pair(*each) for each in runs]
+    assert differences("slow", made, LOWER) == tail.slow_differences(arm, baseline)
+    assert differences("p99", made, LOWER) == tail.beyond_differences(arm, baseline, 0.99)
+    down = [-d for d in tail.beyond_differences(arm, baseline, 0.01, better="higher")]
+    assert differences("p99", made, HIGHER) == down
+    assert differences("mean", made, LOWER) == [a - b for a, b in runs]
+    failed = [pair(None, 1.0), pair(1.0, None), pair(None, None)]
+    assert differences("mean", failed, LOWER) == [math.inf, -math.inf, 0]
+    assert differences("mean", failed, HIGHER) == [-math.inf, math.inf, 0]
+
+
+def test_a_side_without_a_value_because_the_other_failed_is_no_failure() -> None:
+    alone = Pair(1, 1, None, None, None, arm_failed=True, baseline_failed=False)
+    warm = [pair(*each) for each in WARM]
+    assert differences("slow", [*warm, alone], LOWER)[-1] == 1
+    assert differences("slow", [*warm, alone], HIGHER)[-1] == -1
+    assert differences("mean", [alone], LOWER) == [math.inf]
+
+
+def test_the_sum_process_by_definition() -> None:
+    process = SumEProcess([0.5, 2.0])
+    for difference in (3.0, -6.0, math.inf, 0.0, 2.0):
+        process.add(difference)
+    amounts = np.array([1, -1, 1, 0, 1 / 3])
+    rates = np.array([[0.5], [2.0]])
+    up = np.mean(np.prod(np.exp(rates * amounts) / np.cosh(rates * amounts), axis=1))
+    down = np.mean(np.prod(np.exp(-rates * amounts) / np.cosh(rates * amounts), axis=1))
+    assert (process.up, process.down) == pytest.approx((up, down))
+    assert process.pairs == 5
+    with pytest.raises(ValueError, match="number or infinite"):
+        process.add(math.nan)
+
+
+@given(st.lists(st.integers(-1000, 1000).map(float), max_size=40), st.integers(-30, 30))
+def test_the_sum_process_needs_no_unit_and_never_speaks_against_its_sum(values: list[float], power: int) -> None:
+    process, scaled = SumEProcess(), SumEProcess()
+    total = largest = 0.0
+    for value in values:
+        process.add(value)
+        scaled.add(math.ldexp(value, power))
+        largest = max(largest, abs(value))
+        total += value / largest if largest else 0.0
+    assert scaled.log_up == process.log_up
+    assert process.log_up <= 1e-12 or total > 0
+    assert process.log_down <= 1e-12 or total < 0
+
+
+def test_the_mean_follows_rare_stalls_where_scores_follow_the_usual() -> None:
+    """Usually a bit faster, and 5% of runs far slower: dearer on average, which ranks do not see."""
+    random = np.random.default_rng(2)
+    runs = random.normal(-0.3, 1, 3000) + np.where(random.random(3000) < 0.05, 30.0, 0.0)
+    scores, total = EProcess(), SumEProcess()
+    for difference in runs:
+        scores.add(float(difference))
+        total.add(float(difference))
+    assert scores.down > 100 and scores.up < 1
+    assert total.up > 100 and total.down < 1
+
+
+def blocks(runs: Iterable[Sides], spoilt: Callable[[int, Sides], bool]) -> list[Block]:
+    """Blocks of these values in which the arm's pages were not delivered where `spoilt` says so."""
+    bad = delivery(False, reason="pool too short")
+    made = []
+    for number, (arm, baseline) in enumerate(runs, 1):
+        proof = bad if spoilt(number, (arm, baseline)) else delivery()
+        attempts = attempt("base", baseline, number=number), attempt("thp", arm, number=number, delivery=proof)
+        made.append(msgspec.structs.replace(block(number, {}), attempts=attempts))
+    return made
+
+
+def judged(kind: str, of: Iterable[Block], *, planned: int = 1000, alpha: float = 0.2) -> Comparison:
+    end_point = EndPoint(kind, LOWER, planned=planned, alpha=alpha, margin=0.01)
+    for each in of:
+        end_point.observe(each)
+    return end_point.comparison()
+
+
+def test_delivery_that_depends_on_the_label_makes_no_verdict() -> None:
+    """Under the sharp null, over all coins of nine pairs: whatever is slow *under the arm* is called undelivered.
+
+    On the usable pairs alone the arm is then called better in more than alpha of them; with all kept in it is not.
+    """
+    wrong = bare = 0
+    reasons = set()
+    for swaps in product((False, True), repeat=9):
+        runs = [*WARM, *((10.0, 30.0) if swap else (30.0, 10.0) for swap in swaps)]
+        found = judged("slow", blocks(runs, lambda _, sides: sides[0] == 30.0))
+        usable = [each for each in runs if each[0] != 30.0]
+        alone = tail.slow_rate([arm for arm, _ in usable], [base for _, base in usable], 0.2, budget=1000)
+        wrong += found.verdict in ("better", "worse")
+        bare += alone.sign != 0
+        if alone.sign and found.verdict == "undecided":
+            reasons.add(found.reason.partition("; but ")[2].partition("; ")[0])
+    assert bare > 0.2 * 2**9
+    assert wrong <= 0.2 * 2**9
+    assert reasons == {"with the undelivered pairs kept in, the test has not crossed"}
+
+
+def slower(n: int, seed: int = 1) -> list[Sides]:
+    """Runs of which the arm's are 10% longer and stall more often."""
+    random = np.random.default_rng(seed)
+    stalls = random.random(n) < 0.3
+    return [
+        (float(a), float(b))
+        for a, b in zip(
+            11 * np.exp(random.normal(0, 0.02, n)) * np.where(stalls, 2, 1),
+            10 * np.exp(random.normal(0, 0.02, n)),
+            strict=True,
+        )
+    ]
+
+
+@pytest.mark.parametrize("kind", list(END_POINTS))
+def test_a_verdict_that_holds_with_all_pairs_stays_and_says_of_which_pairs_its_numbers_are(kind: str) -> None:
+    runs = slower(300)
+    clean = judged(kind, blocks(runs[2:], lambda *_: False))
+    found = judged(kind, blocks(runs, lambda number, _: number <= 2))
+    assert (clean.verdict, found.verdict) == ("worse", "worse")
+    assert found.reason == f"{clean.reason}; estimate and interval are of the 298 usable pairs of 300"
+    assert (found.ratio, found.low, found.high) == (clean.ratio, clean.low, clean.high)
+    assert found.ratio_all != found.ratio or kind == "slow"
+    assert found.evidence_larger is not None and found.evidence_larger > 100
+    assert found.evidence_smaller is not None and found.evidence_smaller < 1
+    whole = evidence(kind, [pair(*each) for each in runs], LOWER)
+    assert found.evidence_larger == pytest.approx(whole.up)
+    assert found.evidence == pytest.approx(whole.value)
+    assert found.estimand == clean.estimand
+
+
+def test_a_mean_that_does_not_hold_with_all_pairs_is_undecided() -> None:
+    random = np.random.default_rng(4)
+    runs: list[Sides] = [(float(a), 10.0) for a in 10.5 * np.exp(random.normal(0, 0.05, 150))]
+    clean = judged("mean", blocks(runs, lambda *_: False))
+    assert clean.verdict == "worse"
+    assert "undelivered" not in clean.reason
+    lost: list[Sides] = [(10.0, 400.0)] * 3
+    found = judged("mean", blocks([*runs, *lost], lambda number, _: number > 150))
+    assert (found.verdict, found.ratio, found.n, found.n_all) == ("undecided", clean.ratio, 150, 153)
+    assert "; but with the undelivered pairs kept in, the interval includes no change" in found.reason
+    failed = judged("mean", blocks([*runs, (10.0, 10.0)], lambda number, _: number > 150))
+    assert failed.verdict == "worse"
+
+
+def test_a_verdict_that_turns_round_with_all_pairs_is_undecided() -> None:
+    runs = [*WARM, *[(30.0, 10.0)] * 9, *[(10.0, 30.0)] * 12]
+    assert judged("slow", blocks([*WARM, *runs[19:]], lambda *_: False)).verdict == "better"
+    found = judged("slow", blocks(runs, lambda number, _: 10 < number <= 19))
+    assert found.verdict == "undecided"
+    assert "; but with the undelivered pairs kept in, it is worse; " in found.reason
+
+
+def test_without_a_possible_verdict_there_are_no_e_values() -> None:
+    runs = slower(40)
+    for kind in END_POINTS:
+        found = judged(kind, blocks(runs, lambda *_: True), planned=40)
+        assert (found.verdict, found.evidence, found.evidence_larger, found.evidence_smaller) == ("none", *[None] * 3)
+        assert "pool too short" in found.reason
+        early = judged(kind, [])
+        assert (early.verdict, early.evidence_larger) == ("undecided", 1.0)
