@@ -207,13 +207,12 @@ def test_earlier_runs_are_named_in_every_report(known: tuple[str, ...] | None, w
     assert row["earlier_runs"] == ("" if known is None else "; ".join(known) or "none")
 
 
-def test_many_earlier_runs_are_counted_on_the_terminal_and_named_in_the_report() -> None:
+def test_many_earlier_runs_are_counted_and_named_in_the_table_of_the_run() -> None:
     results = replace(plain(), earlier=tuple(f"demo/{n}" for n in range(40)))
-    told = everywhere(results)
-    assert "40 earlier runs of this study on this host: demo/0, demo/1" in told["terminal"]
-    assert "demo/4 and 35 more, in the report. A reader" in told["terminal"]
-    assert "demo/39. A reader who is shown one should know of all." in told["html"]
-    assert "demo/39. A reader" in told["markdown"]
+    for kind, text in everywhere(results).items():
+        assert "40 earlier runs of this study on this host: demo/0, demo/1" in text, kind
+        assert "demo/4 and 35 more (all in the report's table of the run). A reader" in text, kind
+        assert ("demo/39. A reader who is shown one should know of all." in text) == (kind != "terminal")
 
 
 def test_hostile_names_of_earlier_runs_stay_text() -> None:

@@ -134,8 +134,8 @@ def test_an_interval_may_have_one_end(  # noqa: PLR0917
 
 
 def test_where_failures_outweigh_there_is_no_finite_ratio() -> None:
-    assert numbers.effect(math.inf, 1.12, None) == "no finite ratio, failures outweigh (at least +12.0%)"
-    assert numbers.effect(0.0, None, None) == "no finite ratio, failures outweigh"
+    assert numbers.effect(math.inf, 1.12, None) == "no finite ratio, as failures outweigh (at least +12.0%)"
+    assert numbers.effect(0.0, None, None) == "no finite ratio, as failures outweigh"
     assert numbers.ratio(math.inf, 1.12, None) == "∞ (at least 1.120)"
     assert numbers.ratio(0.0) == "0"
 

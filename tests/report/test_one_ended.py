@@ -51,9 +51,12 @@ def results() -> Results:
         (replace(UNKNOWN, low=0.96), "latency_ns −3.0% (95% interval: at most 4.0% lower), from 20 blocks."),
         (UNKNOWN, "latency_ns −3.0% (no 95% interval yet), from 20 blocks."),
         (replace(LOWER, high=None), "latency_ns 45.0% lower (no 95% interval), from 20 blocks."),
-        (FAILING, "latency_ns has no finite ratio, failures outweigh (95% interval: at least 12.0% higher), from"),
-        (replace(FAILING, verdict="undecided"), "latency_ns has no finite ratio, failures outweigh (95% interval: at"),
-        (replace(LOWER, ratio=0.0), "latency_ns has no finite ratio, failures outweigh (95% interval: at least 30"),
+        (FAILING, "latency_ns has no finite ratio, as failures outweigh (95% interval: at least 12.0% higher), from"),
+        (
+            replace(FAILING, verdict="undecided"),
+            "latency_ns has no finite ratio, as failures outweigh (95% interval: at",
+        ),
+        (replace(LOWER, ratio=0.0), "latency_ns has no finite ratio, as failures outweigh (95% interval: at least 30"),
         (replace(LOWER, ratio=None, high=None), "latency_ns changed (no 95% interval), from 20 blocks."),
     ],
 )
@@ -77,7 +80,7 @@ def test_tables(results: Results) -> None:
     rows = {row[0]: row for row in effects_table(cell).rows}
     assert rows["mthp-64k"][2:4] == ("−45% (at most −30%)", "0.55 (at most 0.70)")
     assert rows["thp"][2:4] == ("+50% (at least +12%)", "1.50 (at least 1.12)")
-    assert rows["hugetlb-2m"][2:4] == ("no finite ratio, failures outweigh (at least +12.0%)", "∞ (at least 1.120)")
+    assert rows["hugetlb-2m"][2:4] == ("no finite ratio, as failures outweigh (at least +12.0%)", "∞ (at least 1.120)")
     assert rows["hugetlb-1g"][2] == "−3.0% (no interval yet)"
     assert rows["hugetlb-1g"][-1] == "no bound yet"
     table = changes_table(results, cell)
@@ -104,7 +107,7 @@ def test_html_and_markdown(results: Results) -> None:
     for told in (page, text):
         assert "(95% interval: at least 12% higher)" in told
         assert "−45% (at most −30%)" in told
-        assert "has no finite ratio, failures outweigh" in told
+        assert "has no finite ratio, as failures outweigh" in told
         assert not re.search(r"\b(nan|None|inf)\b", told.partition("How to read this")[0].partition("## Run")[0])
 
 

@@ -163,7 +163,7 @@ def point(ratio: float | None, low: float | None, high: float | None) -> str:
     Where the typical pair is a failure of one side there is no ratio: the failures are named.
     """
     if ratio is not None and ratio in {0.0, math.inf}:
-        return "no finite ratio, failures outweigh"
+        return "no finite ratio, as failures outweigh"
     return change(ratio, places=_places(ratio, *ends(low, high)))
 
 

@@ -141,15 +141,19 @@ def tier_name(name: Reach) -> str:
     return _TIERS[name]
 
 
-def earlier(results: Results, most: int | None = None) -> str:
-    """Which runs of the same study were begun before this one; at most `most` of them by name."""
+def earlier(results: Results, most: int | None = 5) -> str:
+    """Which runs of the same study were begun before this one; at most `most` of them by name, else all."""
     known = results.earlier
     if known is None:
         return "Whether this study had earlier runs on this host was not recorded."
     if not known:
         return "No earlier run of this study on this host is in this results folder."
     named = ", ".join(printable(one) for one in known[:most])
-    more = "" if most is None or len(known) <= most else f" and {len(known) - most} more, in the report"
+    more = (
+        ""
+        if most is None or len(known) <= most
+        else f" and {len(known) - most} more (all in the report's table of the run)"
+    )
     runs = "1 earlier run" if len(known) == 1 else f"{len(known)} earlier runs"
     return f"{runs} of this study on this host: {named}{more}. A reader who is shown one should know of all."
 

@@ -335,7 +335,7 @@ def run_table(results: Results) -> Table:
         ("confidence", numbers.percent(results.confidence)),
         ("margin of equivalence", f"±{numbers.percent(results.margin)}"),
         ("mechanism", results.mechanism),
-        ("earlier runs", earlier(results)),
+        ("earlier runs", earlier(results, None)),
         ("seed's hash, committed before the first block", results.seed_hash),
         ("seed, revealed at the end", results.seed or "not revealed: the run has not ended"),
     ]

@@ -37,7 +37,7 @@ from hugewise.results import CellResult, Comparison, Results
 __all__ = ["render", "show", "verdict_lines"]
 
 _STYLES = {"better": "green", "worse": "red", "equivalent": "blue", "undecided": "yellow", "none": "bright_black"}
-_MOST = 5  # disturbances and earlier runs shown; all are in the report
+_MOST = 5  # disturbances shown; all are in the report
 _MOST_PUBLISHED = 12  # lines of what was published beside what was measured
 
 
@@ -84,7 +84,7 @@ def _parts(results: Results, report: Path | None) -> Iterator[RenderableType]:
     yield Text(_ascii(f"{results.study}: {results.question}"), style="bold")
     line = run_line(results)
     yield Text(_ascii(line[0].upper() + line[1:]))
-    yield Text(_ascii(earlier(results, _MOST)), overflow="fold")
+    yield Text(_ascii(earlier(results)), overflow="fold")
     for told in guests.brief(results.guests) if results.guests is not None else ():
         yield Text(_ascii(told[0].upper() + told[1:] if told.startswith("guests ") else f"  {told}"), overflow="fold")
     for number, cell in enumerate(results.cells, 1):
