@@ -86,6 +86,7 @@ def test_tables(results: Results) -> None:
     table = changes_table(results, cell)
     assert table is not None
     assert "▲ better: −45% (at most −30%), n 20" in table.rows[0]
+    assert "? undecided: −3.0% (no interval yet), n 20" in table.rows[0]
     tier = Tier(name="this campaign", supported=True, ratio=0.55, low=None, high=0.7, reason="exact")
     reach = reach_table(replace(cell, comparisons=(replace(LOWER, tiers=(tier,)),)))
     assert reach is not None

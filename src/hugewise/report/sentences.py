@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from hugewise.metric import Metric
 from hugewise.report import numbers
-from hugewise.results import ArmSummary, CellResult, Comparison, Reach, Results, Verdict
+from hugewise.results import ArmSummary, CellResult, Comparison, Reach, Results
 
 __all__ = [
     "EXACT_LEGEND",
     "LEGEND_TITLE",
     "SYMBOLS",
     "Finding",
+    "Judgement",
     "arm_of",
     "better_direction",
     "earlier",
@@ -52,6 +53,25 @@ _TIERS: dict[Reach, str] = {
     "campaign average": "campaign average (ratio of geometric means)",
     "beyond these sessions": "beyond these sessions (ratio of geometric means)",
 }
+
+
+class Judgement(Protocol):
+    """What is told of an effect, whatever holds it: a comparison, a change of a metric, the measured side of a figure
+    that was published. A verdict that is none of a method's (not judged) says nothing of an interval.
+    """
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def ratio(self) -> float | None: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+    @property
+    def verdict(self) -> str | None: ...
+    @property
+    def constant(self) -> bool: ...
 
 
 class Finding(NamedTuple):
@@ -163,20 +183,19 @@ def _blocks(comparison: Comparison) -> str:
     return n if comparison.final else f"{n} of {comparison.planned} planned"
 
 
-def effect_of(comparison: Comparison) -> str:
-    """The change with its interval; of counts that do not vary, that they are the same in all blocks."""
-    same = comparison.n if comparison.constant else None
-    shown = numbers.effect(comparison.ratio, comparison.low, comparison.high, same)
-    if comparison.ratio is None or comparison.constant or comparison.verdict == "none":
+def effect_of(one: Judgement) -> str:
+    """The change with its interval, or that there is none; of counts that do not vary, that they are the same in all
+    blocks.
+    """
+    shown = numbers.effect(one.ratio, one.low, one.high, one.n if one.constant else None)
+    if one.ratio is None or one.constant or one.verdict not in {"better", "worse", "equivalent", "undecided"}:
         return shown
-    if numbers.interval(comparison.ratio, comparison.low, comparison.high):
+    if numbers.interval(one.ratio, one.low, one.high):
         return shown
-    return f"{shown} (no interval{_yet(comparison.verdict)})"
+    return f"{shown} (no interval{_yet(one.verdict)})"
 
 
-def interval_words(
-    ratio: float | None, low: float | None, high: float | None, confidence: float, verdict: Verdict
-) -> str:
+def interval_words(ratio: float | None, low: float | None, high: float | None, confidence: float, verdict: str) -> str:
     """`99% interval −25.5% to −24.9%`, `99% interval: at least 30% lower`, `no 99% interval yet`."""
     level = numbers.percent(confidence)
     if words := numbers.bound(ratio, low, high):
@@ -186,7 +205,7 @@ def interval_words(
     return f"no {level} interval{_yet(verdict)}"
 
 
-def _yet(verdict: Verdict) -> str:
+def _yet(verdict: str | None) -> str:
     return " yet" if verdict == "undecided" else ""
 
 
