@@ -158,6 +158,11 @@ def test_without_a_verdict_nothing_is_said_to_hold() -> None:
     rows = {row[0]: row for row in effects_table(plain().cells[0]).rows}
     assert rows["hugetlb-1g"][-2] == "17 usable of 20"
     assert rows["thp"][-2] == "20"
+    short = [replace(FOUND["thp"], final=False, n=17, n_all=n_all, planned=40) for n_all in (17, 20)]
+    assert [row[-2] for row in effects_table(run(*short).cells[0]).rows] == [
+        "17 of 40, provisional",
+        "17 usable of 20, 40 planned, provisional",
+    ]
 
 
 def test_the_legend_stands_once_in_every_report() -> None:

@@ -140,8 +140,10 @@ def _corrected(one: Comparison) -> str:
 
 def _counted(one: Comparison) -> str:
     """The blocks that estimate and interval are of, and how many there are beside them."""
-    told = str(one.n) if one.n_all <= one.n else f"{one.n} usable of {one.n_all}"
-    return told if one.final else f"{told}, {one.planned} planned, provisional"
+    if one.n_all > one.n:
+        usable = f"{one.n} usable of {one.n_all}"
+        return usable if one.final else f"{usable}, {one.planned} planned, provisional"
+    return str(one.n) if one.final else f"{one.n} of {one.planned}, provisional"
 
 
 def spread_table(cell: CellResult) -> Table | None:
