@@ -15,6 +15,7 @@ from hugewise.trial import Attempt, AttemptState, Delivery
 
 STARTED = 1_795_000_000.0
 HOSTILE = '<script>alert("x")</script> & \x1b[31m]]> [bold] | `tick`'
+EARLIER = "demo/20261119-180000-cd34"
 BLOCKS = 20
 K, M, G = 1 << 10, 1 << 20, 1 << 30
 
@@ -408,6 +409,7 @@ def example() -> Results:
         ),
         cells=tuple(cell for cell, _ in parts),
         attempts=tuple(one for _, found in parts for one in found),
+        earlier=(EARLIER, f"demo/{HOSTILE}"),
     )
 
 
@@ -423,4 +425,5 @@ def plain() -> Results:
         host={key: value for key, value in whole.host.items() if key != "hostile"},
         disturbances=whole.disturbances[:1],
         left_out=whole.left_out[:1],
+        earlier=(EARLIER,),
     )

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -18,8 +19,10 @@ from hugewise.errors import UserError
 from hugewise.external import analyze
 from hugewise.external_types import ExternalComparison, ExternalResults, Plan, encode
 from hugewise.importer import Ask, DataError
-from hugewise.report.external import document, show, write
-from hugewise.report.sentences import SYMBOLS
+from hugewise.report.document import Lines
+from hugewise.report.external import document, sentence, show, write
+from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, SYMBOLS
+from hugewise.report.tables import Table
 from hugewise.stats import signflip
 
 DATA = Path(__file__).parent / "importers" / "data"
@@ -253,3 +256,26 @@ def test_the_command_refuses_by_name(tmp_path: Path) -> None:
         done = CliRunner().invoke(cli, ["analyze", str(DATA / "hyperfine.json"), *options])
         assert isinstance(done.exception, UserError)
         assert message in done.exception.message and done.exception.hint
+
+
+def test_an_interval_with_one_end_and_the_legend_of_the_exact_test(tmp_path: Path) -> None:
+    path = campaign(tmp_path / "c.csv", n=150, effect=-0.02)
+    results = analyze([path], ask=ASK, plan=Plan(confidence=0.9999, randomised=True))
+    (metric,) = results.metrics
+    one = only(results)
+    assert "(99.99% interval: at least 1.0% lower), from 150 pairs." in sentence(
+        msgspec.structs.replace(one, ratio=0.98, low=None, high=0.99), metric, 0.005
+    )
+    assert "(no 99.99% interval yet), from" in sentence(
+        msgspec.structs.replace(one, low=None, high=None, verdict="undecided"), metric, 0.005
+    )
+    tier = msgspec.structs.replace(one.tiers[1], low=None, high=0.99)
+    open_ended = msgspec.structs.replace(one, low=None, high=0.99, tiers=(tier,))
+    shown = msgspec.structs.replace(results, metrics=(msgspec.structs.replace(metric, comparisons=(open_ended,)),))
+    told = document(shown)
+    rows = [row for section in told.sections for part in section.parts if isinstance(part, Table) for row in part.rows]
+    assert ("campaign average (ratio of geometric means)", "at most 0.9900", tier.sentence) in rows
+    (legend,) = [section for section in told.sections if section.title == LEGEND_TITLE]
+    assert legend.parts == (Lines(EXACT_LEGEND, points=True),)
+    fixed = campaign(tmp_path / "f.csv", n=20, effect=-0.02, fixed=True, coin=False)
+    assert LEGEND_TITLE not in [one.title for one in document(analyze([fixed], ask=ASK, plan=Plan())).sections]

@@ -63,9 +63,19 @@ def test_what_is_not_known_is_no_number() -> None:
     known, unknown = (0.9, 0.8, 1.0), (None, None, None)
     (one,) = overall([cell("gcc", {"thp": known}), cell("xz", {"thp": unknown})])
     assert (one.ratio, one.low, one.confidence, one.reason) == (None, None, None, "no estimate for xz")
-    (one,) = overall([cell("gcc", {"thp": known}), cell("xz", {"thp": (0.9, 0.0, 2.0)})])
+    (one,) = overall([cell("gcc", {"thp": known}), cell("xz", {"thp": (0.9, 0.0, math.inf)})])
     assert (one.low, one.reason) == (None, "the interval of a program is not bounded yet")
     assert one.ratio == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("low", [None, 0.0])
+def test_an_end_that_one_program_does_not_bound_is_open(low: float | None) -> None:
+    (one,) = overall([cell("gcc", {"thp": (0.9, 0.8, 1.0)}), cell("xz", {"thp": (0.4, low, 0.64)})])
+    assert one.low is None
+    assert one.high == pytest.approx(0.8)
+    assert one.confidence == pytest.approx(0.98)
+    (one,) = overall([cell("gcc", {"thp": (0.5, low, 0.64)}), cell("xz", {"thp": (0.5, 0.2, None)})])
+    assert (one.low, one.high, one.reason) == (None, None, "the interval of a program is not bounded yet")
 
 
 def test_levels_that_the_data_chose_give_no_interval() -> None:

@@ -88,6 +88,7 @@ def analyze(path: Path) -> Results:
         cells=tuple(_cell(cell, blocks, attempts, found, study.confidence) for cell in cells),
         attempts=tuple(attempts),
         guests=guests(opened.cells, attempts, kept, opened.versions),
+        earlier=opened.earlier,
     )
     if study.published is None:
         return results

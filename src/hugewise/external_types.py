@@ -10,7 +10,7 @@ import numpy as np
 
 from hugewise.layout import Layout
 from hugewise.metric import Metric
-from hugewise.results import Verdict
+from hugewise.results import Reach, Verdict
 from hugewise.stats.classical import Figures
 
 __all__ = [
@@ -42,7 +42,7 @@ class Plan:
 class TierLine(msgspec.Struct, frozen=True):
     """How far a statement reaches: its name, and what these data say on it. Ratios; None where they carry nothing."""
 
-    name: str
+    name: Reach
     low: float | None
     high: float | None
     sentence: str

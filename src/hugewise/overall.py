@@ -36,6 +36,7 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
     name        of the set: that of its cells without the program
     programs    those in the mean
     lacking     those that cannot take the policy: a mean without them is one of another set than that of other arms
+    low, high   None at an end that is not bounded for one of the programs
     confidence  of the interval: at least this; None without one
     reason      why there is no mean, or no interval
     """
@@ -115,17 +116,17 @@ def _interval(comparisons: Sequence[Comparison]) -> tuple[float | None, float | 
     """The ends, what they hold with, and why there are none."""
     if any(one.method != "sequential" for one in comparisons):
         return None, None, None, "an interval needs the method sequential: levels that were fixed before the data"
-    lows, highs = [one.low for one in comparisons], [one.high for one in comparisons]
-    if not all(low is not None and low > 0 for low in lows) or not all(
-        high is not None and math.isfinite(high) for high in highs
-    ):
+    low = _mean_of([one.low for one in comparisons])
+    high = _mean_of([one.high for one in comparisons])
+    if low is None and high is None:
         return None, None, None, "the interval of a program is not bounded yet"
     confidence = 1 - math.fsum(1 - one.confidence for one in comparisons)
     if confidence <= 0:
         return None, None, None, "the programs' intervals together hold with no confidence"
-    return (
-        geometric_mean([low for low in lows if low]),
-        geometric_mean([high for high in highs if high]),
-        confidence,
-        "",
-    )
+    return low, high, confidence, ""
+
+
+def _mean_of(known: Sequence[float | None]) -> float | None:
+    """The geometric mean of the programs' ends on one side; None where one of them is not bounded there."""
+    bounds = [end for end in known if end is not None and 0 < end < math.inf]
+    return geometric_mean(bounds) if len(bounds) == len(known) else None

@@ -112,8 +112,11 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One arm against the baseline of its own blocks. All ratios are arm/baseline.
 
-    ratio, low, high     the effect and its interval at `confidence` (after the multiplicity correction)
-    change               the worst ratio still inside the interval for an undecided comparison, as |ratio-1|
+    ratio, low, high     the effect and its interval at `confidence` (after the multiplicity correction); an end is null
+                         where the data do not bound the effect on that side; the ratio is null where there is no
+                         finite one: no pairs, or failures outweigh
+    change               the worst ratio still inside the interval for an undecided comparison, as |ratio-1|; null
+                         unless both ends are there
     ratio_all, n_all     the same estimate with the blocks of undelivered treatment kept in
     final                False while the planned number of blocks is not reached: intervals are provisional
     estimand             what is estimated: declared before the first run
@@ -296,7 +299,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     guests   where the arms ran in guests: what these were; else null
     beside   the published experiment that the study restates beside what was measured; null where it names none
     earlier  runs of the same study on this host that were begun before this one, the newest first: a reader who is
-             shown one of them should know of the others
+             shown one of them should know of the others; null for runs that were begun before these were looked for
     """
 
     format: int = 1
@@ -325,4 +328,4 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...]
     guests: Guests | None = None
     beside: Beside | None = None
-    earlier: tuple[str, ...] = ()
+    earlier: tuple[str, ...] | None = None

@@ -88,6 +88,8 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
 
     `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
     `cwd` is the folder in which commands run, wherever the run is resumed from.
+    `earlier` are the runs of the same study on this host that were begun before it (`hugewise.earlier`); None in runs
+    that did not look for any.
     """
 
     format: int = 1
@@ -105,6 +107,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     pools: Mapping[int, int] = {}
     withheld: Mapping[str, str] = {}
     cwd: str = ""
+    earlier: tuple[str, ...] | None = None
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
@@ -257,25 +260,30 @@ class RunFolder:
 
     def records(self) -> list[Record]:
         """All records; lines torn by a kill or a full disk are passed over. Raises RunError where none is readable."""
+        found = list(self._read())
+        self._first(iter(found))
+        return found
+
+    def opened(self) -> Opened:
+        """The first record; no more of the log is read. Raises RunError."""
+        return self._first(self._read())
+
+    def _first(self, records: Iterator[Record]) -> Opened:
+        first = next(records, None)
+        if not isinstance(first, Opened):
+            raise RunError(f"{self.path}/run.jsonl has no first record", hint="start a new run of its study")
+        return first
+
+    def _read(self) -> Iterator[Record]:
         try:
-            lines = (self.path / "run.jsonl").read_bytes().splitlines()
+            with (self.path / "run.jsonl").open("rb") as file:
+                for line in file:
+                    with contextlib.suppress(msgspec.DecodeError):
+                        yield _DECODER.decode(line)
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path} is not a run's folder (no run.jsonl)", hint="see: ls results/*") from None
         except OSError as error:
             raise RunError(f"{self.path}/run.jsonl: {error.strerror}", hint="check its permissions") from None
-        found: list[Record] = []
-        for line in lines:
-            with contextlib.suppress(msgspec.DecodeError):
-                found.append(_DECODER.decode(line))
-        if not found or not isinstance(found[0], Opened):
-            raise RunError(f"{self.path}/run.jsonl has no first record", hint="start a new run of its study")
-        return found
-
-    def opened(self) -> Opened:
-        """The first record."""
-        first = self.records()[0]
-        assert isinstance(first, Opened)
-        return first
 
     def draft(self, name: str) -> Path:
         """A fresh hidden folder for an attempt that is not there yet. Raises StorageError."""

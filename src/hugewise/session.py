@@ -22,6 +22,7 @@ from hugewise import (
     cgroup,
     dataset,
     design,
+    earlier,
     fingerprint,
     guest_session,
     identity,
@@ -89,6 +90,7 @@ def run(
     folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed)
     session = _Session(study, folder, seed, plan, None, listener, on_step, guests)
     if not calibrating:
+        session.results = results
         session.withheld = identity.withheld(
             study, plan, results / "calibration", session.host, lambda arm: guest_session.machine(arm, guests)
         )
@@ -128,7 +130,11 @@ def _hold(session: _Session) -> None:
 
 @dataclass
 class _Session:
-    """One session of a run. `opened` is the run's first record when it is resumed."""
+    """One session of a run. `opened` is the run's first record when it is resumed.
+
+    `results` is the folder in which earlier runs are looked for; None for streams of a calibration, which are many runs
+    of one study by design.
+    """
 
     study: Study
     folder: RunFolder
@@ -149,6 +155,7 @@ class _Session:
     withheld: Mapping[str, str] = field(default_factory=dict)
     scratch: dict[str, Scratch] = field(default_factory=dict)
     boarding: Boarding | None = None
+    results: Path | None = None
     data: dict[str, dataset.Kept] = field(default_factory=dict)
     settings: Settings = field(init=False)
 
@@ -311,25 +318,25 @@ class _Session:
     def _begin_run(self, cells: tuple[runlog.CellRecord, ...], versions: Mapping[str, str]) -> None:
         """What the run is, in its folder. Raises StorageError."""
         guest_session.keep(self.folder.path, self.study, self.guests)
-        self.folder.append(
-            runlog.Opened(
-                t=time.time(),
-                run=self.folder.run,
-                study=self.study.name,
-                digest=self.study.digest,
-                seed_hash=design.commitment(self.seed),
-                mechanism=mechanism(self.host),
-                boot_id=self.boot_id,
-                host=fingerprint.fingerprint(self.host, identity.cpu()),
-                versions=versions,
-                settings=dict(self.settings.initial),
-                cells=cells,
-                left_out=self.plan.left_out,
-                pools=self.pools,
-                withheld=self.withheld,
-                cwd=str(Path.cwd()),
-            )
+        opened = runlog.Opened(
+            t=time.time(),
+            run=self.folder.run,
+            study=self.study.name,
+            digest=self.study.digest,
+            seed_hash=design.commitment(self.seed),
+            mechanism=mechanism(self.host),
+            boot_id=self.boot_id,
+            host=fingerprint.fingerprint(self.host, identity.cpu()),
+            versions=versions,
+            settings=dict(self.settings.initial),
+            cells=cells,
+            left_out=self.plan.left_out,
+            pools=self.pools,
+            withheld=self.withheld,
+            cwd=str(Path.cwd()),
         )
+        before = None if self.results is None else earlier.earlier_runs(self.study, opened, self.results)
+        self.folder.append(msgspec.structs.replace(opened, earlier=before))
 
     def _take_up(
         self, opened: runlog.Opened, cells: tuple[runlog.CellRecord, ...], versions: Mapping[str, str]

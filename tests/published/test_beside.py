@@ -237,7 +237,12 @@ def test_signs_are_those_of_the_change(said: int, ratio: float) -> None:
         ((1.00, 1.06), (1.05, 1.09), "higher", "undecided here"),
         ((0.98, 1.00), (0.91, 0.95), "lower", "same trend"),
         ((0.91, 0.95), (0.98, 1.00), "lower", "opposite trend"),
-        ((0.98, None), (0.91, 0.95), "lower", "no verdict here"),
+        ((None, None), (0.91, 0.95), "lower", "no verdict here"),
+        ((0.98, None), (0.91, 0.95), "lower", "same trend"),
+        ((None, 0.98), (0.91, 0.95), "lower", "undecided here"),
+        ((None, 0.9), (0.91, 0.95), "lower", "opposite trend"),
+        ((1.05, None), (None, 1.01), "higher", "opposite trend"),
+        ((1.05, None), (1.5, None), "higher", "undecided here"),
     ],
 )
 def test_a_trend_needs_intervals_apart(first: Any, last: Any, better: str, words: str) -> None:

@@ -93,9 +93,11 @@ def test_percent_and_time() -> None:
 
 
 def test_an_interval_that_says_nothing_is_cut_off() -> None:
-    assert numbers.effect(0.67, 0.0, 1e36) == "−33% (−100% to >+1,000,000%)"
-    assert numbers.effect(0.67, 0.0, math.inf).endswith("to >+1,000,000%)")
-    assert numbers.ratio(0.67, 0.0, math.inf) == "0.67 (0.00 to >10,000)"
+    for high in (1e36, math.inf):
+        assert numbers.effect(0.67, 0.0, high) == "−33.0%"
+        assert numbers.ratio(0.67, 0.0, high) == "0.670"
+    assert numbers.effect(0.67, 0.2, 1e36) == "−33% (−80% to >+1,000,000%)"
+    assert numbers.ratio(0.67, 0.2, 1e36) == "0.67 (0.20 to >10,000)"
     assert numbers.largest(1e36) == numbers.largest(math.inf) == "above 1,000,000%"
     assert numbers.largest(0.0234) == "2.34%"
     assert numbers.largest(None) == numbers.NOTHING
@@ -104,3 +106,45 @@ def test_an_interval_that_says_nothing_is_cut_off() -> None:
 def test_an_end_just_beside_no_change_is_not_rounded_onto_it() -> None:
     assert numbers.effect(0.889, 0.828, 0.99963) == "−11.10% (−17.20% to −0.04%)"
     assert numbers.effect(0.889, 0.828, 1.0) == "−11.1% (−17.2% to 0.0%)"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "shown", "words", "as_ratio"),
+    [
+        (0.55, None, 0.7, "−45% (at most −30%)", "at least 30% lower", "0.55 (at most 0.70)"),
+        (1.5, 1.12, None, "+50% (at least +12%)", "at least 12% higher", "1.50 (at least 1.12)"),
+        (1.01, None, 1.04, "+1.0% (at most +4.0%)", "at most 4.0% higher", "1.010 (at most 1.040)"),
+        (0.99, 0.97, None, "−1.0% (at least −3.0%)", "at most 3.0% lower", "0.990 (at least 0.970)"),
+        (0.55, 0.0, 0.7, "−45% (at most −30%)", "at least 30% lower", "0.55 (at most 0.70)"),
+        (1.5, 1.12, math.inf, "+50% (at least +12%)", "at least 12% higher", "1.50 (at least 1.12)"),
+        (0.7, 1.0, None, "−30% (at least 0%)", "not lower", "0.70 (at least 1.00)"),
+        (1.5, 20_000, None, "+50% (>+1,000,000%)", ">1,000,000% higher", "1.50 (>10,000)"),
+        (0.889, None, 0.99996, "−11.100% (at most −0.004%)", "at least 0.004% lower", "0.88900 (at most 0.99996)"),
+        (0.9, 0.9, None, "−10.0% (at least −10.0%)", "at most 10.0% lower", "0.900 (at least 0.900)"),
+        (0.9, None, None, "−10.0%", "", "0.900"),
+        (0.9, 0.8, 1.1, "−10% (−20% to +10%)", "", "0.90 (0.80 to 1.10)"),
+    ],
+)
+def test_an_interval_may_have_one_end(  # noqa: PLR0917
+    ratio: float, low: float | None, high: float | None, shown: str, words: str, as_ratio: str
+) -> None:
+    assert numbers.effect(ratio, low, high) == shown
+    assert numbers.bound(ratio, low, high) == words
+    assert numbers.ratio(ratio, low, high) == as_ratio
+
+
+def test_where_failures_outweigh_there_is_no_finite_ratio() -> None:
+    assert numbers.effect(math.inf, 1.12, None) == "no finite ratio, as failures outweigh (at least +12.0%)"
+    assert numbers.effect(0.0, None, None) == "no finite ratio, as failures outweigh"
+    assert numbers.ratio(math.inf, 1.12, None) == "∞ (at least 1.120)"
+    assert numbers.ratio(0.0) == "0"
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_the_only_end_keeps_its_side_of_no_change(ratio: float, end: float) -> None:
+    for low, high in ((end, None), (None, end)):
+        text = numbers.interval(ratio, low, high)
+        assert text.startswith("at least " if high is None else "at most ")
+        assert ("+" in text) <= (end > 1)
+        assert (MINUS in text) <= (end < 1)
+        assert ("higher" in numbers.bound(ratio, low, high)) <= (end >= 1)

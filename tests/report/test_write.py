@@ -19,7 +19,7 @@ from hugewise import report
 from hugewise.errors import StorageError
 from hugewise.report import json
 from hugewise.report.names import file_name
-from hugewise.report.sentences import sentence
+from hugewise.report.sentences import SYMBOLS, sentence
 from hugewise.results import Results
 from tests.results_example import HOSTILE, example
 
@@ -101,6 +101,14 @@ def test_the_policy_forbids_everything_but_the_style_sheet(page: Page) -> None:
     policy = next(a["content"] for t, a in page.tags if t == "meta" and a.get("http-equiv"))
     digest = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_every_verdict_has_a_colour_of_its_own_and_each_rule_stands_once(page: Page) -> None:
+    rules = dict(re.findall(r"^\.(\w+) \.badge \{ color: (.+?); \}$", page.style, re.MULTILINE))
+    assert rules == {verdict: f"var(--{verdict})" for verdict in SYMBOLS}
+    screen = page.style.partition("@media (max-width")[0]
+    selectors = re.findall(r"^([.\w][^{@]*?) \{", screen, re.MULTILINE)
+    assert len(selectors) == len(set(selectors))
 
 
 def test_tags_match_and_ids_are_unique(page: Page) -> None:

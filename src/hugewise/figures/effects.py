@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hugewise.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
-from hugewise.report.numbers import percent
+from hugewise.report.numbers import ends, percent
 from hugewise.report.sentences import SYMBOLS, effect_of, printable
 from hugewise.results import CellResult, Comparison, Results
 
@@ -23,8 +23,14 @@ _VERDICT_SHAPES = {
 }
 
 
+_BEYOND = 0.25  # how far an open end reaches beyond all that is known, as a part of the whole span
+
+
 def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec | None:
-    """Each arm's ratio to the baseline as a change in percent, its interval, and the band of equivalence."""
+    """Each arm's ratio to the baseline as a change in percent, its interval, and the band of equivalence.
+
+    An interval that has one end reaches to the edge of the figure on the other side, where an arrow stands.
+    """
     rows = [row for one in cell.comparisons if (row := _row(one, margin))]
     if not rows:
         return None
@@ -39,7 +45,7 @@ def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec
             "height": {"step": 36},
             "data": {"values": rows},
             "encoding": {"y": {**row_axis(names), "scale": {"paddingInner": 0, "paddingOuter": 0}}},
-            "layer": _layers(_axis(rows, title), nominal(names, names), WIDTH),
+            "layer": _layers(rows, _axis(rows, title), nominal(names, names), WIDTH),
         }
     )
 
@@ -75,22 +81,31 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
                 "width": width,
                 "height": {"step": 26},
                 "encoding": {"y": y},
-                "layer": _layers(_axis(rows, title), nominal(names, names), width),
+                "layer": _layers(rows, _axis(rows, title), nominal(names, names), width),
             },
         }
     )
 
 
 def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
+    """What is drawn of a comparison, None for nothing; `ratio` is None where there is no finite one.
+
+    `open` is the side on which the interval has no end, until `_axis` puts that end at the edge.
+    """
+    low, high = ends(comparison.low, comparison.high)
     ratio = comparison.ratio
-    if ratio is None or not math.isfinite(ratio) or ratio <= 0:
+    if ratio is None or math.isnan(ratio):
         return None
-    known = comparison.low is not None and comparison.high is not None and comparison.low > 0
+    finite = ratio if 0 < ratio < math.inf else None
+    if finite is None and low is None and high is None:
+        return None
+    bounded = low is not None or high is not None
     return {
         "arm": printable(comparison.arm),
-        "ratio": ratio,
-        "low": comparison.low if known else ratio,
-        "high": comparison.high if known else ratio,
+        "ratio": finite,
+        "low": low if bounded else finite,
+        "high": high if bounded else finite,
+        "open": None if not bounded else "low" if low is None else "high" if high is None else None,
         "bandlow": 1 - margin,
         "bandhigh": 1 + margin,
         "verdict": comparison.verdict,
@@ -98,12 +113,17 @@ def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
     }
 
 
-def _axis(rows: Iterable[Mapping[str, Any]], title: str) -> Spec:
+def _axis(rows: Sequence[dict[str, Any]], title: str) -> Spec:
     """The axis of ratios, labelled as changes: linear for small spans, else logarithmic (a ratio and its inverse
-    then lie at equal distances from none)."""
-    rows = list(rows)
-    low = min(min(row["low"], row["bandlow"]) for row in rows)
-    high = max(max(row["high"], row["bandhigh"]) for row in rows)
+    then lie at equal distances from none). Ends that are open are put at its edges."""
+    known = [row[key] for row in rows for key in ("low", "high", "ratio", "bandlow", "bandhigh") if row[key]]
+    low, high = min(known), max(known)
+    reach = (high / low) ** _BEYOND
+    low /= reach if any(row["open"] == "low" for row in rows) else 1
+    high *= reach if any(row["open"] == "high" for row in rows) else 1
+    for row in rows:
+        if row["open"] is not None:
+            row[row["open"]] = row["edge"] = low if row["open"] == "low" else high
     common = {"type": "quantitative", "title": printable(title)}
     if high / low < 1.5:
         pad = (high - low) * 0.06
@@ -125,7 +145,7 @@ def _axis(rows: Iterable[Mapping[str, Any]], title: str) -> Spec:
     }
 
 
-def _layers(axis: Spec, color: Spec, width: int) -> list[Spec]:
+def _layers(rows: Sequence[Mapping[str, Any]], axis: Spec, color: Spec, width: int) -> list[Spec]:
     def x(field: str) -> Spec:
         return {"field": field, **axis}
 
@@ -143,6 +163,7 @@ def _layers(axis: Spec, color: Spec, width: int) -> list[Spec]:
             "encoding": {"x": x("low"), "x2": {"field": "high"}, "color": color},
         },
         {
+            "transform": [{"filter": "isValid(datum.ratio)"}],
             "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
             "encoding": {
                 "x": x("ratio"),
@@ -155,6 +176,15 @@ def _layers(axis: Spec, color: Spec, width: int) -> list[Spec]:
                 },
             },
         },
+        *(
+            {
+                "transform": [{"filter": f"datum.open === '{side}'"}],
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1, "shape": f"triangle-{arrow}"},
+                "encoding": {"x": x("edge"), "color": color},
+            }
+            for side, arrow in (("low", "left"), ("high", "right"))
+            if any(row["open"] == side for row in rows)
+        ),
         {
             "mark": {"type": "text", "align": "left", "dx": 8},
             "encoding": {"x": {"value": width}, "text": {"field": "text"}},

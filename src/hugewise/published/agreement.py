@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hugewise.published.rows import Level, Measured
@@ -55,8 +56,13 @@ def trend(levels: Sequence[Level], better: str) -> tuple[str, str]:
 
 
 def _gain(measured: Measured, better: str) -> tuple[float, float] | None:
-    """The interval of the gain as a ratio: above 1 is better, whichever direction the metric has."""
-    low, high = measured.low, measured.high
-    if low is None or high is None or measured.verdict in {"none", "not judged"} or low <= 0:
+    """The interval of the gain as a ratio: above 1 is better, whichever direction the metric has.
+
+    An end that is not there is 0 or infinity; None where both are.
+    """
+    low, high = measured.low or 0.0, math.inf if measured.high is None else measured.high
+    if measured.verdict in {"none", "not judged"} or (low <= 0 and math.isinf(high)):
         return None
-    return (1 / high, 1 / low) if better == "lower" else (low, high)
+    if better == "lower":
+        return 1 / high, 1 / low if low > 0 else math.inf
+    return low, high

@@ -13,7 +13,7 @@ from hugewise.published import Sample
 from hugewise.published.rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.report import numbers
 from hugewise.report.numbers import MINUS, NOTHING
-from hugewise.report.sentences import SYMBOLS, printable
+from hugewise.report.sentences import SYMBOLS, effect_of, printable
 from hugewise.report.tables import Table
 
 __all__ = [
@@ -205,7 +205,7 @@ def _side(measured: Measured | None, reason: str) -> tuple[str, str, str, str]:
     if measured is None:
         why = "not measured by emulation" if reason == ABSENT else reason  # which is explained once
         return NOTHING, why or NOTHING, NOTHING, NOTHING
-    change = _effect(measured)
+    change = effect_of(measured)
     if measured.verdict == "not judged":
         return measured.metric, f"{change}, of medians", str(measured.n), "not judged"
     verdict = f"{SYMBOLS[measured.verdict]} {measured.verdict}"
@@ -220,11 +220,7 @@ def _level(level: Level) -> str:
 
 
 def _measured(measured: Measured) -> str:
-    return f"{measured.metric} {_effect(measured)}"
-
-
-def _effect(measured: Measured) -> str:
-    return numbers.effect(measured.ratio, measured.low, measured.high, measured.n if measured.constant else None)
+    return f"{measured.metric} {effect_of(measured)}"
 
 
 def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from hugewise.changes import Change, changes, emulated_away, known_metrics, value_of
 from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING
-from hugewise.report.sentences import SYMBOLS, printable
+from hugewise.report.sentences import SYMBOLS, effect_of, printable
 from hugewise.report.tables import Table
 from hugewise.results import CellResult, Results
 from hugewise.trial import Attempt
@@ -152,10 +152,9 @@ def _change(one: Change | None, several: Mapping[str, Change]) -> str:
             return f"{_percent(one)}, n {one.n}"
         told = any(each.value_baseline is None for each in several.values())  # the reason stands with the baseline
         return NOTHING if told else f"{NOTHING} ({one.reason})"
-    effect = numbers.effect(one.ratio, one.low, one.high, one.n if one.constant else None)
     n = f"n {one.n}"
     setting = f", of the setting ({numbers.share(one.delivered_share)} delivered)" if one.judged == "setting" else ""
-    return f"{SYMBOLS[one.verdict]} {one.verdict}: {effect}, {n}{setting}"
+    return f"{SYMBOLS[one.verdict]} {one.verdict}: {effect_of(one)}, {n}{setting}"
 
 
 def _percent(one: Change | None) -> str:

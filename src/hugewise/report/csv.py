@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from hugewise.published.rows import Beside, Level, Measured
 from hugewise.report.beside import published_words
-from hugewise.results import Comparison, Results
+from hugewise.results import Comparison, Results, Spread
 from hugewise.trial import Attempt
 
 __all__ = ["attempts", "comparisons", "published"]
@@ -19,7 +19,7 @@ _ATTEMPT = (
     *("reason", "started", "ended", "wall_s", "cpu_s", "overhead_s", "steal_s", "boot_id", "environment_pad"),
     *("peak_bytes", "pool_bytes", "exit_code", "signal"),
 )
-_COMPARISON = tuple(name for name in Comparison.__struct_fields__ if name not in ("tiers", "warnings"))
+_COMPARISON = tuple(name for name in Comparison.__struct_fields__ if name not in ("tiers", "warnings", "spread"))
 
 
 def attempts(results: Results) -> str:
@@ -55,13 +55,24 @@ def attempts(results: Results) -> str:
 
 
 def comparisons(results: Results) -> str:
-    """One row per comparison; all ratios are arm/baseline, `better` is the metric's direction."""
+    """One row per comparison; all ratios are arm/baseline, `better` is the metric's direction.
+
+    An end of an interval that is not bounded is empty. `earlier_runs` is the same in every row: empty where they were
+    not looked for, `none` where there were none.
+    """
+    known = None if results.earlier is None else "; ".join(results.earlier) or "none"
     rows = [
-        [cell.cell, cell.workload, cell.metric.unit, cell.metric.better, *(getattr(one, name) for name in _COMPARISON)]
+        [
+            *(cell.cell, cell.workload, cell.metric.unit, cell.metric.better),
+            *(getattr(one, name) for name in _COMPARISON),
+            *(None if one.spread is None else getattr(one.spread, name) for name in Spread.__struct_fields__),
+            known,
+        ]
         for cell in results.cells
         for one in (*cell.comparisons, *cell.end_points)
     ]
-    return _text(["cell", "workload", "unit", "better", *_COMPARISON], rows)
+    spread = (f"spread.{name}" for name in Spread.__struct_fields__)
+    return _text(["cell", "workload", "unit", "better", *_COMPARISON, *spread, "earlier_runs"], rows)
 
 
 def published(beside: Beside) -> str:

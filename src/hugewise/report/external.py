@@ -29,7 +29,15 @@ from hugewise.report.external_tables import (
 )
 from hugewise.report.names import file_name
 from hugewise.report.numbers import NOTHING, Scale
-from hugewise.report.sentences import SYMBOLS, better_direction, printable
+from hugewise.report.sentences import (
+    EXACT_LEGEND,
+    LEGEND_TITLE,
+    SYMBOLS,
+    better_direction,
+    interval_words,
+    printable,
+    tier_name,
+)
 from hugewise.report.tables import Table
 
 __all__ = ["document", "sentence", "show", "write"]
@@ -45,10 +53,10 @@ class _Drawing(NamedTuple):
 def sentence(one: ExternalComparison, metric: MetricResults, margin: float) -> str:
     """What was found, or what the numbers suggest and why that is no verdict."""
     arm, base, name = (printable(text) for text in (one.arm, one.baseline, metric.metric.name))
-    level = numbers.percent(one.confidence)
-    effect = numbers.effect(one.ratio, one.low, one.high).replace("(", f"({level} interval ")
-    if one.ratio is None:
-        effect = "has no ratio"
+    effect = "has no ratio"
+    if one.ratio is not None:
+        span = interval_words(one.ratio, one.low, one.high, one.confidence, one.verdict)
+        effect = f"{numbers.point(one.ratio, one.low, one.high)} ({span})"
     reason = f"{one.reason.rstrip('.')}."
     match one.verdict:
         case "better" | "worse":
@@ -71,7 +79,11 @@ def _suggested(one: ExternalComparison, arm: str, base: str, margin: float) -> s
         case "equivalent":
             return f"The numbers suggest that {arm} and {base} differ by less than {numbers.percent(margin)}"
         case _:
-            return "The numbers suggest nothing" if one.low is not None else "The numbers have no interval"
+            return (
+                "The numbers suggest nothing"
+                if numbers.interval(one.ratio, one.low, one.high)
+                else "The numbers have no interval"
+            )
 
 
 def document(results: ExternalResults) -> Document:
@@ -81,6 +93,8 @@ def document(results: ExternalResults) -> Document:
     for number, metric in enumerate(results.metrics, 1):
         prefix = f"{number}. {metric.metric.name}: " if many else ""
         sections += _sections(results, metric, number, prefix)
+    if any(one.tiers for metric in results.metrics for one in metric.comparisons):
+        sections.append(Section(LEGEND_TITLE, (Lines(EXACT_LEGEND, points=True),), brief=True))
     sections.append(_about(results))
     arms = list(dict.fromkeys(arm.arm for metric in results.metrics for arm in metric.arms))
     return Document(
@@ -173,7 +187,7 @@ def _comparison_parts(metric: MetricResults, results: ExternalResults) -> Iterat
             yield Table(
                 "how far it reaches",
                 ("tier", "arm/baseline", ""),
-                cleaned([(tier.name, _range(tier.low, tier.high), tier.sentence) for tier in one.tiers]),
+                cleaned([(tier_name(tier.name), _range(tier.low, tier.high), tier.sentence) for tier in one.tiers]),
                 3,
             )
         for k, chance in one.medians.items():
@@ -194,9 +208,10 @@ def _comparison_parts(metric: MetricResults, results: ExternalResults) -> Iterat
 
 
 def _range(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return NOTHING
-    return f"{'0' if low is None else f'{low:.4f}'} to {'unbounded' if high is None else f'{high:.4f}'}"
+    if low is None or high is None:
+        known = high if low is None else low
+        return NOTHING if known is None else f"at {'most' if low is None else 'least'} {known:.4f}"
+    return f"{low:.4f} to {high:.4f}"
 
 
 def _about(results: ExternalResults) -> Section:

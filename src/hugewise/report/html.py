@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from hugewise.figures.theme import colours
 from hugewise.report import allocations, beside, changes, guests, numbers, page, programs, tables, within
 from hugewise.report.drawings import across
-from hugewise.report.sentences import SYMBOLS, metric_line, run_line, sentence, winners
+from hugewise.report.sentences import (
+    LEGEND_TITLE,
+    SYMBOLS,
+    earlier,
+    findings,
+    legend,
+    metric_line,
+    run_line,
+    sentence,
+    winners,
+)
 from hugewise.results import Results
 
 __all__ = ["html"]
@@ -29,6 +39,10 @@ def html(results: Results, figures: Mapping[str, str]) -> str:
         verdicts=[(verdict, verdicts[verdict]) for verdict in SYMBOLS if verdicts[verdict]],
         winners=list(winners(results)),
         sentence=sentence,
+        findings=findings,
+        legend_title=LEGEND_TITLE,
+        legend=legend(results),
+        earlier=earlier(results),
         metric_line=metric_line,
         run_line=run_line(results),
         numbers=numbers,

@@ -7,7 +7,18 @@ from collections.abc import Iterator, Mapping
 
 from hugewise.report import allocations, beside, changes, guests, programs, tables, within
 from hugewise.report.markdown_text import captioned, escape, paragraphs, rows
-from hugewise.report.sentences import SYMBOLS, metric_line, printable, run_line, sentence, winners
+from hugewise.report.sentences import (
+    LEGEND_TITLE,
+    SYMBOLS,
+    earlier,
+    findings,
+    legend,
+    metric_line,
+    printable,
+    run_line,
+    sentence,
+    winners,
+)
 from hugewise.results import CellResult, Results
 
 __all__ = ["markdown"]
@@ -22,6 +33,7 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
     yield f"# {escape(results.study)}: {escape(results.question)}"
     yield ""
     yield f"Run `{printable(results.run).replace('`', '')}`, {escape(run_line(results))}."
+    yield from paragraphs([earlier(results)])
     yield from ("", "## Verdicts")
     for number, cell in enumerate(results.cells, 1):
         yield from ("", f"### {number}. {escape(cell.cell)}", "", escape(metric_line(cell.metric)), "")
@@ -32,8 +44,14 @@ def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator
                 f"{escape(sentence(comparison, cell.metric, results.margin))} "
                 f"Peak memory {peak}; pool reserved {pool}."
             )
+            for finding in findings(comparison):
+                told = escape(finding.text)
+                yield f"  - **Finding**: {f'**{told}**' if finding.leads else told}"
         for remark in within.remarks(cell):
             yield from ("", f"**Note**: {escape(remark)}")
+    if lines := legend(results):
+        yield from ("", f"### {LEGEND_TITLE}", "")
+        yield from (f"- {escape(line)}" for line in lines)
     yield from _figure(figures, "overview")
     if (over := programs.programs_table(results)) is not None:
         yield from captioned(over)
@@ -108,6 +126,7 @@ def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str,
             (
                 tables.effects_table(cell),
                 tables.reach_table(cell),
+                tables.spread_table(cell),
                 tables.end_points_table(cell),
                 tables.sensitivity_table(cell),
                 changes.changes_table(results, cell),

@@ -15,16 +15,22 @@ __all__ = [
     "MINUS",
     "NOTHING",
     "Scale",
+    "bound",
     "change",
     "decimals",
     "effect",
+    "ends",
     "exact",
+    "interval",
     "largest",
+    "like",
     "percent",
+    "point",
     "ratio",
     "scale",
     "share",
     "size",
+    "times",
     "when",
 ]
 
@@ -121,21 +127,75 @@ _MOST_PLACES = 4
 _NO_WIDTH = 1e-9
 
 
-def _places(low: float | None, high: float | None) -> int:
-    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+def ends(low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    """The ends of an interval of a ratio that bound something: None for one that is not there, or says nothing.
+
+    A low end of 0 and an infinite high one are no bounds; one beyond 10,000 is shown as far only beside another.
+    """
+    below = low if low is not None and low > 0 else None
+    above = high if high is not None and math.isfinite(high) else None
+    if below is None:
+        return None, above if above is not None and above <= _FAR else None
+    return below, above
+
+
+def _places(ratio: float | None, low: float | None, high: float | None) -> int:
+    """Decimals of a change in percent: two digits of the half-width, which with one end is its distance."""
+    known = [end for end in (low, high) if end is not None and math.isfinite(end)]
+    if not known:
         return 1
-    if high - low <= _NO_WIDTH:
+    whole = len(known) == 2
+    beside = known[0] if ratio is None or not math.isfinite(ratio) else ratio
+    width = known[1] - known[0] if whole else 2 * abs(beside - known[0])
+    if whole and width <= _NO_WIDTH:
         return 2
-    places = decimals((high - low) * 50, most=4)
+    places = decimals(width * 50, most=_MOST_PLACES) if width > _NO_WIDTH else 1
     # An end just beside "no change" must not be rounded onto it: whether the interval excludes it is the verdict.
-    ends = [abs(end - 1) * 100 for end in (low, high) if end != 1]
-    while places < _MOST_PLACES and any(round(end, places) == 0 for end in ends):
+    wanted = [abs(end - 1) * 100 for end in known if end != 1]
+    while places < _MOST_PLACES and any(round(end, places) == 0 for end in wanted):
         places += 1
     return places
 
 
+def point(ratio: float | None, low: float | None, high: float | None) -> str:
+    """The change of an estimate to the digits that its interval supports: `-25.2%`.
+
+    Where the typical pair is a failure of one side there is no ratio: the failures are named.
+    """
+    if ratio is not None and ratio in {0.0, math.inf}:
+        return "no finite ratio, as failures outweigh"
+    return change(ratio, places=_places(ratio, *ends(low, high)))
+
+
+def interval(ratio: float | None, low: float | None, high: float | None) -> str:
+    """The interval of a change: `-25.5% to -24.9%`, `at most -30%`, `at least +12%`; empty where nothing is bounded."""
+    below, above = ends(low, high)
+    places = _places(ratio, below, above)
+    if below is None:
+        return "" if above is None else f"at most {change(above, places=places)}"
+    if above is None:
+        return f"{'' if below > _FAR else 'at least '}{change(below, places=places)}"
+    return f"{change(below, places=places)} to {change(above, places=places)}"
+
+
+def bound(ratio: float | None, low: float | None, high: float | None) -> str:
+    """The only end of an interval, in words: `at least 30% lower`, `at most 4% higher`; empty unless there is one.
+
+    At least where it excludes no change, at most where the effect may also have the other sign.
+    """
+    below, above = ends(low, high)
+    end = above if below is None else below
+    if end is None or (below is not None and above is not None):
+        return ""
+    if end == 1:
+        return "not lower" if above is None else "not higher"
+    size = change(end, places=_places(ratio, below, above), sign=False).lstrip(MINUS)
+    limit = "at least" if (end > 1) == (above is None) else "at most"
+    return f"{f'{limit} ' if end <= _FAR else ''}{size} {'higher' if end > 1 else 'lower'}"
+
+
 def effect(ratio: float | None, low: float | None, high: float | None, same: int | None = None) -> str:
-    """`-25.2% (-25.5% to -24.9%)`, to the digits that the interval supports.
+    """`-25.2% (-25.5% to -24.9%)`, `-45% (at most -30%)`, to the digits that the interval supports.
 
     `same`: the number of blocks that all have this ratio, so that there is no spread: `-93.75%, the same in all 3
     blocks`. An interval of no width would promise more than is known.
@@ -144,24 +204,55 @@ def effect(ratio: float | None, low: float | None, high: float | None, same: int
         return NOTHING
     if same is not None:
         return f"{exact(ratio)}, the same in all {same} blocks"
-    places = _places(low, high)
-    point = change(ratio, places=places)
-    if low is None or high is None:
-        return point
-    return f"{point} ({change(low, places=places)} to {change(high, places=places)})"
+    span = interval(ratio, low, high)
+    return point(ratio, low, high) + (f" ({span})" if span else "")
 
 
 def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """`0.748 (0.745 to 0.751)`."""
-    if value is None or not math.isfinite(value):
+    """`0.748 (0.745 to 0.751)`, `0.55 (at most 0.70)`; `∞` where failures outweigh."""
+    if value is None or math.isnan(value):
         return NOTHING
-    if low is None or high is None:
-        return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"
-    if high - low <= _NO_WIDTH:
-        return f"{value:.6g}"
-    places = max(decimals((high - low) / 2, most=6), 2)
-    upper = f"{high:.{places}f}" if high <= _FAR else f">{_FAR:,.0f}"
-    return f"{value:.{places}f} ({low:.{places}f} to {upper})"
+    below, above = ends(low, high)
+    if below is None and above is None:
+        return _plain(value)
+    if below is not None and above is not None:
+        if above - below <= _NO_WIDTH:
+            return f"{value:.6g}"
+        places = _off_one(max(decimals((above - below) / 2, most=6), 2), below, above)
+        return f"{_fixed(value, places)} ({_fixed(below, places)} to {_fixed(above, places)})"
+    end = below if below is not None else above
+    assert end is not None
+    distance = abs(value - end) if math.isfinite(value) else 0.0
+    places = _off_one(max(decimals(distance, most=6), 2) if distance > _NO_WIDTH else 3, end)
+    limit = "" if end > _FAR else "at most " if below is None else "at least "
+    return f"{_fixed(value, places)} ({limit}{_fixed(end, places)})"
+
+
+def _off_one(places: int, *known: float) -> int:
+    """As many more decimals as keep an end that is not 1 from being rounded onto it."""
+    while places < 6 and any(end != 1 and round(end, places) == 1 for end in known):
+        places += 1
+    return places
+
+
+def _plain(value: float) -> str:
+    return _fixed(value, 3) if value >= 0.1 or value == 0 else f"{value:.3g}"
+
+
+def _fixed(value: float, places: int) -> str:
+    if value == 0 or math.isinf(value):
+        return "0" if value == 0 else "∞"
+    return f"{value:.{places}f}" if value <= _FAR else f">{_FAR:,.0f}"
+
+
+def like(value: float, ratio: float | None, low: float | None, high: float | None) -> str:
+    """The change of another ratio, to the digits that are shown of `ratio`."""
+    return change(value, places=_places(ratio, *ends(low, high)))
+
+
+def times(factor: float) -> str:
+    """How many times as large, to two digits: `9.8`, `0.10`, `123`."""
+    return f"{factor:,.{decimals(factor)}f}"
 
 
 def largest(change: float | None) -> str:

@@ -1,27 +1,84 @@
-"""What a comparison found, as one sentence; the same words in every report."""
+"""What a comparison found, in sentences, and how they are read; the same words in every report."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 from hugewise.metric import Metric
 from hugewise.report import numbers
-from hugewise.results import ArmSummary, CellResult, Comparison, Results
+from hugewise.results import ArmSummary, CellResult, Comparison, Reach, Results
 
 __all__ = [
+    "EXACT_LEGEND",
+    "LEGEND_TITLE",
     "SYMBOLS",
+    "Finding",
+    "Judgement",
     "arm_of",
     "better_direction",
+    "earlier",
     "effect_of",
+    "findings",
+    "interval_words",
+    "legend",
     "metric_line",
     "printable",
     "run_line",
     "sentence",
+    "tier_name",
     "winners",
 ]
 
 # A verdict is never told by its colour alone.
 SYMBOLS = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "?", "none": "–"}
+
+LEGEND_TITLE = "How a verdict is read"
+# What the exact test says and what it does not; once in a report, where its verdicts are read.
+EXACT_LEGEND = (
+    "Better and worse rest on the coin of each block alone: it rejects “no difference at all” (the sharp null: every "
+    "attempt would have come out the same with the policies swapped).",
+    "Direction and interval read as those of an effect that is the same in every pair, or symmetric around it.",
+    "The campaign average is of the logarithms, so that its ratio is a ratio of geometric means.",
+    "The tiers “campaign average” and “beyond these sessions” have an error of their own each, at the comparison's "
+    "alpha and outside the study's split.",
+)
+_FIXED_LEGEND = (
+    "Under fixed n, direction and interval rest on logarithms of the pairs' ratios that are near normal and "
+    "independent between blocks; the ratio is one of geometric means.",
+)
+_TIERS: dict[Reach, str] = {
+    "this campaign": "this campaign (typical ratio)",
+    "campaign average": "campaign average (ratio of geometric means)",
+    "beyond these sessions": "beyond these sessions (ratio of geometric means)",
+}
+
+
+class Judgement(Protocol):
+    """What is told of an effect, whatever holds it: a comparison, a change of a metric, the measured side of a figure
+    that was published. A verdict that is none of a method's (not judged) says nothing of an interval.
+    """
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def ratio(self) -> float | None: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+    @property
+    def verdict(self) -> str | None: ...
+    @property
+    def constant(self) -> bool: ...
+
+
+class Finding(NamedTuple):
+    """What stands beside a verdict as a finding of its own; it `leads` where the verdict leaves the question open."""
+
+    text: str
+    leads: bool
 
 
 def printable(text: object) -> str:
@@ -47,23 +104,78 @@ def metric_line(metric: Metric) -> str:
 def sentence(comparison: Comparison, metric: Metric, margin: float) -> str:
     """Which policy, better or worse by how much, the interval, the blocks and the confidence; else why not."""
     arm, base, name = (printable(text) for text in (comparison.arm, comparison.baseline, metric.name))
-    level = numbers.percent(comparison.confidence)
     blocks = _blocks(comparison)
     match comparison.verdict:
         case "better" | "worse":
-            span = f" ({level} interval {_span(comparison)}), from"
-            how = ", the same in all" if comparison.constant else span
+            how = ", the same in all" if comparison.constant else f" ({_span(comparison)}), from"
             text = f"{arm} is {comparison.verdict} than {base}: {name} {_distance(comparison)}{how} {blocks}."
         case "equivalent":
             text = (
                 f"{arm} is equivalent to {base} within ±{numbers.percent(margin)}: {name} "
-                f"{_effect(comparison, level, blocks)}."
+                f"{_effect(comparison, blocks)}."
             )
         case "undecided":
-            text = f"{arm} against {base} is undecided: {name} {_effect(comparison, level, blocks)}."
+            text = f"{arm} against {base} is undecided: {name} {_effect(comparison, blocks)}."
         case _:
             text = f"No verdict on {arm} against {base}."
     return " ".join([text, *_reasons(comparison)])
+
+
+def findings(comparison: Comparison) -> Iterator[Finding]:
+    """What else the pairs show: that the arm's values spread more or less widely than the baseline's."""
+    spread = comparison.spread
+    if spread is None or spread.shown is None:
+        return
+    arm, base = printable(comparison.arm), printable(comparison.baseline)
+    at = "" if spread.pairs is None else f", pair {spread.pairs}"
+    # The test and the ratio look at different things: where they disagree, the test is what was found.
+    agree = spread.ratio is not None and (spread.ratio > 1) == (spread.shown == "wider") and spread.ratio > 0
+    how = f"{numbers.times(spread.ratio)} times as" if agree and spread.ratio else _SPREADS[spread.shown]
+    widely = f"spread {how} widely {'as' if agree else 'than'} the baseline's (exact test{at})."
+    match comparison.verdict:
+        case "undecided":
+            place = "not shown in place"
+        case "equivalent":
+            place = "not in place, where they are equivalent"
+        case _:
+            yield Finding(f"Spread: the values of {arm} {widely}", leads=False)
+            return
+    yield Finding(
+        f"{arm} differs from {base} in spread, {place}: for a latency budget this is the answer. Its values {widely}",
+        leads=True,
+    )
+
+
+_SPREADS = {"wider": "more", "narrower": "less"}
+
+
+def legend(results: Results) -> tuple[str, ...]:
+    """What the verdicts of this run do and do not say, by the methods that gave them."""
+    methods = {one.method for cell in results.cells for one in cell.comparisons}
+    exact = EXACT_LEGEND if "sequential" in methods else ()
+    return (*exact, *(_FIXED_LEGEND if methods - {"sequential"} else ()))
+
+
+def tier_name(name: Reach) -> str:
+    """How far a claim reaches, and what its ratio is of."""
+    return _TIERS[name]
+
+
+def earlier(results: Results, most: int | None = 5) -> str:
+    """Which runs of the same study were begun before this one; at most `most` of them by name, else all."""
+    known = results.earlier
+    if known is None:
+        return "Whether this study had earlier runs on this host was not recorded."
+    if not known:
+        return "No earlier run of this study on this host is in this results folder."
+    named = ", ".join(printable(one) for one in known[:most])
+    more = (
+        ""
+        if most is None or len(known) <= most
+        else f" and {len(known) - most} more (all in the report's table of the run)"
+    )
+    runs = "1 earlier run" if len(known) == 1 else f"{len(known)} earlier runs"
+    return f"{runs} of this study on this host: {named}{more}. A reader who is shown one should know of all."
 
 
 def _blocks(comparison: Comparison) -> str:
@@ -71,35 +183,57 @@ def _blocks(comparison: Comparison) -> str:
     return n if comparison.final else f"{n} of {comparison.planned} planned"
 
 
-def effect_of(comparison: Comparison) -> str:
-    """The change with its interval; of counts that do not vary, that they are the same in all blocks."""
-    same = comparison.n if comparison.constant else None
-    return numbers.effect(comparison.ratio, comparison.low, comparison.high, same)
+def effect_of(one: Judgement) -> str:
+    """The change with its interval, or that there is none; of counts that do not vary, that they are the same in all
+    blocks.
+    """
+    shown = numbers.effect(one.ratio, one.low, one.high, one.n if one.constant else None)
+    if one.ratio is None or one.constant or one.verdict not in {"better", "worse", "equivalent", "undecided"}:
+        return shown
+    if numbers.interval(one.ratio, one.low, one.high):
+        return shown
+    return f"{shown} (no interval{_yet(one.verdict)})"
 
 
-def _distance(comparison: Comparison) -> str:
-    ratio, low, high = comparison.ratio, comparison.low, comparison.high
-    if ratio is None:
-        return "changed"
-    places = numbers.decimals((high - low) * 50, most=4) if low is not None and high is not None else 1
-    size = numbers.exact(ratio) if comparison.constant else numbers.change(ratio, places=places)
-    text = f"{size.lstrip('+' + numbers.MINUS)} {'higher' if ratio > 1 else 'lower'}"
-    factor = max(ratio, 1 / ratio) if ratio > 0 else 1.0
-    return f"{text} (a factor of {factor:.3g})" if factor >= 2 else text
+def interval_words(ratio: float | None, low: float | None, high: float | None, confidence: float, verdict: str) -> str:
+    """`99% interval −25.5% to −24.9%`, `99% interval: at least 30% lower`, `no 99% interval yet`."""
+    level = numbers.percent(confidence)
+    if words := numbers.bound(ratio, low, high):
+        return f"{level} interval: {words}"
+    if shown := numbers.interval(ratio, low, high):
+        return f"{level} interval {shown}"
+    return f"no {level} interval{_yet(verdict)}"
+
+
+def _yet(verdict: str | None) -> str:
+    return " yet" if verdict == "undecided" else ""
 
 
 def _span(comparison: Comparison) -> str:
-    whole = numbers.effect(comparison.ratio, comparison.low, comparison.high)
-    return whole.partition("(")[2].rstrip(")") or "not available"
+    one = comparison
+    return interval_words(one.ratio, one.low, one.high, one.confidence, one.verdict)
 
 
-def _effect(comparison: Comparison, level: str, blocks: str) -> str:
-    if comparison.ratio is None:
+def _distance(comparison: Comparison) -> str:
+    ratio = comparison.ratio
+    if ratio is None:
+        return "changed"
+    size = numbers.exact(ratio) if comparison.constant else numbers.point(ratio, comparison.low, comparison.high)
+    if ratio == 0 or math.isinf(ratio):
+        return f"has {size}"
+    text = f"{size.lstrip('+' + numbers.MINUS)} {'higher' if ratio > 1 else 'lower'}"
+    factor = max(ratio, 1 / ratio)
+    return f"{text} (a factor of {factor:.3g})" if factor >= 2 else text
+
+
+def _effect(comparison: Comparison, blocks: str) -> str:
+    ratio = comparison.ratio
+    if ratio is None:
         return f"has no estimate, from {blocks}"
     if comparison.constant:
-        return f"{numbers.exact(comparison.ratio)}, the same in all {blocks}"
-    whole = numbers.effect(comparison.ratio, comparison.low, comparison.high)
-    return f"{whole.replace('(', f'({level} interval ')}, from {blocks}"
+        return f"{numbers.exact(ratio)}, the same in all {blocks}"
+    has = "has " if ratio == 0 or math.isinf(ratio) else ""
+    return f"{has}{numbers.point(ratio, comparison.low, comparison.high)} ({_span(comparison)}), from {blocks}"
 
 
 def _reasons(comparison: Comparison) -> Iterator[str]:
@@ -112,15 +246,33 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
     if comparison.reason:
         reason = printable(comparison.reason)
         yield f"{reason[0].upper()}{reason[1:].rstrip('.')}."
+    if comparison.corrected is not None and comparison.verdict in {"better", "worse"}:
+        about = numbers.like(comparison.corrected, comparison.ratio, comparison.low, comparison.high)
+        yield f"Corrected for stopping early: about {about}."
+        yield "With width = ... in its [budget] the study goes on to a sharper estimate."
     if comparison.verdict in {"undecided", "none"} and comparison.change is not None:
         yield f"The largest effect still possible is {numbers.largest(comparison.change)}."
+    if comparison.n_all > comparison.n and comparison.verdict != "none" and comparison.ratio is not None:
+        kept = "" if comparison.verdict == "undecided" else "; the verdict also holds with the others kept in"
+        yield f"Estimate and interval are of the {comparison.n} usable pairs of {comparison.n_all}{kept}."
+    yield from _unstarted(comparison.arm, comparison.unstarted_arm)
+    yield from _unstarted(comparison.baseline, comparison.unstarted_baseline)
     if comparison.failures_arm or comparison.failures_baseline:
         yield (
             f"Failures: {comparison.failures_arm} of {printable(comparison.arm)}, "
             f"{comparison.failures_baseline} of {printable(comparison.baseline)}."
         )
+    if comparison.bias is not None:
+        most = numbers.largest(comparison.bias)
+        yield f"A covariate moved by the arm could have put up to {most} into this without being noticed."
     for warning in filter(None, map(printable, comparison.warnings)):
         yield f"{warning[0].upper()}{warning[1:].rstrip('.')}."
+
+
+def _unstarted(side: str, blocks: int) -> Iterator[str]:
+    if blocks:
+        many = f"{blocks} block{'' if blocks == 1 else 's'}"
+        yield f"{printable(side)} could not be started in {many} (counted as failures)."
 
 
 def _backed(share: float | None) -> str:

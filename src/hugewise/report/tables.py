@@ -13,23 +13,35 @@ from hugewise.metric import COMMON
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING, Scale
-from hugewise.report.sentences import SYMBOLS, arm_of, better_direction, effect_of, printable
+from hugewise.report.sentences import (
+    SYMBOLS,
+    arm_of,
+    better_direction,
+    earlier,
+    effect_of,
+    printable,
+    tier_name,
+)
 from hugewise.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.trial import Attempt
 
 __all__ = [
     "Table",
+    "alpha_table",
     "blocks_table",
     "coverage_table",
     "effects_table",
+    "end_points_table",
     "facts",
     "failures_table",
     "left_out_table",
     "memory_of",
     "metrics_table",
     "proof_table",
+    "reach_table",
     "run_table",
     "sensitivity_table",
+    "spread_table",
     "statistics_table",
     "unit_of",
 ]
@@ -96,10 +108,13 @@ def statistics_table(cell: CellResult, confidence: float) -> Table:
 
 
 def effects_table(cell: CellResult) -> Table:
-    """Per comparison: verdict, change and ratio with interval, confidence, p, blocks, largest effect still possible."""
+    """Per comparison: verdict, change and ratio with interval, confidence, p, blocks, largest effect still possible;
+    the change corrected for stopping early where any comparison has one.
+    """
+    early = any(one.corrected is not None for one in cell.comparisons)
     head = [
-        *("policy", "verdict", "change (interval)", "ratio (interval)", "confidence", "p", "blocks"),
-        "still possible",
+        *("policy", "verdict", "change (interval)", *(["corrected for stopping early"] if early else [])),
+        *("ratio (interval)", "confidence", "p", "blocks", "still possible"),
     ]
 
     def row(one: Comparison) -> list[object]:
@@ -107,15 +122,49 @@ def effects_table(cell: CellResult) -> Table:
             one.arm,
             f"{SYMBOLS[one.verdict]} {one.verdict}",
             effect_of(one),
+            *([_corrected(one)] if early else []),
             numbers.ratio(one.ratio, one.low, one.high),
             numbers.percent(one.confidence),
             NOTHING if one.p is None else "<0.0001" if one.p < 0.0001 else f"{one.p:.2g}",
-            str(one.n) if one.final else f"{one.n} of {one.planned}, provisional",
-            numbers.largest(one.change),
+            _counted(one),
+            "no bound yet" if one.verdict == "undecided" and one.change is None else numbers.largest(one.change),
         ]
 
     caption = f"{cell.metric.name}: ratios are policy/{cell.baseline} ({better_direction(cell.metric)})"
     return _table(caption, head, [row(one) for one in cell.comparisons], 2)
+
+
+def _corrected(one: Comparison) -> str:
+    return NOTHING if one.corrected is None else f"about {numbers.like(one.corrected, one.ratio, one.low, one.high)}"
+
+
+def _counted(one: Comparison) -> str:
+    """The blocks that estimate and interval are of, and how many there are beside them."""
+    if one.n_all > one.n:
+        usable = f"{one.n} usable of {one.n_all}"
+        return usable if one.final else f"{usable}, {one.planned} planned, provisional"
+    return str(one.n) if one.final else f"{one.n} of {one.planned}, provisional"
+
+
+def spread_table(cell: CellResult) -> Table | None:
+    """Per comparison whether the arm's values are spread differently from the baseline's, by an exact test."""
+    rows = [
+        [
+            one.arm,
+            one.spread.shown or "no difference shown",
+            NOTHING if one.spread.ratio is None else f"{numbers.times(one.spread.ratio)} times",
+            NOTHING if one.spread.pairs is None else one.spread.pairs,
+            f"{one.spread.alpha:.3g}",
+        ]
+        for one in cell.comparisons
+        if one.spread is not None
+    ]
+    head = ("policy", "spread", "against the baseline's", "shown at pair", "error rate")
+    caption = (
+        "spread of the values, by an exact test of the same coins with an error rate of its own; ratios are of "
+        "interquartile ranges of the logarithms"
+    )
+    return _table(caption, head, rows, 2) if rows else None
 
 
 def reach_table(cell: CellResult) -> Table | None:
@@ -123,7 +172,7 @@ def reach_table(cell: CellResult) -> Table | None:
     rows = [
         [
             one.arm,
-            tier.name,
+            tier_name(tier.name),
             numbers.effect(tier.ratio, tier.low, tier.high) if tier.supported else NOTHING,
             tier.reason,
         ]
@@ -168,12 +217,17 @@ def _spent(one: Comparison) -> str:
 
 def sensitivity_table(cell: CellResult) -> Table:
     """Per comparison: the estimate without and with the blocks of undelivered treatment, failures, and the method."""
-    head = ("policy", "method", "without undelivered blocks", "with them", "failures", "failures of the baseline")
+    late = any(one.unstarted_arm or one.unstarted_baseline for one in cell.comparisons)
+    head = [
+        *("policy", "method", "without undelivered blocks", "with them", "failures", "failures of the baseline"),
+        *(("could not be started", "baseline could not") if late else ()),
+    ]
     rows = [
         [
             *(one.arm, one.method),
             *(f"{numbers.ratio(value)} ({n} blocks)" for value, n in ((one.ratio, one.n), (one.ratio_all, one.n_all))),
             *(one.failures_arm, one.failures_baseline),
+            *((one.unstarted_arm, one.unstarted_baseline) if late else ()),
         ]
         for one in cell.comparisons
     ]
@@ -283,6 +337,7 @@ def run_table(results: Results) -> Table:
         ("confidence", numbers.percent(results.confidence)),
         ("margin of equivalence", f"±{numbers.percent(results.margin)}"),
         ("mechanism", results.mechanism),
+        ("earlier runs", earlier(results, None)),
         ("seed's hash, committed before the first block", results.seed_hash),
         ("seed, revealed at the end", results.seed or "not revealed: the run has not ended"),
     ]

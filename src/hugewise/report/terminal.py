@@ -18,10 +18,14 @@ from rich.text import Text
 
 from hugewise.report import beside, guests, numbers, within
 from hugewise.report.sentences import (
+    LEGEND_TITLE,
     SYMBOLS,
     arm_of,
     better_direction,
+    earlier,
     effect_of,
+    findings,
+    legend,
     printable,
     run_line,
     sentence,
@@ -60,13 +64,15 @@ def show(results: Results, paths: Mapping[str, Path] | None = None, console: Con
 
 
 def verdict_lines(results: Results, cell: CellResult) -> Iterator[Text]:
-    """One sentence per comparison of the cell, its verdict first."""
+    """One sentence per comparison of the cell, its verdict first, and a line for each finding beside it."""
     for one in (*cell.comparisons, *cell.end_points):
         text = Text(overflow="fold")
         text.append(SYMBOLS[one.verdict], style=_STYLES[one.verdict])
         said = sentence(one, cell.metric, results.margin)
         text.append(" " + _ascii(f"{one.estimand}: {said}" if one in cell.end_points else said))
         yield text
+        for finding in findings(one):
+            yield Text(f"+ {_ascii(finding.text)}", style="bold" if finding.leads else "", overflow="fold")
 
 
 def _ascii(text: str) -> str:
@@ -78,6 +84,7 @@ def _parts(results: Results, report: Path | None) -> Iterator[RenderableType]:
     yield Text(_ascii(f"{results.study}: {results.question}"), style="bold")
     line = run_line(results)
     yield Text(_ascii(line[0].upper() + line[1:]))
+    yield Text(_ascii(earlier(results)), overflow="fold")
     for told in guests.brief(results.guests) if results.guests is not None else ():
         yield Text(_ascii(told[0].upper() + told[1:] if told.startswith("guests ") else f"  {told}"), overflow="fold")
     for number, cell in enumerate(results.cells, 1):
@@ -92,6 +99,7 @@ def _parts(results: Results, report: Path | None) -> Iterator[RenderableType]:
             yield Padding(text, (0, 0, 0, 2))
         for remark in within.remarks(cell):
             yield Padding(Text(_ascii(f"note: {remark}"), overflow="fold"), (0, 0, 0, 2))
+    yield from _legend(results)
     yield from _published(results)
     yield from _failed(results)
     yield from _left_out(results)
@@ -133,6 +141,15 @@ def _change(cell: CellResult, arm: str, one: Comparison | None) -> str:
 
 def _badge(one: Comparison | None) -> Text:
     return Text(f"{SYMBOLS[one.verdict]} {one.verdict}", style=_STYLES[one.verdict]) if one else Text()
+
+
+def _legend(results: Results) -> Iterator[RenderableType]:
+    lines = legend(results)
+    if lines:
+        yield Text()
+        yield Text(LEGEND_TITLE, style="bold")
+    for line in lines:
+        yield Padding(Text(_ascii(line), overflow="fold"), (0, 0, 0, 2))
 
 
 def _published(results: Results) -> Iterator[RenderableType]:

@@ -1,0 +1,228 @@
+"""What stands beside a verdict: corrections, findings, limits, the legend, and which runs there were before."""
+
+from __future__ import annotations
+
+import csv as reading
+import io
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from hugewise.report import csv
+from hugewise.report.html import html
+from hugewise.report.markdown import markdown
+from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, earlier, findings, legend, sentence
+from hugewise.report.tables import effects_table, reach_table, run_table, sensitivity_table, spread_table
+from hugewise.report.terminal import show
+from hugewise.results import Comparison, Results, Spread, Tier
+from tests.results_example import HOSTILE, LATENCY, example, plain
+
+FOUND = {one.arm: one for one in plain().cells[0].comparisons}
+WIDER = Spread(shown="wider", ratio=9.8, pairs=40, alpha=0.01)
+NOT_SHOWN = Spread(shown=None, ratio=1.3, pairs=None, alpha=0.01)
+
+
+def said(arm: str = "thp", **changes: object) -> str:
+    return sentence(replace(FOUND[arm], **changes), LATENCY, 0.005).replace("−", "-")
+
+
+def run(*comparisons: Comparison, **changes: Any) -> Results:
+    whole = plain()
+    return replace(whole, cells=(replace(whole.cells[0], comparisons=comparisons),), **changes)
+
+
+def terminal(results: Results) -> str:
+    out = io.StringIO()
+    show(results, None, Console(file=out, width=80, force_terminal=False))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    return " ".join(out.getvalue().split())
+
+
+def everywhere(results: Results) -> dict[str, str]:
+    """The reports that people read, without line breaks, typographic minus and Markdown's escapes."""
+    told = {"terminal": terminal(results), "html": html(results, {}), "markdown": markdown(results, {})}
+    return {
+        kind: " ".join(text.replace("−", "-").replace("&#39;", "'").replace("\\", "").split())
+        for kind, text in told.items()
+    }
+
+
+def test_an_early_verdict_has_its_corrected_ratio_beside_it() -> None:
+    assert said(ratio=1.021, low=1.004, high=1.038, corrected=1.0164, verdict="worse").endswith(
+        "from 20 blocks. Corrected for stopping early: about +1.6%. "
+        "With width = ... in its [budget] the study goes on to a sharper estimate."
+    )
+    assert "orrected" not in said()
+    assert "orrected" not in said(corrected=0.75, verdict="undecided")
+    cell = run(replace(FOUND["thp"], corrected=0.7612), FOUND["mthp-64k"]).cells[0]
+    table = effects_table(cell)
+    assert table.head[3] == "corrected for stopping early"
+    assert [row[3] for row in table.rows] == ["about −23.88%", "–"]
+    assert "corrected for stopping early" not in effects_table(plain().cells[0]).head
+
+
+def test_a_difference_in_spread_is_a_finding_of_its_own() -> None:
+    (finding,) = findings(replace(FOUND["thp"], spread=WIDER))
+    assert finding == (
+        "Spread: the values of thp spread 9.8 times as widely as the baseline's (exact test, pair 40).",
+        False,
+    )
+    (finding,) = findings(replace(FOUND["thp"], verdict="undecided", spread=WIDER))
+    assert finding == (
+        "thp differs from base in spread, not shown in place: for a latency budget this is the answer. "
+        "Its values spread 9.8 times as widely as the baseline's (exact test, pair 40).",
+        True,
+    )
+    (finding,) = findings(replace(FOUND["thp"], verdict="equivalent", spread=WIDER))
+    assert finding.leads
+    assert "in spread, not in place, where they are equivalent: for a latency budget" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("spread", "words"),
+    [
+        (replace(WIDER, shown="narrower", ratio=0.1), "spread 0.10 times as widely as the baseline's"),
+        (replace(WIDER, ratio=None), "spread more widely than the baseline's"),
+        (replace(WIDER, shown="narrower", ratio=1.2), "spread less widely than the baseline's"),
+        (replace(WIDER, shown="narrower", ratio=0.0), "spread less widely than the baseline's"),
+        (replace(WIDER, pairs=None), "(exact test)."),
+    ],
+)
+def test_the_words_of_a_spread(spread: Spread, words: str) -> None:
+    (finding,) = findings(replace(FOUND["thp"], spread=spread))
+    assert words in finding.text
+
+
+def test_a_spread_that_is_not_shown_is_no_finding() -> None:
+    assert not list(findings(replace(FOUND["thp"], spread=NOT_SHOWN)))
+    assert not list(findings(FOUND["thp"]))
+
+
+def test_findings_stand_in_every_report() -> None:
+    results = run(replace(FOUND["thp"], verdict="undecided", spread=WIDER), replace(FOUND["mthp-64k"], spread=WIDER))
+    told = everywhere(results)
+    leading, other = [one.text for comparison in results.cells[0].comparisons for one in findings(comparison)]
+    for text in told.values():
+        assert leading in text
+        assert other in text
+    assert f"<strong>{leading}</strong>".replace("'", "&#39;") in html(results, {})
+    assert f"- **Finding**: **{leading}**" in told["markdown"]
+    assert f"- **Finding**: {other}" in told["markdown"]
+    (row, _) = reading.DictReader(io.StringIO(csv.comparisons(results)))
+    assert (row["spread.shown"], row["spread.ratio"], row["spread.pairs"]) == ("wider", "9.8", "40")
+
+
+def test_the_table_of_spreads_has_what_was_not_shown_too() -> None:
+    cell = run(replace(FOUND["thp"], spread=WIDER), replace(FOUND["mthp-64k"], spread=NOT_SHOWN)).cells[0]
+    table = spread_table(cell)
+    assert table is not None
+    assert table.rows == (
+        ("thp", "wider", "9.8 times", "40", "0.01"),
+        ("mthp-64k", "no difference shown", "1.3 times", "–", "0.01"),
+    )
+    assert spread_table(plain().cells[0]) is None
+
+
+def test_the_bias_that_a_covariate_may_have_brought() -> None:
+    assert said(bias=0.008).endswith(
+        "A covariate moved by the arm could have put up to 0.8% into this without being noticed."
+    )
+    assert "covariate" not in said()
+
+
+def test_blocks_in_which_a_side_could_not_be_started() -> None:
+    told = said(unstarted_arm=3, unstarted_baseline=1)
+    assert "thp could not be started in 3 blocks (counted as failures)." in told
+    assert "base could not be started in 1 block (counted as failures)." in told
+    assert "started" not in said()
+    cell = run(replace(FOUND["thp"], unstarted_arm=3), FOUND["mthp-64k"]).cells[0]
+    table = sensitivity_table(cell)
+    assert table.head[-2:] == ("could not be started", "baseline could not")
+    assert [row[-2:] for row in table.rows] == [("3", "0"), ("0", "0")]
+    assert len(sensitivity_table(plain().cells[0]).head) == 6
+
+
+@pytest.mark.parametrize("verdict", ["better", "worse", "equivalent"])
+def test_estimates_of_usable_pairs_are_called_so(verdict: str) -> None:
+    assert said(verdict=verdict, n=17, n_all=20).endswith(
+        "Estimate and interval are of the 17 usable pairs of 20; the verdict also holds with the others kept in."
+    )
+
+
+def test_without_a_verdict_nothing_is_said_to_hold() -> None:
+    assert said(verdict="undecided", n=17, n_all=20).endswith("of the 17 usable pairs of 20.")
+    assert "usable" not in said(verdict="none", n=17, n_all=20)
+    assert "usable" not in said()
+    rows = {row[0]: row for row in effects_table(plain().cells[0]).rows}
+    assert rows["hugetlb-1g"][-2] == "17 usable of 20"
+    assert rows["thp"][-2] == "20"
+    short = [replace(FOUND["thp"], final=False, n=17, n_all=n_all, planned=40) for n_all in (17, 20)]
+    assert [row[-2] for row in effects_table(run(*short).cells[0]).rows] == [
+        "17 of 40, provisional",
+        "17 usable of 20, 40 planned, provisional",
+    ]
+
+
+def test_the_legend_stands_once_in_every_report() -> None:
+    results = run(*(replace(one, method="sequential") for one in FOUND.values()))
+    assert legend(results) == EXACT_LEGEND
+    for kind, text in everywhere(results).items():
+        assert text.count(LEGEND_TITLE) == 1, kind
+        for line in EXACT_LEGEND:
+            assert text.count(line) == 1, kind
+
+
+def test_the_legend_is_of_the_methods_that_were_used() -> None:
+    fixed = legend(plain())
+    assert len(fixed) == 1
+    assert "fixed n" in fixed[0]
+    assert not set(fixed) & set(EXACT_LEGEND)
+    assert legend(replace(plain(), cells=())) == ()
+    assert LEGEND_TITLE not in terminal(replace(plain(), cells=()))
+
+
+def test_tiers_say_what_their_ratio_is_of() -> None:
+    tier = Tier(name="campaign average", supported=True, ratio=0.75, low=0.74, high=0.76, reason="asymptotic")
+    cell = run(replace(FOUND["thp"], tiers=(tier, replace(tier, name="beyond these sessions")))).cells[0]
+    table = reach_table(cell)
+    assert table is not None
+    assert [row[1] for row in table.rows] == [
+        "campaign average (ratio of geometric means)",
+        "beyond these sessions (ratio of geometric means)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (("demo/b", "demo/a"), "2 earlier runs of this study on this host: demo/b, demo/a. A reader who is shown one"),
+        (("demo/a",), "1 earlier run of this study on this host: demo/a. A reader who is shown one should know of all"),
+        ((), "No earlier run of this study on this host is in this results folder."),
+        (None, "Whether this study had earlier runs on this host was not recorded."),
+    ],
+)
+def test_earlier_runs_are_named_in_every_report(known: tuple[str, ...] | None, words: str) -> None:
+    results = replace(plain(), earlier=known)
+    for kind, text in everywhere(results).items():
+        assert words in text, kind
+    assert any(value.startswith(words) for _, value in run_table(results).rows)
+    row = next(reading.DictReader(io.StringIO(csv.comparisons(results))))
+    assert row["earlier_runs"] == ("" if known is None else "; ".join(known) or "none")
+
+
+def test_many_earlier_runs_are_counted_and_named_in_the_table_of_the_run() -> None:
+    results = replace(plain(), earlier=tuple(f"demo/{n}" for n in range(40)))
+    for kind, text in everywhere(results).items():
+        assert "40 earlier runs of this study on this host: demo/0, demo/1" in text, kind
+        assert "demo/4 and 35 more (all in the report's table of the run). A reader" in text, kind
+        assert ("demo/39. A reader who is shown one should know of all." in text) == (kind != "terminal")
+
+
+def test_hostile_names_of_earlier_runs_stay_text() -> None:
+    results = replace(example(), earlier=(HOSTILE,))
+    assert earlier(results).isprintable()
+    assert "<script" not in html(results, {})
+    assert "<script" not in markdown(results, {}).replace("\\<script", "")
+    assert "\x1b" not in terminal(results)

@@ -1,0 +1,141 @@
+"""The runs that were begun before a run, by what its folder and theirs say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise import analysis, session
+from hugewise.earlier import earlier_runs
+from hugewise.report.sentences import earlier
+from hugewise.runlog import BlockClosed, BlockOpened, Opened, RunFolder
+from hugewise.study import Study, parse
+from tests.examples import opened
+
+STUDY = """
+format = 1
+name = "NAME"
+policies = ["base", "thp"]
+
+[budget]
+blocks = 3
+
+[between]
+settle = "0ms"
+
+[[workload]]
+name = "chase"
+parameters = { bytes = "SIZE", loads = 1000 }
+"""
+HOST = {"name": "here", "machine": "m1"}
+
+
+def the_study(name: str = "mine", size: str = "4m") -> Study:
+    return parse(STUDY.replace("NAME", name).replace("SIZE", size), f"{name}.toml")
+
+
+def begun(results: Path, study: Study, t: float, **changes: Any) -> RunFolder:
+    """A run that was killed after its first record."""
+    folder = RunFolder.create(
+        results, study.name, study_json=msgspec.json.encode(study), study_toml=None, seed=bytes(16)
+    )
+    record = opened(folder.run, t=t, study=study.name, digest=study.digest, **{"host": HOST, **changes})
+    folder.append(record)
+    return folder
+
+
+def names(results: Path, study: Study, **changes: Any) -> tuple[str, ...]:
+    return earlier_runs(study, opened("now", **{"host": HOST, **changes}), results)
+
+
+def test_every_run_that_began_counts_the_newest_first(tmp_path: Path) -> None:
+    assert names(tmp_path, the_study()) == ()
+    old = begun(tmp_path, the_study(), 10.0)
+    pilot = begun(tmp_path, the_study("mine-pilot"), 30.0)
+    new = begun(tmp_path, the_study(), 20.0)
+    assert names(tmp_path, the_study()) == (f"mine-pilot/{pilot.run}", f"mine/{new.run}", f"mine/{old.run}")
+
+
+def test_the_run_itself_is_not_before_itself(tmp_path: Path) -> None:
+    folder = begun(tmp_path, the_study(), 10.0)
+    assert earlier_runs(the_study(), folder.opened(), tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"host": {"name": "here", "machine": "m2"}},
+        {"mechanism": "process"},
+        {"versions": {"kernel stock": "6.1"}},
+    ],
+)
+def test_runs_of_another_machine_are_not_of_this_host(tmp_path: Path, changes: dict[str, Any]) -> None:
+    begun(tmp_path, the_study(), 10.0, **changes)
+    assert names(tmp_path, the_study()) == ()
+    assert len(names(tmp_path, the_study(), **changes)) == 1
+
+
+def test_another_study_of_the_same_name_is_not_the_same(tmp_path: Path) -> None:
+    begun(tmp_path, the_study(size="8m"), 10.0)
+    assert names(tmp_path, the_study()) == ()
+
+
+def test_damaged_folders_are_passed_over(tmp_path: Path) -> None:
+    whole = begun(tmp_path, the_study(), 10.0)
+    (begun(tmp_path, the_study(), 20.0).path / "study.json").write_text("{")
+    (begun(tmp_path, the_study(), 30.0).path / "run.jsonl").write_text("torn")
+    (begun(tmp_path, the_study(), 40.0).path / "study.json").unlink()
+    (tmp_path / "mine" / "empty").mkdir()
+    (tmp_path / "mine" / "odd" / "run.jsonl").mkdir(parents=True)
+    assert names(tmp_path, the_study()) == (f"mine/{whole.run}",)
+
+
+def test_only_the_first_record_of_a_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = begun(tmp_path, the_study(), 10.0)
+    folder.append(BlockOpened(t=11.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
+    folder.append(BlockClosed(t=12.0, block=1, state="complete"))  # its attempts are gone: the run cannot be reported
+    for name in ("records", "attempts", "blocks"):
+        monkeypatch.setattr(RunFolder, name, lambda self: pytest.fail("more than the first record was read"))
+    assert names(tmp_path, the_study()) == (f"mine/{folder.run}",)
+
+
+def test_a_run_from_before_they_were_looked_for_still_loads(tmp_path: Path) -> None:
+    folder = begun(tmp_path, the_study(), 10.0, earlier=("mine/x",))
+    assert folder.opened().earlier == ("mine/x",)
+    path = folder.path / "run.jsonl"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    del record["earlier"]
+    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    assert folder.opened().earlier is None
+    assert "was not recorded" in earlier(analysis.analyze(folder.path))
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_run_names_those_before_it_and_one_that_is_resumed_keeps_them(tmp_path: Path) -> None:
+    study = the_study()
+    first = session.run(study, tmp_path)
+
+    def kill(step: str) -> None:
+        if step == "touch":
+            raise KeyboardInterrupt
+
+    second = session.run(study, tmp_path, on_step=kill)
+    third = session.run(study, tmp_path)
+    session.resume(second.path)
+    assert [analysis.analyze(run.path).earlier for run in (first, second, third)] == [
+        (),
+        (f"mine/{first.run}",),
+        (f"mine/{second.run}", f"mine/{first.run}"),
+    ]
+    stream = session.run(study, tmp_path / "calibration", calibrating=True)
+    assert stream.opened().earlier is None
+
+
+def test_the_first_record_is_an_opened_one(tmp_path: Path) -> None:
+    folder = begun(tmp_path, the_study(), 10.0)
+    assert isinstance(folder.opened(), Opened)
+    assert folder.records()[0] == folder.opened()
