@@ -47,6 +47,7 @@ _TAIL = 0.1  # of the values
 _DRAWS = 200
 _LARGEST = 10.0  # effects beyond 1,000% are not sought
 _Row = npt.NDArray[np.float64]
+Values = Sequence[float] | _Row
 
 
 class UnplannableError(Exception):
@@ -64,9 +65,7 @@ class EndPower(Protocol):
         """The chance of a verdict by `pairs` of a declared `budget`, if the ratio is 1 + effect."""
 
 
-def of_values(
-    kind: str, arm: Sequence[float], baseline: Sequence[float], alpha: float, *, better: tail.Better = "lower"
-) -> EndPower:
+def of_values(kind: str, arm: Values, baseline: Values, alpha: float, *, better: tail.Better = "lower") -> EndPower:
     """The power of the end point `kind` from a pilot's values, in the metric's unit, one of each side per pair.
 
     Raises UnplannableError with the reason, ValueError where no end point is called so.
