@@ -5,8 +5,9 @@
     missing(study, cells, results)       what to do when there is neither
 
 The spread of a comparison's pairs is taken from the runs; the power is that of the study's own method at its own share
-of the error rate (`stats.power`). Pairs are forecast from `stats.spread.scale`; their range carries the relative
-interval of the standard deviation over to it. A pilot says how noisy pairs are here, today: no more.
+of the error rate, averaged over what the runs leave open (`stats.assurance`; end points: `stats.end_power`). Pairs are
+forecast from `stats.spread.scale`; their range carries the relative interval of the standard deviation over to it. A
+pilot says how noisy pairs are here, today: no more.
 """
 
 from __future__ import annotations

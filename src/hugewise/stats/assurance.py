@@ -21,13 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from hugewise.stats import power
-from hugewise.stats.boundary import first_crossing
 
 __all__ = ["averaged", "nodes", "pairs_needed", "shift_shown", "student_needed", "student_shift"]
 
@@ -129,30 +128,14 @@ def _shown(power_of: Callable[[float], float], freedom: float, chance: float, mo
 
 
 def _undeclared(shift: float, freedom: float, alpha: float, chance: float) -> int | None:
-    """The smallest budget with this chance, sought from where the Brownian approximation has it."""
-
-    @cache
-    def enough(pairs: int) -> bool:
-        return averaged(lambda factor: power.power(shift * factor, pairs, alpha), freedom) >= chance
-
+    """The smallest budget with this chance."""
     weights, drifts = np.array([(weight, power.drift_of(shift * factor)) for weight, factor in nodes(freedom)]).T
-
-    def near(pairs: int) -> bool:
-        return float(weights @ power.brownian(drifts, pairs, alpha, pairs)) >= chance
-
-    least = first_crossing(alpha)
-    guess = power.first_enough(near, least, power.MOST)
-    if guess is None:
-        return None
-    below = guess
-    while below > least and enough(below):
-        below = max(least, int(0.95 * below))
-    above = max(below, guess)
-    while not enough(above):
-        if above == power.MOST:
-            return None
-        below, above = above, min(power.MOST, math.ceil(1.05 * above) + 1)
-    return power.first_enough(enough, below, above)
+    return power.undeclared(
+        lambda n: float(weights @ power.brownian(drifts, n, alpha, n)),
+        lambda n: averaged(lambda factor: power.power(shift * factor, n, alpha), freedom),
+        alpha,
+        chance=chance,
+    )
 
 
 @lru_cache(maxsize=16)

@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -82,10 +83,9 @@ def of_values(kind: str, arm: Values, baseline: Values, alpha: float, *, better:
 
 def pairs_needed(end: EndPower, effect: float, declared: int, *, chance: float = 0.9) -> int | None:
     """Pairs with this chance of a verdict: of the `declared` ones where they are enough, else the fewest to declare."""
-    within = None
-    if declared >= end.least:
-        within = power.first_enough(lambda n: end.power(effect, n, declared) >= chance, end.least, declared)
-    return within or power.first_enough(lambda n: end.power(effect, n, n) >= chance, end.least, power.MOST)
+    if declared >= end.least and end.power(effect, declared, declared) >= chance:
+        return power.first_enough(lambda n: end.power(effect, n, declared) >= chance, end.least, declared)
+    return power.first_enough(lambda n: end.power(effect, n, n) >= chance, end.least, power.MOST)
 
 
 def effect_shown(end: EndPower, pairs: int, *, chance: float = 0.9) -> float | None:
@@ -194,7 +194,7 @@ class _Tail:
         return high
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Signs:
     kind: str
     alpha: float
@@ -211,20 +211,8 @@ class _Signs:
     def power(self, effect: float, pairs: int, budget: int) -> float:
         if pairs <= self._start:
             return 0.0
-        arm, baseline = self._rates(math.log1p(effect))
-        plus, minus = arm * (1 - baseline), baseline * (1 - arm)
-        moving = np.maximum(plus + minus, 1e-12)
-        u = np.clip(plus / moving, 0.5, 1 - 1e-12)
-        root = np.sqrt(2 * (u * np.log(2 * u) + (1 - u) * np.log(2 * (1 - u))))
-        return float(power.brownian(root, pairs, self.alpha, budget, moving * self._judged(pairs) / pairs).mean())
-
-    def _rates(self, effect: float) -> tuple[_Row, _Row]:
-        """The shares of the arm's and the baseline's runs that are beyond the threshold."""
-        if self.kind == "slow":
-            limit = self.tail.quantile(0.5, effect) + math.log(tail.FACTOR)
-        else:
-            limit = self.tail.quantile(1 - _P99, effect)
-        return self.tail.beyond(limit - effect), self.tail.beyond(limit)
+        moving, drift = _signs(self, math.log1p(effect))
+        return float(power.brownian(drift, pairs, self.alpha, budget, moving * self._judged(pairs) / pairs).mean())
 
     def _judged(self, pairs: int) -> float:
         """The pairs after the start. A quantile of few runs is exceeded more often: counted as more pairs.
@@ -235,3 +223,17 @@ class _Signs:
         judged = float(pairs - self._start)
         more = (_P99 - 0.5) / (2 * (1 - _P99)) * math.log(pairs / self._start)
         return judged if self.kind == "slow" else judged + more
+
+
+@lru_cache(maxsize=64)
+def _signs(of: _Signs, effect: float) -> tuple[_Row, _Row]:
+    """How often a pair has one run beyond the threshold, and the drift that it then gives the walk."""
+    if of.kind == "slow":
+        limit = of.tail.quantile(0.5, effect) + math.log(tail.FACTOR)
+    else:
+        limit = of.tail.quantile(1 - _P99, effect)
+    arm, baseline = of.tail.beyond(limit - effect), of.tail.beyond(limit)
+    plus, minus = arm * (1 - baseline), baseline * (1 - arm)
+    moving = np.maximum(plus + minus, 1e-12)
+    u = np.clip(plus / moving, 0.5, 1 - 1e-12)
+    return moving, np.sqrt(2 * (u * np.log(2 * u) + (1 - u) * np.log(2 * (1 - u))))

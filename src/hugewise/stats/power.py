@@ -46,6 +46,7 @@ __all__ = [
     "student_needed",
     "student_power",
     "student_shift",
+    "undeclared",
 ]
 
 MOST = 1_000_000
@@ -55,6 +56,7 @@ WALKED = 2_000
 """Up to here the walk is followed exactly; beyond it is taken for a Brownian motion."""
 PIECES = (250, WALKED)
 """So far it is followed first, as that is often far enough."""
+_SHORT = 400  # pairs up to which walks cost nothing
 Row = npt.NDArray[np.float64]
 
 
@@ -93,7 +95,10 @@ def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int
     if shift <= 0:
         return None
     if budget is None:
-        return first_enough(lambda n: power(shift, n, alpha) >= chance, first_crossing(alpha), MOST)
+        drift = drift_of(shift)
+        return undeclared(
+            lambda n: float(brownian(drift, n, alpha, n)), lambda n: power(shift, n, alpha), alpha, chance=chance
+        )
     for pairs in PIECES:
         walked = curve(shift, alpha, budget, pairs)
         if walked[-1] >= chance:
@@ -140,6 +145,26 @@ def first_enough(enough: Callable[[int], bool], start: int, most: int) -> int | 
         middle = (below + above) // 2
         below, above = (below, middle) if enough(middle) else (middle, above)
     return above
+
+
+def undeclared(
+    near: Callable[[int], float], exact: Callable[[int], float], alpha: float, *, chance: float
+) -> int | None:
+    """The least n that gives this chance when it is the budget, up to `MOST`.
+
+    `near` is the chance by the Brownian approximation, `exact` that of the walk. Where walks are long, one of them says
+    by how much the other is wrong in normal scores, which changes slowly with n.
+    """
+    from scipy.special import ndtr, ndtri  # noqa: PLC0415  (slow to load)
+
+    least = first_crossing(alpha)
+    guess = first_enough(lambda n: near(n) >= chance, least, MOST)
+    if guess is None or guess > WALKED:
+        return guess
+    if guess <= _SHORT:
+        return first_enough(lambda n: exact(n) >= chance, least, MOST)
+    target = float(ndtr(ndtri(chance) + ndtri(near(guess)) - ndtri(exact(guess))))
+    return first_enough(lambda n: near(n) >= target, least, MOST)
 
 
 @cache

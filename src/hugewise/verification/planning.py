@@ -104,7 +104,9 @@ def budgets(alpha: float, seed: int, pilots: int) -> Sequence[Finding]:
         shift = assurance.shift_shown(SHOWN, spread.freedom(PAIRS), alpha, chance=chance)
         assert shift is not None
         scales = _scales(random, normal, pilots)
-        ends = np.array([_end(random, normal, Case(shift * scale, alpha, SHOWN)) for scale in scales])
+        ends = np.array(
+            [_end(random, normal, Case(shift * scale, alpha, SHOWN)) for scale in np.tile(scales, CAMPAIGNS)]
+        )
         seen = float((ends <= SHOWN).mean())
         found.append(
             _kept(
