@@ -8,10 +8,12 @@ import math
 import re
 from pathlib import Path
 
+import pytest
+
 from hugewise import published
 from hugewise.published.forecast import replan
 from hugewise.quantity import format_duration
-from hugewise.stats import power, sessions
+from hugewise.stats import assurance, end_power, power, sessions, spread
 from hugewise.stats.campaign import FEWEST
 
 CONCEPTS = Path(__file__).parents[1] / "docs/concepts"
@@ -43,6 +45,19 @@ def test_a_tenth_of_the_error_costs_a_third_more_pairs() -> None:
         shared = power.pairs_needed(shift, 0.001, budget=2000)
         assert one is not None and shared is not None
         assert 1.25 < shared / one < 1.5
+
+
+def test_what_a_pilots_error_costs() -> None:
+    page = " ".join((CONCEPTS / "planning.md").read_text(encoding="utf-8").split())
+    known = power.pairs_needed(0.4, 0.01, budget=2000)
+    assert known is not None
+    for pairs, more in ((20, 1.25), (40, 1.125), (6, 2.5)):
+        asked = assurance.pairs_needed(0.4, spread.freedom(pairs), 0.01, budget=2000)
+        assert asked is not None and asked / known == pytest.approx(more, rel=0.06)
+    assert "From 20 pairs, about a quarter more pairs" in page
+    assert "from 40, an eighth; from 6, two and a half times as many" in page
+    assert f"a deviation with {spread.freedom(2):g} (n - 1) degrees of freedom" in page
+    assert f"Below {end_power.FEWEST} runs of both sides together, that is {end_power.FEWEST // 2} pairs" in page
 
 
 def test_the_published_builds_on_the_page() -> None:

@@ -25,7 +25,7 @@ from hugewise.policy import Deployment, Treatment
 from hugewise.published.forecast import replan
 from hugewise.report.forecast import render, render_published, show
 from hugewise.runlog import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed, RunFolder
-from hugewise.stats import power
+from hugewise.stats import assurance, power, spread
 from hugewise.study import Study
 from tests.examples import attempt, delivery, opened
 
@@ -134,16 +134,21 @@ def test_a_forecast_from_a_run(tmp_path: Path) -> None:
     # The level of a block is common to both sides (sd 0.05), the difference is not.
     assert row.correlation == pytest.approx(1 / math.sqrt(1 + 0.02**2 / 0.05**2), abs=0.05)
     assert row.variance_ratio == pytest.approx(0.02**2 / (2 * 0.05**2 + 0.02**2), rel=0.5)
-    assert row.needed == power.pairs_needed(math.log(1.01) / row.scale, found.level, budget=200)
+    shift, freedom = math.log(1.01) / row.scale, spread.freedom(60)
+    assert row.needed == assurance.pairs_needed(shift, freedom, found.level, budget=200)
+    plugged = power.pairs_needed(shift, found.level, budget=200)
+    assert plugged is not None and plugged < row.needed < 1.2 * plugged
     assert row.needed_low is not None and row.needed_high is not None
     assert row.needed_low < row.needed < row.needed_high
     assert row.typical is not None and row.typical < row.needed
     # Blocks of 3 s, two attempts: nothing is left out of the time.
     assert row.seconds == pytest.approx(3.0)
     assert found.seconds == pytest.approx(3.0 * row.needed)
-    shift = power.smallest_shift(200, found.level)
-    assert shift is not None
-    assert row.smallest == pytest.approx(math.expm1(shift * row.scale))
+    shown, hidden = (assurance.shift_shown(200, freedom, found.level, chance=chance) for chance in (0.9, 0.1))
+    assert shown is not None and hidden is not None
+    assert row.smallest == pytest.approx(math.expm1(shown * row.scale))
+    assert row.hidden == pytest.approx(math.expm1(hidden * row.scale))
+    assert math.expm1(hidden * row.scale) < 0.6 * math.expm1(shown * row.scale)
 
 
 def test_the_forecast_keeps_its_promise(tmp_path: Path) -> None:
@@ -164,11 +169,37 @@ def test_comparisons_and_end_points_share_the_error_rate(tmp_path: Path) -> None
     cells = (cell("chase", "thp", "mthp-64k"), cell("count", "thp", metric=Metric("n", "1", "neutral", "count")))
     run = write_run(tmp_path, of, normal(0.02, 12), cells=cells)
     found = forecast.forecast(of, [run])
-    assert [row.arm for row in found.rows] == ["thp", "mthp-64k"]
+    assert [(row.arm, row.end_point) for row in found.rows] == [
+        (arm, end_point) for arm in ("thp", "mthp-64k") for end_point in ("typical", "mean")
+    ]
     assert found.level == pytest.approx(0.01 / 4)
-    # The baseline is run once for both arms, at 1 s an attempt.
-    needed = [row.needed or 0 for row in found.rows]
+    # The baseline is run once for both arms, at 1 s an attempt; a mean never asks for more.
+    needed = [row.needed or 0 for row in found.rows if row.end_point == "typical"]
     assert found.seconds == pytest.approx(sum(needed) + max(needed), rel=0.01)
+
+
+def test_each_end_point_has_a_plan_or_a_reason(tmp_path: Path) -> None:
+    of = the_study(end_points=["mean", "slow", "p99"], budget={"blocks": 2000})
+    level = 0.01 / 4
+    found = forecast.forecast(of, [write_run(tmp_path, of, normal(0.1, 60), shared=0.2)], effect=0.2)
+    rows = {row.end_point: row for row in found.rows}
+    assert list(rows) == ["typical", "mean", "slow", "p99"]
+    assert found.level == pytest.approx(level)
+    assert 100 <= (rows["mean"].needed or 0) < (rows["p99"].needed or 0)
+    for row in rows.values():
+        assert row.reason is None and row.typical is not None and row.needed is not None
+        assert row.typical <= row.needed
+        assert row.smallest is not None and row.hidden is not None and row.hidden < row.smallest
+        assert row.smallest < 0.2 and row.needed < 2000
+    text = printed(render(found))
+    assert "\n  p99 " in text and "never ask for more" in " ".join(text.split())
+    assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
+    short = forecast.forecast(of, [write_run(tmp_path, of, [*normal(0.1, 20), None])])
+    reasons = {row.end_point: row.reason or "" for row in short.rows}
+    assert reasons["typical"] == ""
+    assert reasons["mean"] == "1 of 21 pairs have a failure, with which there is no mean"
+    assert "40 runs are too few to tell a tail from: 100 are the least" in reasons["p99"]
+    assert "p99: 40 runs are too few" in " ".join(printed(render(short)).split())
 
 
 def test_the_time_budget_limits_what_can_be_shown(tmp_path: Path) -> None:
@@ -185,7 +216,10 @@ def test_fixed_n_has_the_power_of_its_t_test(tmp_path: Path) -> None:
     found = forecast.forecast(of, [write_run(tmp_path, of, normal(0.02, 40))])
     (row,) = found.rows
     assert row.scale is not None
-    assert row.needed == power.student_needed(math.log(1.01) / row.scale, 1 - of.confidence)
+    shift = math.log(1.01) / row.scale
+    assert row.needed == assurance.student_needed(shift, spread.freedom(40), 1 - of.confidence)
+    plugged = power.student_needed(shift, 1 - of.confidence)
+    assert plugged is not None and row.needed is not None and plugged < row.needed
     assert row.typical == row.needed
 
 

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hugewise.forecast import Forecast, Row
+from hugewise.forecast import TYPICAL, Forecast, Row
 from hugewise.published import Sample
 from hugewise.published.forecast import Replanned, Reread
 from hugewise.quantity import format_duration
@@ -72,11 +72,22 @@ def _cell(rows: Sequence[Row], effect: str) -> Table:
     table.add_column(f"pairs for {effect}", justify="right")
     table.add_column("time", justify="right")
     table.add_column("shows", justify="right")
+    table.add_column("hides", justify="right")
     for row in rows:
         table.add_row(
-            printable(row.arm), _deviation(row), _plain(row.correlation), _needed(row), _time(row), _smallest(row)
+            _name(row),
+            _deviation(row),
+            _plain(row.correlation),
+            _needed(row),
+            _time(row),
+            _shown(row.smallest),
+            _shown(row.hidden),
         )
     return table
+
+
+def _name(row: Row) -> str:
+    return printable(row.arm) if row.end_point == TYPICAL else f"  {row.end_point}"
 
 
 def _deviation(row: Row) -> str:
@@ -89,7 +100,9 @@ def _deviation(row: Row) -> str:
 
 def _needed(row: Row) -> str:
     if row.needed is None:
-        return numbers.NOTHING if row.sd is None or row.reason else "> 1,000k"
+        return numbers.NOTHING if row.reason else "> 1,000k"
+    if row.end_point != TYPICAL:
+        return _brief(row.needed)
     low, high = (_brief(value) if value else "?" for value in (row.needed_low, row.needed_high))
     return f"{_brief(row.needed)} ({low} to {high})"
 
@@ -98,8 +111,8 @@ def _time(row: Row) -> str:
     return numbers.NOTHING if row.needed is None or row.seconds is None else _duration(row.needed * row.seconds)
 
 
-def _smallest(row: Row) -> str:
-    return numbers.NOTHING if row.smallest is None else _percent(row.smallest)
+def _shown(effect: float | None) -> str:
+    return numbers.NOTHING if effect is None else _percent(effect)
 
 
 def _remarks(row: Row) -> Iterator[RenderableType]:
@@ -110,12 +123,13 @@ def _remarks(row: Row) -> Iterator[RenderableType]:
         said.append(f"half of such campaigns end by pair {row.typical:,}")
     if row.scale is not None and row.sd is not None and row.scale < 0.8 * row.sd:
         said.append(f"outliers: the test sees a spread of {_percent(row.scale)}")
-    if row.failures and row.reason is None:
+    if row.failures and row.reason is None and row.end_point == TYPICAL:
         said.append(f"{row.failures} of {row.pairs} pairs have a failure")
     if row.per_session is not None:
         said.append(f"{row.per_session} pairs a session")
     if said:
-        yield Padding(_line(f"{row.arm}: {'; '.join(said)}"), (0, 0, 0, 2))
+        which = row.arm if row.end_point == TYPICAL else f"{row.arm} {row.end_point}"
+        yield Padding(_line(f"{which}: {'; '.join(said)}"), (0, 0, 0, 2))
 
 
 def _whole(forecast: Forecast) -> Iterator[RenderableType]:
@@ -131,17 +145,24 @@ def _whole(forecast: Forecast) -> Iterator[RenderableType]:
         yield _line(f"The fewest pairs that can decide, if all agree: {forecast.least:,}.")
     room = "" if forecast.time_blocks is None else f", and time for about {forecast.time_blocks:,}"
     yield _line(
-        f"Pairs are for a verdict with a chance of {chance}; their range is that of the sd. 'shows' is the smallest"
-        f" change that the budget shows with that chance: {forecast.blocks:,} blocks declared{room}."
+        f"Pairs are for a verdict with a chance of {chance}, averaged over what the pilot leaves open; their range is"
+        f" that of the sd. 'shows' is the smallest change that the budget shows with that chance, 'hides' the one that"
+        f" it misses as often: {forecast.blocks:,} blocks declared{room}."
     )
+    typical = [row for row in forecast.rows if row.end_point == TYPICAL]
+    if len(typical) < len(forecast.rows):
+        yield _line(
+            "End points are judged on the pairs that the typical ratio asks for, and never ask for more: where theirs"
+            " are more, declare as many and a `width` that keeps the study from ending earlier."
+        )
     if forecast.seconds is not None:
-        most = max(row.needed or 0 for row in forecast.rows)
+        most = max(row.needed or 0 for row in typical)
         more = f"; declare {_brief(most)} blocks" if most > forecast.blocks else ""
         yield _line(f"The whole study at these pairs: {_duration(forecast.seconds)}{more}.")
     reasons = list(dict.fromkeys(row.per_session_reason for row in forecast.rows if row.per_session_reason))
     for reason in reasons:
         yield _line(f"Pairs a session: {reason}.")
-    if not all(row.per_session is None for row in forecast.rows):
+    if not all(row.per_session is None for row in typical):
         yield _line(f"Pairs a session are for sessions that cost {_duration(forecast.session_cost)} each.")
 
 

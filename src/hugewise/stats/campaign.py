@@ -49,7 +49,7 @@ from collections.abc import Iterable, Sequence
 
 from hugewise.stats import sessions
 
-__all__ = ["FEWEST", "Campaign", "interval", "ratio_of_means"]
+__all__ = ["FEWEST", "Campaign", "bound", "interval", "ratio_of_means"]
 
 FEWEST = 100  # pairs below which no asymptotic interval is given
 _NARROWEST = 500  # the number of pairs at which the bound is tightest
@@ -86,12 +86,12 @@ class Campaign:
         """Bounds of the average log-ratio over the pairs so far; None where `reason` says why."""
         if self.reason():
             return None
-        bound = _bound(self.n, self.alpha)
-        half = math.sqrt(max(0.0, self._squares) * bound / (self.n * (self.n - bound)))
+        height = bound(self.n, self.alpha)
+        half = math.sqrt(max(0.0, self._squares) * height / (self.n * (self.n - height)))
         return self.mean - half, self.mean + half
 
-    def within(self, bound: float) -> bool:
-        """Whether the average log-ratio is known to lie between -bound and bound: what stands in the way of calling
+    def within(self, most: float) -> bool:
+        """Whether the average log-ratio is known to lie between -most and most: what stands in the way of calling
         arms the same whose typical pair is.
 
         From n0 pairs by the interval; before, by the sequential t interval (`sessions`), for pairs that are near
@@ -106,7 +106,7 @@ class Campaign:
                 return False
             half = width * math.sqrt(max(0.0, self._squares) / (self.n - 1))
             ends = self.mean - half, self.mean + half
-        return -bound < ends[0] and ends[1] < bound
+        return -most < ends[0] and ends[1] < most
 
     def reason(self) -> str:
         """Why there is no interval; empty when there is one."""
@@ -114,7 +114,7 @@ class Campaign:
             return f"{self._failed} pairs have a failed attempt, so that there is no average log-ratio"
         if self.n < self.n0:
             return f"the campaign average needs {self.n0} pairs, and there are {self.n}"
-        if self.n <= _bound(self.n, self.alpha):
+        if self.n <= bound(self.n, self.alpha):
             return f"{self.n} pairs are too few for a campaign average at this error rate"
         return ""
 
@@ -154,19 +154,19 @@ def ratio_of_means(
     arm, baseline = math.fsum(arm_values), math.fsum(baseline_values)
     if n < n0 or not math.isfinite(arm + baseline) or baseline <= 0:
         return None
-    estimate, bound = arm / baseline, _bound(n, alpha)
-    # With R = estimate + delta: (delta sum B)^2 <= bound sum (E - delta B)^2, E = A - estimate B, sum E = 0.
+    estimate, height = arm / baseline, bound(n, alpha)
+    # With R = estimate + delta: (delta sum B)^2 <= height sum (E - delta B)^2, E = A - estimate B, sum E = 0.
     residuals = [a - estimate * b for a, b in zip(arm_values, baseline_values, strict=True)]
-    lead = baseline**2 - bound * math.fsum(b * b for b in baseline_values)
-    middle = bound * math.fsum(e * b for e, b in zip(residuals, baseline_values, strict=True))
-    rest = bound * math.fsum(e * e for e in residuals)
+    lead = baseline**2 - height * math.fsum(b * b for b in baseline_values)
+    middle = height * math.fsum(e * b for e, b in zip(residuals, baseline_values, strict=True))
+    rest = height * math.fsum(e * e for e in residuals)
     if lead <= 0:
         return None
     root = math.sqrt(middle**2 + lead * rest)
     return estimate, max(0.0, estimate + (-middle - root) / lead), estimate + (-middle + root) / lead
 
 
-def _bound(n: int, alpha: float) -> float:
+def bound(n: int, alpha: float) -> float:
     """The square of the time-uniform normal boundary after n steps of unit variance, divided by n."""
     log = -2 * math.log(alpha)
     scale = _NARROWEST / (log + math.log1p(log))

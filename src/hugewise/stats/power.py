@@ -33,6 +33,12 @@ from hugewise.stats.scores import magnitudes
 
 __all__ = [
     "MOST",
+    "PIECES",
+    "WALKED",
+    "brownian",
+    "curve",
+    "drift_of",
+    "first_enough",
     "least_pairs",
     "pairs_needed",
     "power",
@@ -40,13 +46,18 @@ __all__ = [
     "student_needed",
     "student_power",
     "student_shift",
+    "undeclared",
 ]
 
 MOST = 1_000_000
 """More pairs than this are not forecast."""
 
-_WALKED = 2_000
-_Row = npt.NDArray[np.float64]
+WALKED = 2_000
+"""Up to here the walk is followed exactly; beyond it is taken for a Brownian motion."""
+PIECES = (250, WALKED)
+"""So far it is followed first, as that is often far enough."""
+_SHORT = 400  # pairs up to which walks cost nothing
+Row = npt.NDArray[np.float64]
 
 
 @cache
@@ -57,7 +68,7 @@ def least_pairs(alpha: float, budget: int) -> int | None:
     scores of real data it can be one pair later.
     """
     boundary = Boundary(alpha, budget)
-    for pairs in range(1, min(budget, _WALKED) + 1):
+    for pairs in range(1, min(budget, WALKED) + 1):
         if boundary.step(1) is not None:
             return pairs
     return None
@@ -71,9 +82,9 @@ def power(shift: float, pairs: int, alpha: float, budget: int | None = None) -> 
     budget = pairs if budget is None else budget
     if shift < 0 or pairs < 1 or budget < pairs:
         raise ValueError("power needs shift >= 0 and 1 <= pairs <= budget")
-    if pairs <= _WALKED:
+    if pairs <= WALKED:
         return float(_walked(shift, alpha, budget, pairs)[pairs - 1])
-    return _brownian(_drift(shift), pairs, alpha, budget)
+    return float(brownian(drift_of(shift), pairs, alpha, budget))
 
 
 def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int | None = None) -> int | None:
@@ -84,14 +95,22 @@ def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int
     if shift <= 0:
         return None
     if budget is None:
-        return _first(lambda n: power(shift, n, alpha) >= chance, first_crossing(alpha), MOST)
-    curve = _walked(shift, alpha, budget, min(budget, _WALKED))
-    if curve[-1] >= chance:
-        return int(np.searchsorted(curve, chance)) + 1
-    if budget <= _WALKED:
+        drift = drift_of(shift)
+        return undeclared(
+            lambda n: float(brownian(drift, n, alpha, n)), lambda n: power(shift, n, alpha), alpha, chance=chance
+        )
+    for pairs in PIECES:
+        walked = curve(shift, alpha, budget, pairs)
+        if walked[-1] >= chance:
+            return int(np.searchsorted(walked, chance)) + 1
+    if budget <= WALKED:
         return None
-    drift = _drift(shift)
-    return _first(lambda n: _brownian(drift, n, alpha, budget) >= chance, _WALKED + 1, budget)
+    return first_enough(lambda n: power(shift, n, alpha, budget) >= chance, WALKED + 1, budget)
+
+
+def curve(shift: float, alpha: float, budget: int, pairs: int = WALKED) -> npt.NDArray[np.float64]:
+    """The chance of a verdict in the right direction after each of the first `pairs`, at most `WALKED`, of `budget`."""
+    return _walked(shift, alpha, budget, min(budget, pairs, WALKED))
 
 
 @lru_cache(maxsize=256)
@@ -112,8 +131,11 @@ def smallest_shift(pairs: int, alpha: float, *, chance: float = 0.9) -> float | 
     return high
 
 
-def _first(enough: Callable[[int], bool], start: int, most: int) -> int | None:
-    """The least n from `start` to `most` that is enough, where enough for n is enough for all that are larger."""
+def first_enough(enough: Callable[[int], bool], start: int, most: int) -> int | None:
+    """The least n from `start` to `most` that is enough, where enough for n is enough for all that are larger.
+
+    To 1 in 500.
+    """
     below, above = start - 1, start
     while not enough(above):
         if above >= most:
@@ -125,11 +147,31 @@ def _first(enough: Callable[[int], bool], start: int, most: int) -> int | None:
     return above
 
 
+def undeclared(
+    near: Callable[[int], float], exact: Callable[[int], float], alpha: float, *, chance: float
+) -> int | None:
+    """The least n that gives this chance when it is the budget, up to `MOST`.
+
+    `near` is the chance by the Brownian approximation, `exact` that of the walk. Where walks are long, one of them says
+    by how much the other is wrong in normal scores, which changes slowly with n.
+    """
+    from scipy.special import ndtr, ndtri  # noqa: PLC0415  (slow to load)
+
+    least = first_crossing(alpha)
+    guess = first_enough(lambda n: near(n) >= chance, least, MOST)
+    if guess is None or guess > WALKED:
+        return guess
+    if guess <= _SHORT:
+        return first_enough(lambda n: exact(n) >= chance, least, MOST)
+    target = float(ndtr(ndtri(chance) + ndtri(near(guess)) - ndtri(exact(guess))))
+    return first_enough(lambda n: near(n) >= target, least, MOST)
+
+
 @cache
-def _quantiles() -> _Row:
+def _quantiles() -> Row:
     """The van der Corput sequence in base 2 (1935): 1/2, 1/4, 3/4, 1/8, ..."""
-    found = np.zeros(_WALKED)
-    for index in range(1, _WALKED + 1):
+    found = np.zeros(WALKED)
+    for index in range(1, WALKED + 1):
         rest, step = index, 0.5
         while rest:
             found[index - 1] += step * (rest & 1)
@@ -145,7 +187,7 @@ def _typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | No
 
 
 @lru_cache(maxsize=256)
-def _walked(shift: float, alpha: float, budget: int, pairs: int) -> _Row:
+def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Row:
     """The chance of having crossed upwards after each of `pairs` pairs."""
     steps = _typical(alpha, budget, pairs)
     grid, below = _magnitudes(shift)
@@ -175,7 +217,7 @@ def _walked(shift: float, alpha: float, budget: int, pairs: int) -> _Row:
     return chances
 
 
-def _magnitudes(shift: float) -> tuple[_Row, _Row]:
+def _magnitudes(shift: float) -> tuple[Row, Row]:
     """A grid of |D| in standard deviations, and its distribution function there."""
     from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
 
@@ -184,7 +226,7 @@ def _magnitudes(shift: float) -> tuple[_Row, _Row]:
 
 
 @lru_cache(maxsize=256)
-def _drift(shift: float) -> float:
+def drift_of(shift: float) -> float:
     """The expected score of a pair, in units of the scores' standard deviation under the null."""
     from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
 
@@ -193,33 +235,31 @@ def _drift(shift: float) -> float:
     return float(np.sum(score[:-1] * np.tanh(shift * grid[:-1]) * np.diff(below)))
 
 
-@lru_cache(maxsize=4096)
-def _height(pairs: int, alpha: float, budget: int) -> float:
-    """The boundary at `pairs` in standard deviations of the walk."""
-    whole = math.log((budget + 1) / first_crossing(alpha))
-    low, high = 1.0, 40.0
-    while high - low > 1e-6:
+def _height(moved: Row, spent: float) -> Row:
+    """The boundary after `moved` steps in standard deviations of the walk; `spent` is alpha per unit of log n."""
+    low, high = np.full_like(moved, 1.0), np.full_like(moved, 40.0)
+    for _ in range(27):  # to 1e-6
         b = (low + high) / 2
-        rate = b * math.exp(-b * b / 2) / math.sqrt(2 * math.pi) * math.exp(-0.583 * b / math.sqrt(pairs))
-        low, high = (b, high) if rate > alpha / whole else (low, b)
+        rate = b * np.exp(-b * b / 2 - 0.583 * b / np.sqrt(moved)) / math.sqrt(2 * math.pi)
+        above = rate > spent
+        low, high = np.where(above, b, low), np.where(above, high, b)
     return high
 
 
-def _brownian(drift: float, pairs: int, alpha: float, budget: int) -> float:
-    """The chance of having crossed upwards by `pairs`, by the tangent of the boundary there."""
-    b, r = _height(pairs, alpha, budget), drift * math.sqrt(pairs)
-    return min(1.0, _phi(r - b) + math.exp(min(0.0, b * r - b * b / 2 - r * r / 2)) * _mills(r))
+def brownian(drift: Row | float, pairs: int, alpha: float, budget: int, moving: Row | float = 1.0) -> Row:
+    """The chance of having crossed upwards by `pairs`, by the tangent of the boundary there.
 
+    `drift` is the walk's in a pair that moves it, in standard deviations of its step; `moving` the share of such pairs.
+    Both may be rows.
+    """
+    from scipy.special import erfcx, ndtr  # noqa: PLC0415  (slow to load)
 
-def _phi(z: float) -> float:
-    return math.erfc(-z / math.sqrt(2)) / 2
-
-
-def _mills(r: float) -> float:
-    """exp(r^2/2) Phi(-r): finite where its factors are not."""
-    from scipy.special import erfcx  # noqa: PLC0415  (slow to load)
-
-    return float(erfcx(r / math.sqrt(2))) / 2
+    moved = pairs * np.asarray(moving, dtype=np.float64)
+    b = _height(moved, alpha / math.log((budget + 1) / first_crossing(alpha)))
+    r = drift * np.sqrt(moved)
+    # exp(r^2/2) Phi(-r) is finite where its factors are not.
+    chance = ndtr(r - b) + np.exp(np.minimum(0.0, b * r - b * b / 2 - r * r / 2)) * erfcx(r / math.sqrt(2)) / 2
+    return np.asarray(np.minimum(1.0, chance))
 
 
 def student_power(shift: float, pairs: int, level: float) -> float:
@@ -232,7 +272,7 @@ def student_power(shift: float, pairs: int, level: float) -> float:
 
 def student_needed(shift: float, level: float, *, chance: float = 0.9) -> int | None:
     """The pairs that a paired t test needs; None beyond `MOST`."""
-    return None if shift <= 0 else _first(lambda n: student_power(shift, n, level) >= chance, 2, MOST)
+    return None if shift <= 0 else first_enough(lambda n: student_power(shift, n, level) >= chance, 2, MOST)
 
 
 def student_shift(pairs: int, level: float, *, chance: float = 0.9) -> float | None:

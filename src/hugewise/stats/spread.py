@@ -12,9 +12,11 @@ from statistics import NormalDist, correlation, fmean, stdev
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Correlation", "correlated", "deviation_interval", "scale"]
+__all__ = ["Correlation", "correlated", "deviation_freedom", "deviation_interval", "freedom", "scale"]
 
 _Z = 1.0
+_WIDE = 0.4  # by what part of 1/n the width is too wide on average, in simulations
+_KEPT = 0.68  # of the degrees of freedom: see `freedom`
 
 
 def deviation_interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
@@ -31,12 +33,8 @@ def deviation_interval(differences: Sequence[float], confidence: float = 0.95) -
     if s == 0:
         return 0.0, 0.0
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    mean = fmean(differences)
-    about = _trimmed(differences, 1 / (2 * math.sqrt(n - 4)))
-    squares = math.fsum((x - mean) ** 2 for x in differences)
-    kurtosis = n * math.fsum((x - about) ** 4 for x in differences) / squares**2
     c = n / (n - z)
-    half = z * c * math.sqrt(max(0.0, kurtosis - (n - 3) / n) / (n - 1))
+    half = z * c * math.sqrt(_log_variance(differences))
     return s * math.sqrt(c) * math.exp(-half / 2), s * math.sqrt(c) * math.exp(half / 2)
 
 
@@ -46,7 +44,8 @@ def scale(differences: Sequence[float]) -> float | None:
     sqrt(n) times half the width of the interval that inverts the signed normal-scores test at 1 standard error (Lehmann
     1963, Ann. Math. Statist. 34:1507; Sen 1966, ibid. 37:1759: the width estimates what the test can resolve). Equal to
     the standard deviation for normal differences, smaller with outliers, which rank scores hardly see. A difference may
-    be infinite (a failure). None below 6 values, or where most of them are infinite.
+    be infinite (a failure). The width is by 0.4/n too wide on average over samples of 7 to 30 normal values, which is
+    taken out. None below 6 values, or where most of them are infinite.
     """
     n = len(differences)
     if n < 6:
@@ -56,7 +55,26 @@ def scale(differences: Sequence[float]) -> float | None:
     if len(finite) <= n / 2:
         return None
     upper, lower = (_crossing(values, finite, level) for level in (-_Z, _Z))
-    return math.sqrt(n) * (upper - lower) / (2 * _Z)
+    return math.sqrt(n) * (upper - lower) / (2 * _Z) / (1 + _WIDE / n)
+
+
+def freedom(pairs: int) -> float:
+    """Degrees of freedom of `scale` from so many normal differences: scale^2 is about sigma^2 chi^2/freedom.
+
+    The standard deviation has pairs - 1. A width read off ranks is noisier: with 0.68 of them the quantiles of log
+    scale from 5% to 95% were within 0.03 of those simulated, from 12 to 200 pairs. With outliers it is noisier still.
+    """
+    return _KEPT * (pairs - 1)
+
+
+def deviation_freedom(values: Sequence[float]) -> float:
+    """Degrees of freedom of the standard deviation of values with other tails than normal ones, from their kurtosis.
+
+    2/var(ln s^2) by Bonett 2006, at most those of normal values. Of six values or more, not all alike.
+    """
+    most = len(values) - 1
+    variance = _log_variance(values)
+    return min(most, 2 / variance) if variance > 0 else most
 
 
 class Correlation(tuple[float, float, float]):
@@ -74,6 +92,15 @@ def correlated(first: Sequence[float], second: Sequence[float], confidence: floa
     half = NormalDist().inv_cdf((1 + confidence) / 2) / math.sqrt(n - 3)
     near = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, r)))
     return Correlation((r, math.tanh(near - half), math.tanh(near + half)))
+
+
+def _log_variance(values: Sequence[float]) -> float:
+    """Variance of ln s^2 (Bonett 2006), from the kurtosis of six values or more that are not all alike."""
+    n, mean = len(values), fmean(values)
+    about = _trimmed(values, 1 / (2 * math.sqrt(n - 4)))
+    squares = math.fsum((x - mean) ** 2 for x in values)
+    kurtosis = n * math.fsum((x - about) ** 4 for x in values) / squares**2
+    return max(0.0, kurtosis - (n - 3) / n) / (n - 1)
 
 
 def _trimmed(values: Sequence[float], share: float) -> float:

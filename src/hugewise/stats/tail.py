@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple
 from hugewise.stats.signflip import SignFlip
 
 __all__ = [
+    "FACTOR",
     "QUANTILE",
     "SLOW_RATE",
     "Better",
@@ -42,7 +43,10 @@ Better = Literal["lower", "higher"]
 SLOW_RATE = "difference of the rates of slow runs (arm minus baseline)"
 QUANTILE = "ratio of a quantile over all runs (arm/baseline)"
 
-_WARM_UP = 10  # pairs before the first threshold; their differences are 0
+FACTOR = 1.25
+"""A run is slow if it takes more than this many times the usual."""
+
+_WARM_UP = 10  # pairs before the first threshold
 _RATES = 32  # of the mixture in the bound of a rate
 _NARROWEST = 500  # pairs at which the bound of a quantile is tightest
 
@@ -64,7 +68,7 @@ def slow_rate(
     baseline_values: Sequence[float],
     alpha: float,
     *,
-    factor: float = 1.25,
+    factor: float = FACTOR,
     better: Better = "lower",
     budget: int | None = None,
 ) -> TailEffect:
@@ -98,7 +102,7 @@ def slow_rate(
 
 
 def slow_differences(
-    arm_values: Sequence[float], baseline_values: Sequence[float], *, factor: float = 1.25, better: Better = "lower"
+    arm_values: Sequence[float], baseline_values: Sequence[float], *, factor: float = FACTOR, better: Better = "lower"
 ) -> list[float]:
     """Per pair +1 where only the arm was slow, -1 where only the baseline was, else 0; see `slow_rate`."""
     return _all(Slow(factor, better), arm_values, baseline_values)
@@ -157,7 +161,8 @@ class _Threshold:
     def __init__(self, better: Better, start: int) -> None:
         self._better = better
         self._worst = math.inf if better == "lower" else 0.0  # a failure, which is bad whatever the threshold
-        self._start = start
+        self.start = start
+        """Pairs before the first threshold; their differences are 0."""
         self._pairs = 0
         self._earlier: list[float] = []
 
@@ -166,7 +171,7 @@ class _Threshold:
         if math.isnan(arm) or math.isnan(baseline):
             raise ValueError("a value is NaN: a pair without a measurement is no pair")
         difference = 0.0
-        if self._pairs >= self._start:
+        if self._pairs >= self.start:
             limit = self._limit(self._earlier)
             difference = float(self._bad(arm, limit) - self._bad(baseline, limit))
         self._pairs += 1
@@ -184,7 +189,7 @@ class _Threshold:
 class Slow(_Threshold):
     """The differences of `slow_rate`, pair by pair. Raises ValueError for a factor of 1 or less."""
 
-    def __init__(self, factor: float = 1.25, better: Better = "lower") -> None:
+    def __init__(self, factor: float = FACTOR, better: Better = "lower") -> None:
         if not factor > 1:
             raise ValueError(f"a slow run is more than 1 times the usual: factor cannot be {factor}")
         super().__init__(better, _WARM_UP)

@@ -1,0 +1,198 @@
+"""Planning: do the pairs that a pilot asks for deliver their verdict as often as promised, over many pilots?
+
+A pilot of 20 normal pairs gives the scale; from it the pairs for an effect are asked for, as `hugewise plan` does; then
+the real sequential test runs on fresh pairs with that effect. What the pairs of one pilot deliver is counted on a pool
+of such campaigns, which is the same for all pilots: a campaign's first crossing does not know the pilot.
+
+The planted fault is the plan that takes the pilot's scale for the true one: it must be found to break the promise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from hugewise.stats import assurance, power, spread
+from hugewise.stats.signflip import SignFlip
+from hugewise.verification.finding import Finding, Task
+from hugewise.verification.generators import Floats, generator
+
+__all__ = ["BAND", "CASES", "PAIRS", "Case", "budgets", "delivered", "fixed", "pairs", "tasks"]
+
+PAIRS = 20
+"""Of a pilot."""
+CHANCE = 0.9
+BAND = 0.02
+"""How far from the promise the average over pilots may be."""
+ROUGH = 0.05
+"""The same for the pairs of half and for the hidden effect, which nobody plans by."""
+
+
+class Case(NamedTuple):
+    """`shift` is the effect in standard deviations of a pair; `budget` is declared, and more than a pilot asks for."""
+
+    shift: float
+    alpha: float
+    budget: int
+
+
+CASES = tuple(
+    Case(shift, alpha, budget) for shift, budget in ((0.2, 5000), (0.4, 2000), (1.0, 500)) for alpha in (0.01, 0.0025)
+)
+CAMPAIGNS = 2
+"""In the pool, for each pilot; every pilot's pairs are tried on all of the pool."""
+REPLAYS = 10
+"""For each pilot, of a test at a fixed number of pairs."""
+SHOWN = 200
+"""Declared pairs whose shown and hidden effects are tried."""
+
+Draw = Callable[[Generator, tuple[int, ...]], Floats]
+
+
+def normal(random: Generator, shape: tuple[int, ...]) -> Floats:
+    """Pairs of standard deviation 1."""
+    return random.standard_normal(shape)
+
+
+def heavy(random: Generator, shape: tuple[int, ...]) -> Floats:
+    """Pairs of standard deviation 1 from Student's t with 3 degrees of freedom."""
+    return random.standard_t(3, shape) / math.sqrt(3)
+
+
+def pairs(case: Case, seed: int, pilots: int) -> Sequence[Finding]:
+    """Pairs for 90%, those for half, the planted fault, and what is only reported: the worst pilots, heavy tails."""
+    random = generator(seed, "planning", *case)
+    scales, ends = _scales(random, normal, pilots), _ends(random, normal, case, pilots)
+
+    def needed(shift: float, chance: float = CHANCE) -> int | None:
+        return assurance.pairs_needed(shift, spread.freedom(PAIRS), case.alpha, chance=chance, budget=case.budget)
+
+    def plugged(shift: float) -> int | None:
+        return power.pairs_needed(shift, case.alpha, budget=case.budget)
+
+    seen = delivered(_asked(needed, case.shift, scales), ends)
+    half = delivered(_asked(lambda shift: needed(shift, 0.5), case.shift, scales), ends)
+    known = delivered(_asked(plugged, case.shift, scales), ends)
+    tails = delivered(_asked(needed, case.shift, _scales(random, heavy, pilots)), _ends(random, heavy, case, pilots))
+    name = f"effect {case.shift:g} sd, alpha {case.alpha:g}"
+    return [
+        _kept(f"{name}: verdict by the pairs asked for", float(seen.mean()), CHANCE, BAND),
+        _kept(f"{name}: verdict by the pairs of half", float(half.mean()), 0.5, ROUGH),
+        Finding(
+            check="planning",
+            case=f"{name}: spread taken as known (planted)",
+            seen=f"{known.mean():.1%}",
+            required=f"outside {_band(CHANCE, BAND)}",
+            passed=abs(float(known.mean()) - CHANCE) > BAND,
+        ),
+        _reported(
+            f"{name}: the worst tenth of pilots", f"{_worst(seen):.1%} (spread taken as known: {_worst(known):.1%})"
+        ),
+        _reported(f"{name}: pairs of t noise with 3 degrees of freedom", f"{tails.mean():.1%}"),
+    ]
+
+
+def budgets(alpha: float, seed: int, pilots: int) -> Sequence[Finding]:
+    """The effect that a declared budget shows with 90%, and the one that stays hidden with 90%."""
+    random = generator(seed, "planning", "budgets", alpha)
+    found = []
+    for chance, what in ((CHANCE, "shown"), (1 - CHANCE, "hidden")):
+        shift = assurance.shift_shown(SHOWN, spread.freedom(PAIRS), alpha, chance=chance)
+        assert shift is not None
+        scales = _scales(random, normal, pilots)
+        ends = np.array(
+            [_end(random, normal, Case(shift * scale, alpha, SHOWN)) for scale in np.tile(scales, CAMPAIGNS)]
+        )
+        seen = float((ends <= SHOWN).mean())
+        found.append(
+            _kept(
+                f"{SHOWN} pairs, alpha {alpha:g}: verdict on the {what} effect",
+                seen,
+                chance,
+                BAND if what == "shown" else ROUGH,
+            )
+        )
+    return found
+
+
+def fixed(shift: float, alpha: float, seed: int, pilots: int) -> Sequence[Finding]:
+    """The pairs of a paired t test at a number that was fixed beforehand."""
+    from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
+
+    random = generator(seed, "planning", "fixed", shift, alpha)
+    freedom = spread.freedom(PAIRS)
+    asked = _asked(lambda s: assurance.student_needed(s, freedom, alpha), shift, _scales(random, normal, pilots))
+    found = 0
+    for count in asked.astype(int):
+        drawn = shift + normal(random, (REPLAYS, count))
+        t = drawn.mean(axis=1) / (drawn.std(axis=1, ddof=1) / math.sqrt(count))
+        found += int(np.count_nonzero(t > stdtrit(count - 1, 1 - alpha / 2)))
+    share = found / (REPLAYS * pilots)
+    return [_kept(f"fixed n, effect {shift:g} sd, alpha {alpha:g}: the pairs asked for", share, CHANCE, BAND)]
+
+
+def delivered(asked: Floats, ends: Floats) -> Floats:
+    """For each number of pairs asked for, the share of campaigns that ended right by then."""
+    return np.searchsorted(np.sort(ends), asked, "right") / len(ends)
+
+
+def tasks(seed: int, pilots: int) -> list[Task]:
+    """One task a case."""
+    found = [Task(f"planning: {case.shift:g} sd at {case.alpha:g}", pairs, (case, seed, pilots)) for case in CASES]
+    found += [Task(f"planning: budgets at {alpha:g}", budgets, (alpha, seed, pilots)) for alpha in (0.01, 0.0025)]
+    found += [Task(f"planning: fixed n, {shift:g} sd", fixed, (shift, 0.01, seed, pilots)) for shift in (0.2, 0.4, 1.0)]
+    return found
+
+
+def _scales(random: Generator, draw: Draw, pilots: int) -> Floats:
+    """What pilots take the deviation for, which is 1."""
+    return np.array([spread.scale(pilot) for pilot in draw(random, (pilots, PAIRS))])
+
+
+def _asked(needed: Callable[[float], int | None], shift: float, scales: Floats) -> Floats:
+    """The pairs that each pilot asks for, computed on a grid of scales and interpolated; infinite where none do."""
+    grid = np.geomspace(scales.min() * 0.999, scales.max() * 1.001, 13)
+    counts = [needed(shift / scale) for scale in grid.tolist()]
+    logs = [math.inf if count is None else math.log(count) for count in counts]
+    return np.exp(np.interp(np.log(scales), np.log(grid), logs))
+
+
+def _ends(random: Generator, draw: Draw, case: Case, pilots: int) -> Floats:
+    """The pairs after which campaigns of the real test end in the right direction; infinite where they do not."""
+    return np.array([_end(random, draw, case) for _ in range(CAMPAIGNS * pilots)])
+
+
+def _end(random: Generator, draw: Draw, case: Case) -> float:
+    test = SignFlip(case.alpha, case.budget)
+    for difference in (case.shift + draw(random, (case.budget,))).tolist():
+        test.add(difference)
+        if test.sign:
+            break
+    return float(test.pairs) if test.sign > 0 else math.inf
+
+
+def _worst(seen: Floats) -> float:
+    """What the worst tenth delivers on average."""
+    return float(np.sort(seen)[: max(1, len(seen) // 10)].mean())
+
+
+def _band(chance: float, band: float) -> str:
+    return f"{100 * (chance - band):.0f} to {100 * (chance + band):.0f}%"
+
+
+def _kept(case: str, seen: float, chance: float, band: float) -> Finding:
+    return Finding(
+        check="planning",
+        case=case,
+        seen=f"{seen:.1%}",
+        required=_band(chance, band),
+        passed=abs(seen - chance) <= band,
+    )
+
+
+def _reported(case: str, seen: str) -> Finding:
+    return Finding(check="planning", case=case, seen=seen, required="not judged", passed=True)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hugewise.stats import assurance, power, spread
+
+
+def averaged(shift: float, pairs: int, budget: int) -> float:
+    return assurance.averaged(lambda factor: power.power(shift * factor, pairs, 0.01, budget), 13.0)
+
+
+def test_the_nodes_are_those_of_the_spread() -> None:
+    for freedom in (3.4, 13.0, 100.0):
+        # E (s/sigma)^2 = 1, and its variance is that of chi^2.
+        squares = [(weight, factor**2) for weight, factor in assurance.nodes(freedom)]
+        assert sum(weight * square for weight, square in squares) == pytest.approx(1, abs=1e-3)
+        variance = sum(weight * (square - 1) ** 2 for weight, square in squares)
+        assert variance == pytest.approx(2 / freedom, rel=0.05)
+    with pytest.raises(ValueError):
+        assurance.nodes(0.0)
+
+
+def test_the_scale_of_a_pilot_has_the_spread_that_is_averaged_over() -> None:
+    random = np.random.default_rng(11)
+    for pairs in (12, 40):
+        scales = np.array([spread.scale(list(random.normal(0, 1, pairs))) for _ in range(600)])
+        assert np.mean(np.log(scales)) == pytest.approx(-1 / (2 * spread.freedom(pairs)), abs=0.03)
+        assert np.std(np.log(scales)) == pytest.approx(math.sqrt(1 / (2 * spread.freedom(pairs))), rel=0.15)
+
+
+def test_pairs_have_the_chance_on_average() -> None:
+    for shift, budget in ((0.4, 2_000), (0.4, None), (0.08, 24_000), (1.5, 60)):
+        needed = assurance.pairs_needed(shift, 13.0, 0.01, budget=budget)
+        assert needed is not None
+        chance = averaged(shift, needed, budget or needed)
+        assert 0.9 <= chance < 0.93
+        plugged = power.pairs_needed(shift, 0.01, budget=budget)
+        assert plugged is not None and 1.1 * plugged < needed < 1.5 * plugged
+    assert assurance.pairs_needed(0.0, 13.0, 0.01) is None
+    assert assurance.pairs_needed(1e-6, 13.0, 0.01) is None
+    assert assurance.pairs_needed(0.2, 13.0, 0.01, budget=100) is None
+
+
+def test_a_spread_that_is_known_costs_nothing() -> None:
+    for shift in (0.3, 1.0):
+        known = power.pairs_needed(shift, 0.01, budget=2_000)
+        assert known is not None
+        assert assurance.pairs_needed(shift, 1e6, 0.01, budget=2_000) == pytest.approx(known, abs=1)
+        fixed = power.student_needed(shift, 0.01)
+        assert fixed is not None
+        assert assurance.student_needed(shift, 1e6, 0.01) == pytest.approx(fixed, abs=1)
+    assert assurance.shift_shown(200, 1e6, 0.01) == pytest.approx(power.smallest_shift(200, 0.01), rel=0.02)
+
+
+def test_what_a_budget_shows_and_hides() -> None:
+    for pairs in (50, 400, 24_000):
+        for chance in (0.9, 0.1):
+            shift = assurance.shift_shown(pairs, 13.0, 0.01, chance=chance)
+            assert shift is not None
+            assert averaged(shift, pairs, pairs) == pytest.approx(chance, abs=0.01)
+    assert assurance.shift_shown(7, 13.0, 0.01) is None
+    fixed = assurance.student_shift(50, 13.0, 0.01)
+    assert fixed is not None
+    assert assurance.student_needed(fixed, 13.0, 0.01) == pytest.approx(50, abs=1)
