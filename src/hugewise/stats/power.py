@@ -33,19 +33,23 @@ from hugewise.stats.scores import magnitudes
 
 __all__ = [
     "MOST",
+    "WALKED",
     "least_pairs",
     "pairs_needed",
     "power",
+    "sizes",
     "smallest_shift",
     "student_needed",
     "student_power",
     "student_shift",
+    "typical",
 ]
 
 MOST = 1_000_000
 """More pairs than this are not forecast."""
 
-_WALKED = 2_000
+WALKED = 2_000
+"""Up to so many pairs the walk itself is followed."""
 _Row = npt.NDArray[np.float64]
 
 
@@ -57,7 +61,7 @@ def least_pairs(alpha: float, budget: int) -> int | None:
     scores of real data it can be one pair later.
     """
     boundary = Boundary(alpha, budget)
-    for pairs in range(1, min(budget, _WALKED) + 1):
+    for pairs in range(1, min(budget, WALKED) + 1):
         if boundary.step(1) is not None:
             return pairs
     return None
@@ -71,7 +75,7 @@ def power(shift: float, pairs: int, alpha: float, budget: int | None = None) -> 
     budget = pairs if budget is None else budget
     if shift < 0 or pairs < 1 or budget < pairs:
         raise ValueError("power needs shift >= 0 and 1 <= pairs <= budget")
-    if pairs <= _WALKED:
+    if pairs <= WALKED:
         return float(_walked(shift, alpha, budget, pairs)[pairs - 1])
     return _brownian(_drift(shift), pairs, alpha, budget)
 
@@ -85,13 +89,13 @@ def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int
         return None
     if budget is None:
         return _first(lambda n: power(shift, n, alpha) >= chance, first_crossing(alpha), MOST)
-    curve = _walked(shift, alpha, budget, min(budget, _WALKED))
+    curve = _walked(shift, alpha, budget, min(budget, WALKED))
     if curve[-1] >= chance:
         return int(np.searchsorted(curve, chance)) + 1
-    if budget <= _WALKED:
+    if budget <= WALKED:
         return None
     drift = _drift(shift)
-    return _first(lambda n: _brownian(drift, n, alpha, budget) >= chance, _WALKED + 1, budget)
+    return _first(lambda n: _brownian(drift, n, alpha, budget) >= chance, WALKED + 1, budget)
 
 
 @lru_cache(maxsize=256)
@@ -128,8 +132,8 @@ def _first(enough: Callable[[int], bool], start: int, most: int) -> int | None:
 @cache
 def _quantiles() -> _Row:
     """The van der Corput sequence in base 2 (1935): 1/2, 1/4, 3/4, 1/8, ..."""
-    found = np.zeros(_WALKED)
-    for index in range(1, _WALKED + 1):
+    found = np.zeros(WALKED)
+    for index in range(1, WALKED + 1):
         rest, step = index, 0.5
         while rest:
             found[index - 1] += step * (rest & 1)
@@ -138,7 +142,7 @@ def _quantiles() -> _Row:
 
 
 @lru_cache(maxsize=64)
-def _typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | None], ...]:
+def typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | None], ...]:
     """Score and boundary of each pair of the typical sequence."""
     boundary = Boundary(alpha, budget)
     return tuple((int(score), boundary.step(int(score))) for score in magnitudes(_quantiles()[:pairs]))
@@ -147,8 +151,8 @@ def _typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | No
 @lru_cache(maxsize=256)
 def _walked(shift: float, alpha: float, budget: int, pairs: int) -> _Row:
     """The chance of having crossed upwards after each of `pairs` pairs."""
-    steps = _typical(alpha, budget, pairs)
-    grid, below = _magnitudes(shift)
+    steps = typical(alpha, budget, pairs)
+    grid, below = sizes(shift)
     lean = 1 / (1 + np.exp(-2 * shift * np.interp(_quantiles()[:pairs], below, grid)))
     middle = sum(score for score, _ in steps) + 1
     mass = np.zeros(2 * middle + 1)
@@ -175,7 +179,7 @@ def _walked(shift: float, alpha: float, budget: int, pairs: int) -> _Row:
     return chances
 
 
-def _magnitudes(shift: float) -> tuple[_Row, _Row]:
+def sizes(shift: float) -> tuple[_Row, _Row]:
     """A grid of |D| in standard deviations, and its distribution function there."""
     from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
 
@@ -188,7 +192,7 @@ def _drift(shift: float) -> float:
     """The expected score of a pair, in units of the scores' standard deviation under the null."""
     from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
 
-    grid, below = _magnitudes(shift)
+    grid, below = sizes(shift)
     score = ndtri((1 + np.minimum(below, 1 - 1e-15)) / 2)
     return float(np.sum(score[:-1] * np.tanh(shift * grid[:-1]) * np.diff(below)))
 
