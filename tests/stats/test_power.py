@@ -46,7 +46,7 @@ def test_the_forecast_is_that_of_the_real_test(shift: float, alpha: float, budge
 def test_the_walk_and_its_approximation_agree_where_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     for shift, budget in ((0.12, 24_000), (0.16, 3_000)):
         exact = [power(shift, pairs, 1e-4, budget) for pairs in (1_000, 1_500, 2_000)]
-        monkeypatch.setattr(planning, "_WALKED", 10)
+        monkeypatch.setattr(planning, "WALKED", 10)
         close = [power(shift, pairs, 1e-4, budget) for pairs in (1_000, 1_500, 2_000)]
         monkeypatch.undo()
         assert close == pytest.approx(exact, abs=0.03)
