@@ -31,10 +31,10 @@ log-normal (with a deviation of 1), shared by the pair, or drifting (`verificati
 
 Distances, not their logarithms: a difference of logarithms is largest where one value happens to lie next to a median,
 which says little (1.5 times the noise took nearly twice the pairs so). Nor is there a zero to be minded: a value that
-ties with a median has the distance 0. The window: a level that has changed (a drifting host) is
-forgotten after 13 pairs, and the median of 25 has a quarter of the noise of one value. Nothing is said of the first 5
-pairs (E = 0). A pair in which a side failed has E = 0, its other value enters no window, and it counts as a pair:
-all of that is alike for both labels. Logarithms and E are rounded to a billionth: ties then do not hang on the unit.
+ties with a median has the distance 0. The window: a level that has changed (a drifting host) is forgotten after 13
+pairs, and the median of 25 has a quarter of the noise of one value. Nothing is said of the first 5 pairs (E = 0). A
+pair in which a side failed has E = 0, its other value enters no window, and it counts as a pair: all of that is alike
+for both labels. Logarithms and E are rounded to a billionth: ties then do not hang on the unit.
 
 Pairs until there is a finding, in the middle (alpha 0.01, 1,000 pairs declared, normal noise): 22 for tenfold noise, 41
 for threefold, 147 for 1.5-fold; about as many (18, 39, 199) where the arm also lies 2 of its deviations away. What the

@@ -24,7 +24,7 @@ Beyond, k pairs make one: the walk is near a Brownian motion, for which theta sq
 of spending over log n, is the same problem (Siegmund 1985, Sequential Analysis, ch. 4).
 
 Plain Whitehead is enough; neither a second round of it nor the pair at which the test stopped is taken in. Over
-streams that stopped at their crossing (`verification.stopping`), corrected estimates average 0.97 to 1.03 of the truth
+streams that stopped at their crossing (`verification.stopping`), corrected estimates average 0.99 to 1.04 of the truth
 at 1% to 20%, also where differences have the tails of Student's t with 3 degrees of freedom.
 
 `scale` should be `spread.scale` of the differences: the deviation that the test itself sees. For normal differences it

@@ -101,7 +101,7 @@ def power(fold: float, shift: float, seed: int, streams: int) -> Sequence[Findin
 
 
 def tasks(seed: int, streams: int) -> list[Task]:
-    """One task a kind of short stream and alpha, a family, a noise, and a spread; 40 ms a stream of 300 pairs."""
+    """One task a kind of short stream and alpha, a family, a noise, and a spread; 15 ms a stream of 300 pairs."""
     found = [
         Task(f"dispersion: all coins, {kind}", enumerated, (kind, seed, alpha))
         for kind in _SHORT
