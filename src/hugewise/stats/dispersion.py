@@ -24,7 +24,7 @@ streams of exponential noise end "wider" at a shift of 2 standard deviations). A
 whatever the shape of the noise, as long as it is the same shape: E is then the difference of two distances with the
 same law. This holds on average over the error of the medians, which stays for as long as the window does, thus
 approximately. The walk then swings somewhat wider than its coins say, and so the second test is made at alpha / 2: it
-is the sharper of the two, and loses little. At an alpha of 5%, 0 to 6% of streams that are shifted by 0.5 to 5
+is the sharper of the two, and loses little. At an alpha of 5%, 0 to 7% of streams that are shifted by 0.5 to 5
 standard deviations have a finding, where the noise is normal, Student's t with 3 degrees of freedom, exponential or
 log-normal (with a deviation of 1), shared by the pair, or drifting (`verification.dispersion`). A shift is the same
 *ratio* in every run: a policy that adds the same time to each makes its logarithms narrower, and that is a finding.
