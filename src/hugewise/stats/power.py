@@ -42,10 +42,12 @@ __all__ = [
     "least_pairs",
     "pairs_needed",
     "power",
+    "sizes",
     "smallest_shift",
     "student_needed",
     "student_power",
     "student_shift",
+    "typical",
     "undeclared",
 ]
 
@@ -180,7 +182,7 @@ def _quantiles() -> Row:
 
 
 @lru_cache(maxsize=64)
-def _typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | None], ...]:
+def typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | None], ...]:
     """Score and boundary of each pair of the typical sequence."""
     boundary = Boundary(alpha, budget)
     return tuple((int(score), boundary.step(int(score))) for score in magnitudes(_quantiles()[:pairs]))
@@ -189,8 +191,8 @@ def _typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | No
 @lru_cache(maxsize=256)
 def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Row:
     """The chance of having crossed upwards after each of `pairs` pairs."""
-    steps = _typical(alpha, budget, pairs)
-    grid, below = _magnitudes(shift)
+    steps = typical(alpha, budget, pairs)
+    grid, below = sizes(shift)
     lean = 1 / (1 + np.exp(-2 * shift * np.interp(_quantiles()[:pairs], below, grid)))
     middle = sum(score for score, _ in steps) + 1
     mass = np.zeros(2 * middle + 1)
@@ -217,7 +219,7 @@ def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Row:
     return chances
 
 
-def _magnitudes(shift: float) -> tuple[Row, Row]:
+def sizes(shift: float) -> tuple[Row, Row]:
     """A grid of |D| in standard deviations, and its distribution function there."""
     from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
 
@@ -230,7 +232,7 @@ def drift_of(shift: float) -> float:
     """The expected score of a pair, in units of the scores' standard deviation under the null."""
     from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
 
-    grid, below = _magnitudes(shift)
+    grid, below = sizes(shift)
     score = ndtri((1 + np.minimum(below, 1 - 1e-15)) / 2)
     return float(np.sum(score[:-1] * np.tanh(shift * grid[:-1]) * np.diff(below)))
 

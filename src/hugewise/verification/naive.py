@@ -1,7 +1,8 @@
 """The tests that people use, looked at after every pair: the harness must see them fail, or it proves nothing.
 
-Both are two-sided t tests at a level, looked at from the fifth pair on, on log-times: Welch's (1947, Biometrika 34:28)
-takes the two arms for independent samples, the paired one takes differences.
+All are two-sided tests at a level, looked at from the fifth pair on, on log-times. Of the two t tests Welch's (1947,
+Biometrika 34:28) takes the two arms for independent samples, the paired one takes differences. The F test is that of
+the two variances (Fisher 1924).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import numpy as np
 
 from hugewise.verification.generators import Floats, Pairs
 
-__all__ = ["FIRST_LOOK", "paired_t", "welch"]
+__all__ = ["FIRST_LOOK", "paired_t", "peeked_f", "welch"]
 
 FIRST_LOOK = 5
 
@@ -34,6 +35,16 @@ def welch(pairs: Pairs, level: float) -> float:
     freedom = (variance + other_variance) ** 2 * (n - 1) / (variance**2 + other_variance**2)
     p = 2 * stdtr(freedom, -np.abs(mean - other_mean) / np.sqrt(squared_error))
     return _share(p <= level)
+
+
+def peeked_f(pairs: Pairs, level: float) -> float:
+    """Share of the streams in which the F test of the two variances falls below `level` at any look."""
+    from scipy.special import fdtri  # noqa: PLC0415  (slow to load)
+
+    n, _, variance = _running(np.log(pairs.arm))
+    _, _, other_variance = _running(np.log(pairs.baseline))
+    threshold = fdtri(n - 1, n - 1, 1 - level / 2)
+    return _share(np.maximum(variance, other_variance) >= threshold * np.minimum(variance, other_variance))
 
 
 def _running(values: Floats) -> tuple[Floats, Floats, Floats]:

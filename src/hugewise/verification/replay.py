@@ -14,7 +14,7 @@ from hugewise.verification.candidate import Candidate
 from hugewise.verification.finding import Finding, Task
 from hugewise.verification.generators import FAMILIES, Pairs, generator, log_ratios
 
-__all__ = ["ALPHA", "CONTROL", "PAIRS", "limit", "replay", "tasks"]
+__all__ = ["ALPHA", "CONTROL", "CONTROLS", "PAIRS", "limit", "replay", "tasks"]
 
 ALPHA = 0.05
 PAIRS = 1000

@@ -1,0 +1,207 @@
+"""The winner's curse: an estimate made when a test has just stopped is too large on average, and by how much.
+
+A sequential test stops while its walk is high, by luck too, so that the estimate at that pair is not centred on the
+truth. With a deviation of 5% in a pair, an alpha of 1% and 2,000 pairs declared, a true 1% reads 1.23% on average, 2%
+reads 2.3%, 5% reads 5.3%, and 20%, where all of the first pairs agree anyhow, reads 20%.
+
+Whitehead's bias adjustment (Whitehead 1986, Biometrika 73:573) answers with the theta whose own expected estimate is
+the one that was seen:
+
+    E_theta[estimate at the stop] = estimate
+
+with differences that are normal with mean theta and deviation 1: all is in units of `scale`. The expectation is over
+all ends of a comparison, the declared budget used up included. It is found by simulation: 1,000 to 2,000 streams from a
+fixed seed, the same ones for every theta, so that the same question has the same answer. Each walk has the test's
+scores (sequential ranks up to 32 pairs; beyond, their limit, which is the distribution function of |D|) and stops at
+the real boundary of a typical sequence (`power.typical`), as a share of its own sum of scores: "all agree" is then
+enough where it is enough in the test. The estimate followed is the mean, whose bias is within 1% of theta of that of
+the normal-scores estimate and of the pseudo-median. As E_theta[sum of (D - theta) up to the stop] = 0 (Wald 1944, Ann.
+Math. Statist. 15:283), that sum is a control variate (Lavenberg and Welch 1981, Manage. Sci. 27:322). Thetas are those
+of a grid with steps of 4%, and between them the expectation is taken to be straight.
+
+Walks are followed for at least five times the pairs that there were, one by one as long as that is within 2,000 pairs.
+Beyond, k pairs make one: the walk is near a Brownian motion, for which theta sqrt(k) over n/k steps, with an equal rate
+of spending over log n, is the same problem (Siegmund 1985, Sequential Analysis, ch. 4).
+
+Plain Whitehead is enough; neither a second round of it nor the pair at which the test stopped is taken in. Over
+streams that stopped at their crossing (`verification.stopping`), corrected estimates average 0.99 to 1.04 of the truth
+at 1% to 20%, also where differences have the tails of Student's t with 3 degrees of freedom.
+
+`scale` should be `spread.scale` of the differences: the deviation that the test itself sees. For normal differences it
+does as well as the standard deviation. With heavy tails the test stops earlier than the standard deviation says, and
+an outlier would make the correction too large.
+
+What the corrected value is not:
+- It has no interval of its own. The interval by inversion holds at every look and needs no correction.
+- It is not conditional on having stopped early. Averaged over all stops it is right; the earliest tenth of them still
+  reads too large (1.75 times at a true 2%, where uncorrected it is 1.9 times), and the late ones too small.
+- It is not conditional on a verdict. Where a true effect is so small that most comparisons end undecided, the few that
+  do not read far too large, corrected or not: 1.5 times where one in three ends in a verdict, more than 3 times where
+  one in ten does.
+A sharper estimate costs more pairs: with `width` in the budget a comparison goes on past the crossing, and the
+correction shrinks as it does.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hugewise.stats.boundary import first_crossing
+from hugewise.stats.power import WALKED, sizes, typical
+from hugewise.stats.scores import CAP, UNIT, magnitudes
+
+__all__ = ["corrected"]
+
+_STREAMS = 2000
+_WORK = 2_000_000  # pairs of all streams together, at most
+_STEP = 32  # pairs followed at once; the ranks of the first of these are real
+_REACH = 5  # walks are followed to so many times the pairs at the crossing
+_GRID = 0.04  # between two thetas, in their logarithm
+
+_Row = npt.NDArray[np.float64]
+
+
+def corrected(
+    centre: float, scale: float | None, crossed_at: int | None, alpha: float, budget: int, *, pairs: int | None = None
+) -> float | None:
+    """The log-ratio `centre`, estimated at the stop, corrected for the stopping; between 0 and `centre`.
+
+    `scale` is the deviation of a pair's difference (log-ratio; `spread.scale`), `crossed_at` the pair at which the test
+    of `alpha` over `budget` pairs crossed, `pairs` the number at which the comparison ended, where it went on. None
+    where there is nothing to correct: no crossing, no scale, or an estimate that is infinite. About a second at most,
+    and to 2% of the estimate. Raises ValueError on an alpha or a budget out of range, or fewer pairs than were crossed
+    at.
+    """
+    pairs = crossed_at if pairs is None else pairs
+    if crossed_at is None or pairs is None or scale is None or not math.isfinite(centre):
+        return None
+    if not 1 <= crossed_at <= pairs <= budget:
+        raise ValueError("the correction needs 1 <= crossed_at <= pairs <= budget")
+    if scale == 0 or centre == 0:
+        return centre
+    stop = _stop(1 if pairs == crossed_at else pairs, pairs, alpha, budget)
+    unit = scale / math.sqrt(stop.group)
+    return math.copysign(_solve(stop, abs(centre) / unit) * unit, centre)
+
+
+class _Stop(NamedTuple):
+    """When walks end: at the crossing, not before pair `least`, and at `last` at the latest. Pairs come in groups."""
+
+    alpha: float
+    budget: int
+    least: int
+    last: int
+    group: int
+
+
+def _stop(least: int, pairs: int, alpha: float, budget: int) -> _Stop:
+    # In powers of two, so that walks once made serve for many a crossing.
+    last = min(budget, math.ceil(WALKED * 2.0 ** math.ceil(math.log2(_REACH * pairs / WALKED))))
+    group = -(-last // WALKED)
+    if group == 1:
+        return _Stop(alpha, budget, least, last, 1)
+    # Spending runs over log n: the same rate over fewer steps is that of another alpha.
+    first, fewer = first_crossing(alpha), budget // group
+    alpha *= math.log((fewer + 1) / first) / math.log((budget + 1) / first)
+    return _Stop(alpha, fewer, least // group, last // group, group)
+
+
+@lru_cache(maxsize=64)
+def _shares(alpha: float, budget: int, pairs: int) -> _Row:
+    """The boundary after each pair, as a share of the sum of the scores up to it."""
+    steps = typical(alpha, budget, pairs)
+    sums = np.cumsum([score for score, _ in steps])
+    levels = np.array([math.inf if boundary is None else boundary for _, boundary in steps])
+    shares: _Row = levels / np.maximum(sums, 1)
+    return shares - 1e-9  # where all have to agree, the share is 1 whatever the rounding
+
+
+def _solve(stop: _Stop, estimate: float) -> float:
+    """Theta with E_theta[estimate] = `estimate`, between two thetas of a grid; the largest one where there are more."""
+    place = math.ceil(math.log(estimate) / _GRID)
+    high, above = math.inf, math.inf
+    while True:
+        theta = math.exp(_GRID * place)
+        expected = _expected(stop, place)
+        if expected <= estimate:
+            break
+        high, above, place = theta, expected, place - 1
+    found = theta + (high - theta) * (estimate - expected) / (above - expected) if math.isfinite(high) else theta
+    return min(estimate, found)  # beyond it lies the simulation's own error: a correction never makes more of it
+
+
+@lru_cache(maxsize=4096)
+def _expected(stop: _Stop, place: int) -> float:
+    """E_theta of the mean at the stop, differences being normal with mean theta = exp(0.04 `place`) and deviation 1."""
+    theta = math.exp(_GRID * place)
+    ends, sums = _walks(stop, theta)
+    error = sums / ends  # of the estimate
+    spread = float(np.var(sums))
+    slope = float(np.mean(error * (sums - np.mean(sums)))) / spread if spread > 0 else 0.0
+    return theta + float(np.mean(error) - slope * np.mean(sums))
+
+
+def _walks(stop: _Stop, theta: float) -> tuple[_Row, _Row]:
+    """Of each stream, the pairs at its stop and the sum of D - theta over them."""
+    edges, every = _edges(theta), _shares(stop.alpha, stop.budget, stop.last)
+    streams = min(_STREAMS, _WORK // stop.last)
+    ends, sums = np.empty((2, streams))
+    going = np.arange(streams)
+    crossed = np.zeros(streams, dtype=np.bool_)
+    walk, size, total = np.zeros((3, streams))
+    for start in range(0, stop.last, _STEP):
+        shares = every[start : start + _STEP]
+        numbers = np.arange(start + 1, start + 1 + len(shares))
+        noise = _noise(start)[going, : len(shares)]
+        absolute = np.abs(noise + theta)
+        scores = np.searchsorted(edges, absolute, "right") if start else _ranked(absolute)
+        walks = walk[:, None] + np.cumsum(np.where(noise > -theta, scores, -scores), axis=1)
+        whole = size[:, None] + np.cumsum(scores, axis=1)
+        totals = total[:, None] + np.cumsum(noise, axis=1)
+        beyond = np.logical_or.accumulate(np.abs(walks) >= shares * whole, axis=1) | crossed[:, None]
+        over = (beyond & (numbers >= stop.least)) | (numbers == stop.last)
+        ended, at = over.any(axis=1), over.argmax(axis=1)
+        ends[going[ended]], sums[going[ended]] = numbers[at[ended]], totals[ended, at[ended]]
+        left = ~ended
+        going, crossed = going[left], beyond[left, -1]
+        walk, size, total = walks[left, -1], whole[left, -1], totals[left, -1]
+        if not len(going):
+            break
+    return ends, sums
+
+
+@lru_cache(maxsize=-(-WALKED // _STEP))
+def _noise(start: int) -> _Row:
+    """Standard normal noise of all streams, from pair `start` on; with its mirror image, for no bias at theta = 0."""
+    half = np.random.default_rng((_STREAMS, start)).standard_normal((_STREAMS // 2, _STEP))
+    return np.stack((half, -half), axis=1).reshape(_STREAMS, _STEP)
+
+
+def _edges(theta: float) -> _Row:
+    """The |D| at which each score begins when all of the distribution is known."""
+    from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
+
+    grid, below = sizes(theta)
+    return np.interp(2 * ndtr((np.arange(1, CAP + 1) - 0.5) / UNIT) - 1, below, grid)
+
+
+def _ranked(rows: _Row) -> npt.NDArray[np.int64]:
+    """The scores of `scores.magnitudes` for each row of sizes without ties, of 32 pairs at most."""
+    found = np.empty(rows.shape, dtype=np.int64)
+    for place, table in enumerate(_by_rank()[: rows.shape[1]]):
+        found[:, place] = table[np.count_nonzero(rows[:, :place] < rows[:, place : place + 1], axis=1)]
+    return found
+
+
+@cache
+def _by_rank() -> tuple[npt.NDArray[np.int64], ...]:
+    """The score of each rank among the first 1, 2, ... pairs: the last of so many of which all but it are in order."""
+    return tuple(
+        np.array([magnitudes([*range(1, pairs), rank + 0.5])[-1] for rank in range(pairs)])
+        for pairs in range(1, _STEP + 1)
+    )

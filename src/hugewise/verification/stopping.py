@@ -1,0 +1,108 @@
+"""The winner's curse and its correction: streams with a known effect, stopped at the crossing, and what they say then.
+
+The earliest tenth of the stops is shown and not judged: `hugewise.stats.stopping` does not promise it. The control is
+the estimate as it is: it must be seen to be too large, or the streams would prove nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from hugewise.stats import location, spread, stopping
+from hugewise.stats.signflip import SignFlip
+from hugewise.verification.finding import Finding, Task
+from hugewise.verification.generators import Floats, generator
+
+__all__ = ["BUDGET", "CONTROL", "DEVIATION", "ROOM", "Case", "corrected", "tasks"]
+
+BUDGET = 2000
+DEVIATION = 0.05  # of a pair's log-ratio
+ROOM = 0.1  # how far the mean of the corrected estimates may be from the truth, as a share of it
+
+
+class Case(NamedTuple):
+    """Differences of this noise around the logarithm of `ratio`, tested at `alpha`."""
+
+    noise: str
+    ratio: float
+    alpha: float
+
+
+CONTROL = Case("normal", 1.02, 0.01)
+"""Where the plain estimate must be seen to be wrong."""
+
+_CASES = (
+    *(Case("normal", ratio, alpha) for alpha in (0.01, 0.0025) for ratio in (1.02, 1.05, 1.2)),
+    Case("normal", 1.01, 0.01),
+    Case("Student's t, 3 df", 1.02, 0.01),
+    Case("Student's t, 3 df", 1.05, 0.01),
+)
+
+
+def corrected(case: Case, seed: int, streams: int) -> Sequence[Finding]:
+    """The mean of the corrected estimates over the streams that crossed, over the truth."""
+    random = generator(seed, "stopping", *case)
+    truth = math.log(case.ratio)
+    stops = []
+    for _ in range(streams):
+        differences = truth + DEVIATION * _NOISE[case.noise](random)
+        test = SignFlip(case.alpha, BUDGET)
+        for difference in differences.tolist():
+            test.add(difference)
+            if test.sign:
+                break
+        if test.crossed_at is not None:
+            seen = differences[: test.crossed_at].tolist()
+            plain = location.point(seen)
+            after = stopping.corrected(plain, spread.scale(seen), test.crossed_at, case.alpha, BUDGET)
+            assert after is not None  # it crossed, with more pairs than a scale needs
+            stops.append((test.crossed_at, plain / truth, after / truth))
+    pairs, plain_, after_ = np.array(stops).T
+    early = pairs <= np.quantile(pairs, 0.1)
+    what = f"{case.noise}, true ratio {case.ratio:g}, alpha {case.alpha:g}"
+    findings = [
+        Finding(
+            check="stopping",
+            case=f"{what}: corrected over true",
+            seen=f"{np.mean(after_):.3f} ({len(stops)} of {streams} crossed, median pair {np.median(pairs):g}; "
+            f"earliest tenth {np.mean(after_[early]):.2f}, before {np.mean(plain_[early]):.2f})",
+            required=f"{1 - ROOM:g} to {1 + ROOM:g}",
+            passed=bool(abs(np.mean(after_) - 1) <= ROOM),
+        )
+    ]
+    if case == CONTROL:
+        findings.append(
+            Finding(
+                check="control",
+                case=f"{what}: uncorrected over true",
+                seen=f"{np.mean(plain_):.3f}",
+                required=f"> {1 + ROOM:g}",
+                passed=bool(np.mean(plain_) > 1 + ROOM),
+            )
+        )
+    return findings
+
+
+def tasks(seed: int, streams: int) -> list[Task]:
+    """One task a case."""
+    return [
+        Task(f"stopping: {case.noise}, {case.ratio:g}, {case.alpha:g}", corrected, (case, seed, streams))
+        for case in _CASES
+    ]
+
+
+def _normal(random: Generator) -> Floats:
+    return random.standard_normal(BUDGET)
+
+
+def _student(random: Generator) -> Floats:
+    """Scaled to a variance of 1."""
+    return random.standard_t(3, BUDGET) / math.sqrt(3)
+
+
+_NOISE: dict[str, Callable[[Generator], Floats]] = {"normal": _normal, "Student's t, 3 df": _student}
