@@ -1,4 +1,4 @@
-"""End points: their e-values over all coins, and verdicts that hold with the undelivered pairs kept in."""
+"""End points: their e-values over all coins, and verdicts that hold with all pairs kept in."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_delivery_that_depends_on_the_label_makes_no_verdict() -> None:
             reasons.add(found.reason.partition("; but ")[2].partition("; ")[0])
     assert bare > 0.2 * 2**9
     assert wrong <= 0.2 * 2**9
-    assert reasons == {"with the undelivered pairs kept in, the test has not crossed"}
+    assert reasons == {"with all pairs kept in, the test has not crossed"}
 
 
 def slower(n: int, seed: int = 1) -> list[Sides]:
@@ -274,7 +274,7 @@ def test_a_mean_that_does_not_hold_with_all_pairs_is_undecided() -> None:
     lost: list[Sides] = [(10.0, 400.0)] * 3
     found = judged("mean", blocks([*runs, *lost], lambda number, _: number > 150))
     assert (found.verdict, found.ratio, found.n, found.n_all) == ("undecided", clean.ratio, 150, 153)
-    assert "; but with the undelivered pairs kept in, the interval includes no change" in found.reason
+    assert "; but with all pairs kept in, the interval includes no change" in found.reason
     failed = judged("mean", blocks([*runs, (10.0, 10.0)], lambda number, _: number > 150))
     assert failed.verdict == "worse"
 
@@ -284,7 +284,7 @@ def test_a_verdict_that_turns_round_with_all_pairs_is_undecided() -> None:
     assert judged("slow", blocks([*WARM, *runs[19:]], lambda *_: False)).verdict == "better"
     found = judged("slow", blocks(runs, lambda number, _: 10 < number <= 19))
     assert found.verdict == "undecided"
-    assert "; but with the undelivered pairs kept in, it is worse; " in found.reason
+    assert "; but with all pairs kept in, it is worse; " in found.reason
 
 
 def test_without_a_possible_verdict_there_are_no_e_values() -> None:

@@ -204,7 +204,7 @@ def test_a_verdict_must_hold_with_the_undelivered_pairs_kept_in() -> None:
     found = made.comparison(0.01, 0.001)
     assert (clean.verdict, clean.reason) == ("better", "the interval lies on one side of no change")
     assert found.verdict == "undecided"
-    assert found.reason == f"{clean.reason}; but with the undelivered pairs kept in, the interval includes no change"
+    assert found.reason == f"{clean.reason}; but with all pairs kept in, the interval includes no change"
     assert (found.ratio, found.low, found.high) == (clean.ratio, clean.low, clean.high)
     assert (found.n, found.n_all) == (200, 202)
     assert made.decision().verdict == "undecided"
@@ -222,7 +222,7 @@ def test_the_other_sign_with_all_pairs_is_no_verdict() -> None:
     lost = [undelivered(500 + k, ratio=1.5 + 0.01 * k) for k in range(2)]
     found = fed([*lost, *steady], planned=200).comparison(0.3, 0.0001)
     assert found.verdict == "undecided"
-    assert found.reason.endswith("; but with the undelivered pairs kept in, the effect has the other sign")
+    assert found.reason.endswith("; but with all pairs kept in, the effect has the other sign")
     assert found.p == 1.0
 
 
@@ -232,7 +232,7 @@ def test_equivalence_must_hold_with_the_undelivered_pairs_kept_in() -> None:
     far = with_lost([undelivered(500, ratio=9.0), undelivered(501, ratio=9.0)], 1.0)
     found = far.comparison(0.01, 0.01)
     assert found.verdict == "undecided"
-    assert found.reason.endswith("; but with the undelivered pairs kept in, the interval reaches beyond the margin")
+    assert found.reason.endswith("; but with all pairs kept in, the interval reaches beyond the margin")
     assert far.p_equivalence(0.01) > 0.1 > clean.p_equivalence(0.01)
     failed = attempt("thp", None, state="failed", delivered=False, reason="the pool is short")
     one = with_lost([block(500, failed, attempt("base", 100.0))], 1.0)

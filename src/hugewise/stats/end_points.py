@@ -7,12 +7,12 @@ mean   ratio of arithmetic means, the cost per job (`campaign.ratio_of_means`): 
 slow   difference of the rates of runs slower than 1.25 times the usual (`tail.slow_rate`): exact test
 p99    ratio of the 99th percentiles over all runs (`tail.quantile`): exact test
 
-Undelivered pairs. Estimate and interval are those of the usable pairs (`pairs`). Whether pages were delivered may
-depend on the label, and then the signs of the usable pairs alone are no fair coins even where the arm makes no
+Kept-in pairs. Estimate and interval are those of the usable pairs (`pairs`). Whether pages were delivered may depend
+on the label, and then the signs of the usable pairs alone are no fair coins even where the arm makes no
 difference to the metric. With every pair kept in they are. So a verdict is given only where the same end point on
-`everything` gives the same verdict, which holds the error rate of `slow` and `p99` exactly; else it is undecided.
+`kept` gives the same verdict, which holds the error rate of `slow` and `p99` exactly; else it is undecided.
 
-E-values. Each end point carries e-values of its own (`eprocess`), made of `everything` too: `slow` and `p99` by the
+E-values. Each end point carries e-values of its own (`eprocess`), made of `kept` too: `slow` and `p99` by the
 scores of the +-1 differences of their test, `mean` by the differences of the metric themselves. Under Fisher's sharp
 null a swap of a pair's labels flips its difference and nothing else, so that given the magnitudes and the past every
 factor has mean 1 over the coin, whatever the noise. They stop with the blocks of their comparison: when the typical
@@ -40,7 +40,7 @@ from hugewise.trial import Block
 
 __all__ = ["END_POINTS", "EndPoint", "differences", "evidence"]
 
-_KEPT_IN = "with the undelivered pairs kept in"
+_KEPT_IN = "with all pairs kept in"
 
 
 class EndPoint:
@@ -54,7 +54,7 @@ class EndPoint:
         self.alpha = alpha
         self.kind = kind
         self._margin = margin
-        self._pairs = Pairs(contrast)
+        self._pairs = Pairs(contrast, spared=1)
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block."""
@@ -68,12 +68,13 @@ class EndPoint:
     def comparison(self) -> Comparison:
         """The result on the pairs so far."""
         usable = self._finding(self._pairs.usable)
-        whole = usable if self._nothing_taken_out() else self._finding(self._pairs.everything)
-        finding = usable if self._nothing_taken_out() else self._held(usable, whole)
+        apart = self._pairs.apart
+        finding = self._held(usable, self._finding(self._pairs.kept)) if apart else usable
+        everything = self._finding(self._pairs.everything) if apart else usable
         found = self._pairs.comparison(
-            self.name, self.planned, finding, ratio_all=whole.ratio, confidence=1 - self.alpha
+            self.name, self.planned, finding, ratio_all=everything.ratio, confidence=1 - self.alpha
         )
-        process = None if finding.verdict == "none" else evidence(self.kind, self._pairs.everything, self.contrast)
+        process = None if finding.verdict == "none" else evidence(self.kind, self._pairs.kept, self.contrast)
         return msgspec.structs.replace(
             found,
             estimand=END_POINTS[self.kind].estimand,
@@ -84,14 +85,11 @@ class EndPoint:
             evidence_smaller=None if process is None else finite(process.down),
         )
 
-    def _nothing_taken_out(self) -> bool:
-        return len(self._pairs.usable) == len(self._pairs.everything)
-
     def _held(self, usable: Finding, whole: Finding) -> Finding:
         """The finding on the usable pairs, with its verdict only where all pairs together give the same one."""
         if usable.verdict == "none":
             return usable
-        of = f"estimate and interval are of the {len(self._pairs.usable)} usable pairs of {len(self._pairs.everything)}"
+        of = f"estimate and interval are of the {len(self._pairs.usable)} usable pairs of {len(self._pairs.kept)}"
         reason = usable.reason
         verdict = usable.verdict
         if verdict not in ("undecided", whole.verdict):

@@ -77,7 +77,7 @@ class FixedN:
 
     def p_equivalence(self, margin: float) -> float:
         """p of the two one-sided tests; 1 also where an attempt failed."""
-        if not self._final() or self._pairs.refusal(self.planned) or _failures(self._pairs.everything):
+        if not self._final() or self._pairs.refusal(self.planned) or _failures(self._pairs.kept):
             return 1.0
         bound = math.log1p(margin)
         return max(1.0 if tests is None else tests.p_equivalence(bound) for tests in self._analyses())
@@ -85,42 +85,41 @@ class FixedN:
     def comparison(self, level: float, margin: float) -> Comparison:
         """The result with its interval at confidence 1 - `level`."""
         analyses = self._analyses()
-        tests, everything = analyses[0], analyses[-1]
+        tests, kept = analyses[0], analyses[-1]
         interval = None if tests is None else tests.interval(level)
         low, high = (None, None) if interval is None else (ratio_of(interval[0]), ratio_of(interval[1]))
         verdict, reason = self._verdict(tests, low, high, level, margin)
-        if len(analyses) > 1 and (lost := self._lost(verdict, everything, level, margin)):
-            verdict, reason = "undecided", f"{reason}; but with the undelivered pairs kept in, {lost}"
+        if len(analyses) > 1 and (lost := self._lost(verdict, kept, level, margin)):
+            verdict, reason = "undecided", f"{reason}; but with all pairs kept in, {lost}"
         return self._pairs.comparison(
             self.name,
             self.planned,
             Finding(verdict, reason, _ratio(tests), low, high),
-            ratio_all=_ratio(everything),
+            ratio_all=_ratio(self._tests(self._pairs.everything)),
             confidence=1 - level,
             p=_p_difference(analyses),
             final=self._final(),
         )
 
     def _analyses(self) -> list[Tests | None]:
-        """The tests of the usable pairs, and where any were taken out those of all pairs too."""
-        usable, everything = self._pairs.usable, self._pairs.everything
-        kept = [usable] if len(usable) == len(everything) else [usable, everything]
-        return [self._tests(pairs) for pairs in kept]
+        """The tests of the usable pairs, and where any were taken out those of the kept-in pairs too."""
+        pairs = [self._pairs.usable, self._pairs.kept] if self._pairs.apart else [self._pairs.usable]
+        return [self._tests(each) for each in pairs]
 
-    def _lost(self, verdict: Verdict, everything: Tests | None, level: float, margin: float) -> str:
+    def _lost(self, verdict: Verdict, kept: Tests | None, level: float, margin: float) -> str:
         """Why a verdict on the usable pairs does not hold for all pairs; empty where it does, or there is none."""
         if verdict not in ("better", "worse", "equivalent"):
             return ""
-        if everything is None:
+        if kept is None:
             return "there is no test"
         if verdict == "equivalent":
-            if failures := _failures(self._pairs.everything):
+            if failures := _failures(self._pairs.kept):
                 return f"attempts failed in {failures} pairs: that is not equivalent"
-            inside = everything.p_equivalence(math.log1p(margin)) <= level / 2
+            inside = kept.p_equivalence(math.log1p(margin)) <= level / 2
             return "" if inside else "the interval reaches beyond the margin"
-        if not everything.p_difference() <= level:
+        if not kept.p_difference() <= level:
             return "the interval includes no change"
-        same = self._direction(above=_side(everything) > 0) == verdict
+        same = self._direction(above=_side(kept) > 0) == verdict
         return "" if same else "the effect has the other sign"
 
     def _tests(self, pairs: Sequence[Pair]) -> Tests | None:

@@ -162,6 +162,11 @@ class Pairs:
         self._not_positive: str | None = None
 
     @property
+    def apart(self) -> bool:
+        """Whether the kept-in pairs are others than the usable ones."""
+        return len(self.kept) > len(self.usable) or bool(self._late)
+
+    @property
     def seen(self) -> int:
         """Blocks in which a side had its turn, whatever came of it."""
         return max(self._arm.seen, self._baseline.seen)

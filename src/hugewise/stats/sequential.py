@@ -41,17 +41,18 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 
 import msgspec
 
 from hugewise.results import Comparison, Reach, Tier, Verdict
-from hugewise.stats import campaign, inversion, sessions
+from hugewise.stats import campaign, inversion, sessions, stopping
 from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsification, variance_ratio
-from hugewise.stats.eprocess import EProcess
+from hugewise.stats.dispersion import Dispersion
+from hugewise.stats.eprocess import EProcess, finite
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
 from hugewise.stats.signflip import SignFlip
+from hugewise.stats.spread import scale
 from hugewise.trial import Block
 
 __all__ = ["Sequential"]
@@ -86,22 +87,24 @@ class Sequential:
         self._margin = margin
         self._width = width
         self._covariate = covariate
-        self._pairs = Pairs(contrast, covariate, spared=1)
+        self.pairs = Pairs(contrast, covariate, spared=1)
         # By how much is the covariate different under the arm?
         self._moved = inversion.Interval(FALSIFICATION_ALPHA, planned)
         self._kept = self._usable = _Watched(alpha, planned, math.log1p(margin))  # one and the same until they differ
         self._average = campaign.Campaign(alpha)
         self._evidence = EProcess()
+        self._spread = Dispersion(alpha, planned)
         self._narrow_at: int | None = None
         self._known: tuple[Verdict, str, Reach | None] | None = None
+        self._asked: dict[tuple[float, float], tuple[int, str]] = {}  # claims withheld: after which pair, and why
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block; after the stop nothing is taken in any more."""
         if not self._stopped():
-            before = len(self._pairs.kept)
-            pair = self._pairs.take(block)
+            before = len(self.pairs.kept)
+            pair = self.pairs.take(block)
             self._known = None
-            for kept in self._pairs.kept[before:]:
+            for kept in self.pairs.kept[before:]:
                 self._add(kept, pair)
         return self.decision()
 
@@ -119,7 +122,7 @@ class Sequential:
             if effect is None
             else Finding(verdict, reason, effect.ratio, effect.low, effect.high)
         )
-        found = self._pairs.comparison(
+        found = self.pairs.comparison(
             self.name, self.planned, finding, ratio_all=self._ratio_all(), confidence=1 - self.alpha
         )
         return msgspec.structs.replace(
@@ -130,9 +133,11 @@ class Sequential:
             reach=reach,
             tiers=self._tiers(effect),
             warnings=self._warnings(),
-            evidence=None if verdict == "none" else _finite(self._evidence.value),
-            evidence_larger=None if verdict == "none" else _finite(self._evidence.up),
-            evidence_smaller=None if verdict == "none" else _finite(self._evidence.down),
+            evidence=None if verdict == "none" else finite(self._evidence.value),
+            evidence_larger=None if verdict == "none" else finite(self._evidence.up),
+            evidence_smaller=None if verdict == "none" else finite(self._evidence.down),
+            corrected=self._corrected() if verdict in ("better", "worse") else None,
+            spread=self._spread.finding(),
             bias=None if bias is None or not math.isfinite(bias) else math.expm1(bias),
         )
 
@@ -145,6 +150,7 @@ class Sequential:
             self._usable = copy.deepcopy(self._kept)
         self._kept.add(self._difference(kept), kept.covariate)
         self._evidence.add(self._difference(kept))
+        self._spread.add(kept.arm, kept.baseline)
         if kept.covariate is not None:
             self._moved.add(kept.covariate)
         if usable is None:
@@ -155,20 +161,20 @@ class Sequential:
             self._average.add(usable.log_ratio)
 
     def _stopped(self) -> bool:
-        if self._pairs.exhausted(self.planned) or self._moved.test.sign:
+        if self.pairs.exhausted(self.planned) or self._moved.test.sign:
             return True
         verdict = self._verdict()[0]
         return verdict == "equivalent" or (verdict in ("better", "worse") and self._narrow())
 
     def _narrow(self) -> bool:
         """Whether the interval is as narrow as was asked for. Remembered for each pair: it is asked again and again."""
-        if self._width is None or self._narrow_at == len(self._pairs.usable):
+        if self._width is None or self._narrow_at == len(self.pairs.usable):
             return True
         effect = self._effect()
         ends = None if effect is None or effect.low is None or effect.high is None else (effect.low, effect.high)
         if ends is None or ends[1] - ends[0] > self._width:
             return False
-        self._narrow_at = len(self._pairs.usable)
+        self._narrow_at = len(self.pairs.usable)
         return True
 
     def _verdict(self) -> tuple[Verdict, str, Reach | None]:
@@ -178,7 +184,7 @@ class Sequential:
         return self._known
 
     def _judged(self) -> tuple[Verdict, str, Reach | None]:
-        refusal = self._pairs.refusal(self.planned)
+        refusal = self.pairs.refusal(self.planned)
         if refusal is not None:
             return "none", refusal, None
         if self._moved.test.sign:
@@ -186,31 +192,43 @@ class Sequential:
         usable, kept = self._usable, self._kept
         margin, withheld = math.log1p(self._margin), ""
         if usable.tight and kept.tight and not self._failed():
-            withheld = self._withheld(-margin, margin)
-            if not withheld and not self._average.within(margin):
-                withheld = "the campaign average is not known to lie within the margin"
-            if not withheld:
+            # What costs least is asked first: while a verdict is withheld, all of it is asked after every block.
+            if not self._average.within(margin):
+                withheld = "the campaign average is not known to lie within the margin, as the interval does"
+            elif not (withheld := self._withheld(-margin, margin)):
                 reason = f"the whole interval lies within the margin of {self._margin:.3g}, the campaign average too"
                 return "equivalent", reason + self._also_kept(), "this campaign"
         if usable.test.sign:
-            withheld = self._withheld(*((0.0, math.inf) if usable.test.sign > 0 else (-math.inf, 0.0)))
             if kept.test.sign != usable.test.sign:
-                withheld = f"with all pairs kept in it has not{self._taken_out()}"
-            if not withheld:
-                return self._crossed()
-            withheld = f"the test has crossed, but {withheld}"
+                withheld = f"the test has crossed, but with all pairs kept in it has not{self._taken_out()}"
+            else:
+                sides = (0.0, math.inf) if usable.test.sign > 0 else (-math.inf, 0.0)
+                if not (withheld := self._withheld(*sides)):
+                    return self._crossed()
+                withheld = f"the test has crossed, but {withheld}"
         if withheld:
             return "undecided", withheld, None
-        if len(self._pairs.usable) < self.planned:
-            return "undecided", self._pairs.shortfall(self.planned), None
+        if len(self.pairs.usable) < self.planned:
+            return "undecided", self.pairs.shortfall(self.planned), None
         return "undecided", "the declared budget of pairs is used up and the test has not crossed", None
 
     def _failed(self) -> bool:
         """Whether an attempt failed, or could not be started: such arms are not the same."""
-        return self._pairs.failures() > 0 or self._pairs.unstarted() > 0
+        return self.pairs.failures() > 0 or self.pairs.unstarted() > 0
 
     def _withheld(self, low: float, high: float) -> str:
-        """Why a claim that the log-ratio lies between these is not made, though the tests make it; empty if it is."""
+        """Why a claim that the log-ratio lies between these is not made, though the tests make it; empty if it is.
+
+        All pairs are gone through for it. So what was withheld is looked at again after a fiftieth more pairs, and at
+        the last one.
+        """
+        pairs, (at, reason) = len(self.pairs.usable), self._asked.get((low, high), (0, ""))
+        if not reason or pairs >= min(self.planned, at * 1.02 + 1):
+            reason = self._objection(low, high)
+            self._asked[low, high] = pairs, reason
+        return reason
+
+    def _objection(self, low: float, high: float) -> str:
         bias = self._bias()
         if bias is not None and not self._borne_out(low, high, bias):
             return (
@@ -232,7 +250,7 @@ class Sequential:
 
         Ends that their own tests have not rejected need no interval: most looks end there.
         """
-        for watched in (self._usable, self._kept) if self._apart() else (self._usable,):
+        for watched in (self._usable, self._kept) if self.pairs.apart else (self._usable,):
             pairs = watched.pairs
             inner = ((low + bias, 1), (high - bias, -1))
             if any(math.isfinite(end) and pairs.sign(end, self.alpha, self.planned) != side for end, side in inner):
@@ -254,19 +272,19 @@ class Sequential:
         return abs(coefficient) * max(abs(self._moved.low), abs(self._moved.high))
 
     def _falsification(self) -> str:
-        moved = [pair.covariate for pair in self._pairs.usable if pair.covariate is not None]
+        moved = [pair.covariate for pair in self.pairs.usable if pair.covariate is not None]
         return falsification(moved, FALSIFICATION_ALPHA, budget=self.planned)[1]
 
     def _warnings(self) -> tuple[str, ...]:
         """What the reader should know beside the verdict."""
-        late = self._pairs.started_late()
+        late = self.pairs.started_late()
         said = (f"{late}: kept in as failures to start",) if late else ()
         if self._covariate is None or self._moved.test.sign:
             return said
         return *said, *self._of_covariate()
 
     def _of_covariate(self) -> tuple[str, ...]:
-        pairs = self._pairs.usable
+        pairs = self.pairs.usable
         missing = sum(pair.covariate is None for pair in pairs)
         if missing == len(pairs):
             return (f"the covariate {self._covariate} was measured in no pair: nothing was taken out",)
@@ -281,14 +299,11 @@ class Sequential:
         return said, self._falsification()
 
     def _also_kept(self) -> str:
-        return f"; also with all pairs kept in{self._taken_out()}" if self._apart() else ""
+        return f"; also with all pairs kept in{self._taken_out()}" if self.pairs.apart else ""
 
     def _taken_out(self) -> str:
-        said = "; ".join(part for part in (self._pairs.taken_out(), self._pairs.started_late()) if part)
+        said = "; ".join(part for part in (self.pairs.taken_out(), self.pairs.started_late()) if part)
         return f" ({said})" if said else ""
-
-    def _apart(self) -> bool:
-        return self._usable is not self._kept
 
     def _crossed(self) -> tuple[Verdict, str, Reach | None]:
         sign = self._usable.test.sign
@@ -305,28 +320,38 @@ class Sequential:
         return verdict, f"{crossed}; the campaign average does not contradict it", "this campaign"
 
     def _log_ratios(self) -> list[float]:
-        return [pair.log_ratio for pair in self._pairs.usable if pair.log_ratio is not None]
+        return [pair.log_ratio for pair in self.pairs.usable if pair.log_ratio is not None]
 
     def _campaign_interval(self) -> tuple[float, float] | None:
         """Interval of the campaign average of the log-ratio; None where there is none (too few pairs, failures)."""
-        return None if self._pairs.failures() else self._average.interval()
+        return None if self.pairs.failures() else self._average.interval()
+
+    def _corrected(self) -> float | None:
+        """The ratio corrected for having stopped when it looked decided."""
+        pairs, values = len(self.pairs.usable), self._usable.pairs
+        if pairs > self.planned:
+            return None
+        found = stopping.corrected(
+            values.centre(), scale(values.values), self._usable.test.crossed_at, self.alpha, self.planned, pairs=pairs
+        )
+        return None if found is None else ratio_of(found)
 
     def _ratio_all(self) -> float | None:
         """The estimate with the pairs of undelivered pages, which have their times."""
-        if not self._pairs.everything:
+        if not self.pairs.everything:
             return None
         everything = Controlled()
-        for pair in self._pairs.everything:
+        for pair in self.pairs.everything:
             everything.add(self._difference(pair), None if self._moved.test.sign else pair.covariate)
         return ratio_of(everything.centre())
 
     def _effect(self) -> Effect | None:
-        if not self._pairs.usable:
+        if not self.pairs.usable:
             return None
         controlled = self._usable.pairs
         if self._moved.test.sign:  # such a covariate is not used, and what it made of the interval not shown
             controlled = Controlled()
-            for pair in self._pairs.usable:
+            for pair in self.pairs.usable:
                 controlled.add(self._difference(pair), None)
         low, high = (-math.inf, math.inf) if self._moved.test.sign else self._interval(controlled)
         return Effect(
@@ -335,7 +360,7 @@ class Sequential:
             high=ratio_of(high) if math.isfinite(high) else None,
             confidence=1 - self.alpha,
             p=math.nan,
-            n=len(self._pairs.usable),
+            n=len(self.pairs.usable),
         )
 
     def _interval(self, pairs: Controlled) -> tuple[float, float]:
@@ -356,7 +381,7 @@ class Sequential:
             high=effect.high,
             reason="exact: by the coin of each block alone"
             + (f"; without {self._covariate}" if self._covariate else "")
-            + ("; of the usable pairs, and exact with the others kept in" if self._apart() else ""),
+            + ("; of the usable pairs, and exact with the others kept in" if self.pairs.apart else ""),
         )
         return here, self._campaign_tier(), self._session_tier()
 
@@ -364,7 +389,7 @@ class Sequential:
         found = self._campaign_interval()
         logs = self._log_ratios()
         if found is None:
-            why = "attempts failed, and a failure has no ratio" if self._pairs.failures() else self._average.reason()
+            why = "attempts failed, and a failure has no ratio" if self.pairs.failures() else self._average.reason()
             return _unsupported("campaign average", why)
         reason = f"geometric mean; asymptotic, by the design's coins; {self._own_error()}"
         return _tier("campaign average", math.fsum(logs) / len(logs), found, reason)
@@ -374,7 +399,7 @@ class Sequential:
 
     def _session_tier(self) -> Tier:
         by_session: dict[int, list[float]] = {}
-        for pair in self._pairs.usable:
+        for pair in self.pairs.usable:
             if pair.log_ratio is not None:
                 by_session.setdefault(pair.session, []).append(pair.log_ratio)
         means = [math.fsum(values) / len(values) for values in by_session.values()]
@@ -422,8 +447,3 @@ def _tier(name: Reach, centre: float, found: tuple[float, float], reason: str) -
 
 def _unsupported(name: Reach, reason: str | None) -> Tier:
     return Tier(name=name, supported=False, ratio=None, low=None, high=None, reason=reason or "no interval is known")
-
-
-def _finite(e_value: float) -> float:
-    """At most the largest double, which JSON can hold; a smaller e-value is an e-value too."""
-    return min(e_value, sys.float_info.max)

@@ -13,16 +13,20 @@ import msgspec
 
 from hugewise.errors import UserError
 from hugewise.verification import (
+    blocks,
     coverage,
+    dispersion,
     evalue,
     ledger,
     magnitudes,
     metamorphic,
     orders,
+    planning,
     power,
     replay,
     selftest,
     size,
+    stopping,
 )
 from hugewise.verification.candidate import PUBLIC, Candidate
 from hugewise.verification.finding import Finding, Task
@@ -30,7 +34,21 @@ from hugewise.verification.generators import Floats
 
 __all__ = ["CHECKS", "Options", "Report", "verify"]
 
-CHECKS = ("size", "ledger", "e-process", "replay", "coverage", "metamorphic", "coins", "self-test", "power")
+CHECKS = (
+    "size",
+    "ledger",
+    "e-process",
+    "replay",
+    "coverage",
+    "metamorphic",
+    "coins",
+    "self-test",
+    "blocks",
+    "stopping",
+    "spread",
+    "planning",
+    "power",
+)
 Listener = Callable[[str, int, int], None]
 """Called with what was done last, how many pieces are done, and of how many."""
 
@@ -46,6 +64,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lengths   of the vectors whose sign vectors are all tried
     ledger    pairs of the vectors whose ledger is recomputed
     relations streams of each family for the metamorphic checks
+    blocks    streams of closed blocks of each case that are played through the whole method
+    stops     streams of each case of the correction for stopping
+    spreads   streams of each case of the test of spread
+    pilots    simulated pilots of each case of planning
+    long      five times the blocks, four times the spreads, 1,000 pilots and what needs 20,000 pairs: hours of CPU
     vector    a file of magnitudes of the caller's own, for size and ledger
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one
@@ -60,6 +83,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lengths: tuple[int, ...] = (8, 12, 16)
     ledger: int = 1000
     relations: int = 20
+    blocks: int = 200
+    stops: int = 1000
+    spreads: int = 100
+    pilots: int = 300
+    long: bool = False
     vector: Path | None = None
     run: Path | None = None
     jobs: int = 0
@@ -101,13 +129,13 @@ def _tasks(options: Options, candidate: Candidate) -> list[Task]:
     for name in ("seed", "jobs"):
         if getattr(options, name) < 0:
             raise UserError(f"--{name} {getattr(options, name)}: below 0", hint="give a whole number from 0 on")
-    for name in ("streams", "replays", "repeats", "relations"):
+    for name in ("streams", "replays", "repeats", "relations", "blocks", "stops", "spreads", "pilots"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name} {getattr(options, name)}: below 1", hint="give a whole number from 1 on")
     own: Floats | None = None if options.vector is None else magnitudes.read(options.vector)
     if options.run is not None:
         orders.of_run(options.run)  # what is wrong with the folder is said before minutes have gone by
-    seed = options.seed
+    seed, long = options.seed, options.long
     made = {
         "size": lambda: size.tasks(candidate, seed, options.lengths, own),
         "ledger": lambda: ledger.tasks(candidate, seed, options.ledger, own),
@@ -117,6 +145,10 @@ def _tasks(options: Options, candidate: Candidate) -> list[Task]:
         "metamorphic": lambda: metamorphic.tasks(candidate, seed, options.relations),
         "coins": lambda: orders.tasks(seed, options.run),
         "self-test": lambda: selftest.tasks(candidate, seed),
+        "blocks": lambda: blocks.tasks(seed, options.blocks * (5 if long else 1), long=long),
+        "stopping": lambda: stopping.tasks(seed, options.stops),
+        "spread": lambda: dispersion.tasks(seed, options.spreads * (4 if long else 1)),
+        "planning": lambda: planning.tasks(seed, max(options.pilots, 1000) if long else options.pilots),
         "power": lambda: power.tasks(candidate, seed, options.replays),
     }
     return [task for check in CHECKS if check in options.checks for task in made[check]()]
@@ -132,7 +164,9 @@ def _alone(pieces: Sequence[Task], listener: Listener) -> list[Sequence[Finding]
 
 def _together(pieces: Sequence[Task], jobs: int, listener: Listener) -> list[Sequence[Finding]]:
     """Fresh processes (spawned: no state of this one is shared); the longest kinds of piece are begun first."""
-    begun_first = sorted(range(len(pieces)), key=lambda place: not pieces[place].name.startswith(("power", "null")))
+    begun_first = sorted(
+        range(len(pieces)), key=lambda place: not pieces[place].name.startswith(("power", "null", "blocks", "planning"))
+    )
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         places = {pool.submit(pieces[place].run): place for place in begun_first}
         found: dict[int, Sequence[Finding]] = {}

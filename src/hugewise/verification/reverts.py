@@ -1,0 +1,142 @@
+"""The method `Sequential` as it was before each of its promises was kept: the planted faults of `blocks`.
+
+Each differs from the real one in its fault alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hugewise.results import Comparison
+from hugewise.stats import campaign, scores
+from hugewise.stats.method import Contrast, Decision
+from hugewise.stats.pairs import Pair, Pairs
+from hugewise.stats.sequential import Sequential
+from hugewise.trial import Block
+
+__all__ = [
+    "BlocksReplaced",
+    "DeclaredBudget",
+    "LateIsUsual",
+    "NoBias",
+    "PseudoMedian",
+    "ToTheEnd",
+    "TypicalAlone",
+    "UsableAlone",
+    "low_ranks_at_zero",
+]
+
+
+class UsableAlone(Sequential):
+    """No test of the kept-in pairs."""
+
+    name = "no kept-in test"
+
+    def _add(self, kept: Pair, usable: Pair | None) -> None:
+        if usable is not None:
+            super()._add(usable, usable)
+
+
+class _Declared(Pairs):
+    """The tolerated share is held against all pairs that were declared, and of absent values and starts nothing is."""
+
+    def refusal(self, planned: int) -> str | None:
+        return self._never(max(0, planned - len(self.usable)))
+
+
+class DeclaredBudget(UsableAlone):
+    """The delivery rule against the declared budget, and no test of the kept-in pairs."""
+
+    name = "rule against the budget"
+
+    def __init__(self, contrast: Contrast, **given: Any) -> None:
+        super().__init__(contrast, **given)
+        self.pairs = _Declared(contrast, given.get("covariate"), spared=given["planned"] // 100)
+
+
+class BlocksReplaced(UsableAlone):
+    """A block that lost an arm to its start counts nowhere, and another takes its place."""
+
+    name = "blocks replaced without limit"
+
+    def observe(self, block: Block) -> Decision:
+        return self.decision() if block.unstarted else super().observe(block)
+
+
+class LateIsUsual(UsableAlone):
+    """What started at a later try is an attempt like any other."""
+
+    name = "late starts count as usual"
+
+    def observe(self, block: Block) -> Decision:
+        return super().observe(msgspec.structs.replace(block, late=()))
+
+
+class ToTheEnd(Sequential):
+    """No fault: it is only asked what it would say after all pairs, and not stopped by what it said before."""
+
+    def observe(self, block: Block) -> Decision:
+        before = len(self.pairs.kept)
+        usable = self.pairs.take(block)
+        for kept in self.pairs.kept[before:]:
+            self._add(kept, usable)
+        return Decision("continue", None, "undecided", "it is asked at the end")
+
+
+class PseudoMedian(ToTheEnd):
+    """The estimate is another test's: the median of all means of two differences, which Wilcoxon's ranks belong to."""
+
+    name = "the pseudo-median"
+
+    def _fits(self, low: float, high: float) -> bool:
+        return True
+
+    def comparison(self) -> Comparison:
+        values = np.array(self._usable.pairs.values)
+        sums = (values[:, None] + values[None, :])[np.triu_indices(len(values))]
+        return msgspec.structs.replace(super().comparison(), ratio=math.exp(float(np.median(sums)) / 2))
+
+
+class NoBias(Sequential):
+    """The covariate is taken for one that the arm cannot have moved."""
+
+    name = "no bound of the bias"
+
+    def _bias(self) -> float | None:
+        return None
+
+
+class _Unasked(campaign.Campaign):
+    def within(self, most: float) -> bool:
+        return True
+
+
+class TypicalAlone(Sequential):
+    """Equivalence by the typical pair alone."""
+
+    name = "the typical pair alone"
+
+    def __init__(self, contrast: Contrast, **given: Any) -> None:
+        super().__init__(contrast, **given)
+        self._average = _Unasked(given["alpha"])
+
+    def _fits(self, low: float, high: float) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def low_ranks_at_zero() -> Iterator[None]:
+    """Scores as they were: 0 for the lowest ranks."""
+    table = scores._STEPS
+    first = math.erf(0.5 / scores.UNIT / math.sqrt(2))
+    scores._STEPS = [first, *table[1:]]
+    try:
+        yield
+    finally:
+        scores._STEPS = table

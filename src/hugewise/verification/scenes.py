@@ -1,0 +1,151 @@
+"""Streams of closed blocks in which things go wrong, for the method that users get: `Sequential`.
+
+In each, every attempt would have taken the same whatever label the coin had given it (Fisher's sharp null), but where
+it is said otherwise. What goes wrong (pages that are not delivered, a start that fails, a value that is absent) may
+hang on label and place together: that is what makes a selection of the pairs that are left. A pair has two places; one
+of them may be slow, and a fair coin says which one the arm gets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+from numpy.random import Generator
+
+from hugewise.metric import Metric
+from hugewise.pages import PageTarget
+from hugewise.stats.method import Contrast
+from hugewise.trial import Attempt, Block, Delivery
+
+__all__ = ["CONTRAST", "Fate", "Scene", "Stream", "attempt", "pair"]
+
+CONTRAST = Contrast("cell", "arm", "base", Metric("wall_s", "s", "lower", "time"))
+
+Stream = Callable[[Generator, int], Iterator[Block]]
+"""Blocks of one comparison, so many of them."""
+
+Fate = Literal["undelivered", "unproven", "absent", "unstarted", "unstarted alone", "late", "failed", "incomplete"]
+"""What befalls a side. unstarted alone: nothing of the other side is kept either, as in a duet."""
+
+_DELIVERED = Delivery(
+    target=PageTarget("thp", 2 << 20), delivered=True, share=1.0, coverage={}, proof="ranges", source="kpageflags"
+)
+_PROOFS = {
+    None: _DELIVERED,
+    "undelivered": msgspec.structs.replace(_DELIVERED, delivered=False, share=0.0, reason="no room"),
+    "unproven": msgspec.structs.replace(_DELIVERED, delivered=None, share=None, reason="no proof"),
+}
+_ATTEMPT = Attempt(
+    run="r",
+    session=1,
+    block=0,
+    cell=CONTRAST.cell,
+    arm="",
+    baseline=False,
+    policy="",
+    mechanism="process",
+    order=0,
+    slot=0,
+    number=1,
+    state="accepted",
+    reason=None,
+    started=0.0,
+    ended=0.0,
+    wall_s=None,
+    cpu_s=None,
+    overhead_s=None,
+    steal_s=0.0,
+    pressure={},
+    boot_id="",
+    delivery=_DELIVERED,
+    knobs={},
+    metrics={},
+    absent={},
+    disturbances=(),
+    environment_pad=0,
+    peak_bytes=None,
+    pool_bytes=0,
+    exit_code=0,
+    signal=None,
+)
+
+
+class Scene(NamedTuple):
+    """Places of a pair that are slow, and what befalls which label in them.
+
+    share   of places that are slow
+    slower  their log-time above the others'
+    sd      of the noise of one attempt's log-time
+    fate    what befalls; arm, baseline: the chances of it for that label in a slow place
+    anyhow  the chance of it for either label in any place
+    """
+
+    share: float = 0.0
+    slower: float = 0.0
+    sd: float = 0.03
+    fate: Fate = "undelivered"
+    arm: float = 0.0
+    baseline: float = 0.0
+    anyhow: float = 0.0
+
+    def blocks(self, random: Generator, count: int) -> Iterator[Block]:
+        """A stream of `count` blocks."""
+        slow = random.random((count, 2)) < self.share
+        times = self.sd * random.standard_normal((count, 2)) + self.slower * slow
+        arms = random.integers(0, 2, count)
+        luck = random.random((count, 2))
+        for number in range(count):
+            at = int(arms[number]), 1 - int(arms[number])
+            fates = [
+                self.fate if luck[number, k] < (chance if slow[number, at[k]] else 0.0) + self.anyhow else None
+                for k, chance in enumerate((self.arm, self.baseline))
+            ]
+            took = [float(times[number, place]) for place in at]
+            for k, fate in enumerate(fates):
+                if fate == "late":  # until the place is not slow any more
+                    took[k] -= self.slower * bool(slow[number, at[k]])
+            yield pair(number + 1, took[0], took[1], (fates[0], fates[1]))
+
+
+def attempt(name: str, log_time: float, fate: Fate | None = None, canary: float | None = None) -> Attempt:
+    """An attempt that took exp(`log_time`) seconds, or what its fate made of it; `canary`: its covariate, in log."""
+    value = None if fate in ("absent", "failed") else math.exp(log_time)
+    return msgspec.structs.replace(
+        _ATTEMPT,
+        arm=name,
+        baseline=name == CONTRAST.baseline,
+        state="failed" if fate == "failed" else "accepted",
+        delivery=_PROOFS.get(fate, _DELIVERED),
+        metrics={CONTRAST.metric.name: value},
+        covariates={} if canary is None else {"canary": math.exp(canary)},
+    )
+
+
+def pair(
+    number: int,
+    arm: float,
+    baseline: float,
+    fates: tuple[Fate | None, Fate | None] = (None, None),
+    canaries: tuple[float | None, float | None] = (None, None),
+) -> Block:
+    """The closed block of an arm and its baseline, from their log-times."""
+    sides = zip((CONTRAST.arm, CONTRAST.baseline), (arm, baseline), fates, canaries, strict=True)
+    lost = {
+        name: "no room"
+        for name, fate in zip((CONTRAST.arm, CONTRAST.baseline), fates, strict=True)
+        if fate in ("unstarted", "unstarted alone")
+    }
+    ran = [attempt(name, time, fate, canary) for name, time, fate, canary in sides if name not in lost]
+    broken = "incomplete" in fates
+    return Block(
+        number=number,
+        cell=CONTRAST.cell,
+        state="incomplete" if broken or "unstarted alone" in fates else "complete",
+        reason=None,
+        attempts=() if "unstarted alone" in fates else tuple(ran),
+        unstarted=lost,
+        late=tuple(n for n, fate in zip((CONTRAST.arm, CONTRAST.baseline), fates, strict=True) if fate == "late"),
+    )
