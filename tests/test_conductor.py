@@ -12,7 +12,7 @@ import pytest
 
 from hugewise import design, progress, runner
 from hugewise.conductor import Conductor
-from hugewise.errors import HugewiseError
+from hugewise.errors import HugewiseError, MachineError
 from hugewise.knob import Drift
 from hugewise.metric import Metric
 from hugewise.pages import PageTarget
@@ -408,3 +408,96 @@ def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: Stage) -> Non
     for record in records:
         coin = [trial.arm for trial in design.order(SEED, record.block, ["base", "thp", "mthp-64k"])]
         assert list(record.arms) == coin == [arm for block, _, arm, _ in stage.ran if block == record.block]
+
+
+def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) -> None:
+    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm) == (2, "thp") else "accepted"
+    methods = stage.conduct([cell("one", "thp", "mthp-64k")], {})
+    assert [set(method.seen) for method in methods] == [{1, 2, 3}] * 2
+    _, without, _ = stage.folder.blocks()
+    assert (without.state, dict(without.unstarted), without.late) == ("complete", {"thp": "no room"}, ())
+    assert without.reason == "thp could not be started: no room"
+    states = {attempt.arm: attempt.state for attempt in without.attempts}
+    assert states == {"base": "accepted", "mthp-64k": "accepted", "thp": "rejected"}
+
+
+def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -> None:
+    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm, number) == (1, "thp", 1) else "accepted"
+    stage.conduct([cell("one", "thp")], {})
+    first, *others = stage.folder.blocks()
+    assert (first.unstarted, first.late) == ({}, ("thp",))
+    assert all((other.unstarted, other.late) == ({}, ()) for other in others)
+
+
+def test_a_baseline_that_cannot_be_started_leaves_no_pair_but_a_record(stage: Stage) -> None:
+    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm) == (1, "base") else "accepted"
+    stage.conduct([cell("one", "thp", "mthp-64k")], {})
+    first, *_ = stage.folder.blocks()
+    assert (first.state, dict(first.unstarted)) == ("incomplete", {"base": "no room"})
+    assert {block for block, _, arm, _ in stage.ran if arm == "thp"} >= {1}  # the others still had their turn
+
+
+def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage: Stage) -> None:
+    """The record is written when it happens: whoever ends the run then does not choose its blocks."""
+    order = [trial.arm for trial in design.order(SEED, 1, ["base", "thp"])]
+    lost, next_one = order
+
+    class KilledError(Exception):
+        pass
+
+    def script(trial: Trial, number: int) -> str:
+        if trial.block == 1 and trial.arm == lost:
+            return "rejected"
+        if trial.block == 1:
+            raise KilledError
+        return "accepted"
+
+    stage.script = script
+    with pytest.raises(KilledError):
+        stage.conduct([cell("one", "thp")], {})
+    stage.now += 10_000  # beyond the window: the block cannot be gone on with
+    stage.script = lambda trial, number: "accepted"
+    stage.conduct([cell("one", "thp")], {})
+    first, *_ = stage.folder.blocks()
+    assert (first.state, dict(first.unstarted)) == ("incomplete", {lost: "no room"})
+    assert next_one not in first.unstarted
+
+
+def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, monkeypatch)
+
+    def together(
+        bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+    ) -> list[Attempt]:
+        stage.now += 1
+        if arms[0][1].block > 1:
+            made = [example(arm.name, 1.0, number=trial.block, cell=cell.id, ended=stage.now) for arm, trial in arms]
+        elif number == 1:
+            error = MachineError("its guest did not boot")
+            error.arm = "thp"
+            raise error
+        else:
+            why = {"thp": "no room", "base": "thp beside it was rejected: no room"}
+            made = [
+                example(
+                    arm.name,
+                    None,
+                    number=trial.block,
+                    cell=cell.id,
+                    ended=stage.now,
+                    state="rejected",
+                    reason=why[arm.name],
+                )
+                for arm, trial in arms
+            ]
+        for one in made:
+            bench.folder.accept(bench.folder.draft(f"b{one.block:05d}-0-{one.arm}-{number}"), one)
+        return made
+
+    monkeypatch.setattr(runner, "together", together)
+    stage.conduct([cell("one", "thp", together=True)], {})
+    first, *others = stage.folder.blocks()
+    assert (first.state, dict(first.unstarted)) == ("incomplete", {"thp": "no room"})
+    assert all(not other.unstarted and not other.late for other in others)

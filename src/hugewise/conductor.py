@@ -304,8 +304,8 @@ class Conductor:
                 attempts.extend(found)
                 if all(attempt.state in _COUNTS for attempt in found):
                     return
-                problem = next(attempt.reason or "" for attempt in found if attempt.state not in _COUNTS)
                 at_fault = runner.at_fault(found) or everyone
+                problem = next((one.reason for one in found if one.arm in at_fault and one.reason), problem)
             faulty.update(dict.fromkeys(at_fault))
             self._could_not_start(block, at_fault, problem, given_up=False)
         self._could_not_start(block, list(faulty) or everyone, problem, given_up=True)

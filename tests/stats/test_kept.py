@@ -1,0 +1,183 @@
+"""Which pairs reach the test, and what stands behind a verdict when something went wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+import pytest
+
+from hugewise.stats.pairs import Pairs
+from hugewise.stats.sequential import Sequential
+from hugewise.trial import Block
+from hugewise.verification.scenes import CONTRAST, Fate, pair
+
+
+def noise(count: int, mean: float = 0.0, sd: float = 0.05, seed: int = 1) -> list[float]:
+    return list(np.random.default_rng(seed).normal(mean, sd, count))
+
+
+def played(blocks: Iterable[Block], *, planned: int = 200, alpha: float = 0.01, margin: float = 0.005) -> Sequential:
+    made = Sequential(CONTRAST, planned=planned, alpha=alpha, margin=margin)
+    for block in blocks:
+        made.observe(block)
+    return made
+
+
+def taken(*blocks: Block) -> Pairs:
+    pairs = Pairs(CONTRAST, spared=1)
+    for block in blocks:
+        pairs.take(block)
+    return pairs
+
+
+def differences(pairs: Pairs) -> list[float]:
+    return [one.difference(higher_is_better=False) for one in pairs.kept]
+
+
+FATES: list[tuple[tuple[Fate | None, Fate | None], float, bool]] = [
+    ((None, None), 0.5, True),
+    (("undelivered", None), 0.5, False),
+    ((None, "unproven"), 0.5, False),
+    (("absent", None), math.inf, False),
+    ((None, "absent"), -math.inf, False),
+    (("absent", "absent"), 0.0, False),
+    (("unstarted", None), math.inf, False),
+    ((None, "unstarted"), -math.inf, False),
+    (("unstarted", "unstarted"), 0.0, False),
+    (("unstarted", "failed"), math.inf, False),
+    (("unstarted alone", None), math.inf, False),
+    ((None, "unstarted alone"), -math.inf, False),
+    (("late", None), math.inf, True),
+    ((None, "late"), -math.inf, True),
+    (("late", "late"), 0.0, True),
+    (("failed", None), math.inf, True),
+]
+
+
+@pytest.mark.parametrize(("fates", "kept", "usable"), FATES)
+def test_every_turn_is_kept_in_and_its_labels_can_be_exchanged(
+    fates: tuple[Fate | None, Fate | None], kept: float, usable: bool
+) -> None:
+    pairs = taken(pair(1, 0.5, 0.0, fates))
+    assert differences(pairs) == [pytest.approx(kept)]
+    assert len(pairs.usable) == usable
+    exchanged = taken(pair(1, 0.0, 0.5, fates[::-1]))
+    assert differences(exchanged) == [pytest.approx(-kept)]
+
+
+def test_a_block_that_broke_off_for_another_reason_gives_nothing() -> None:
+    pairs = taken(pair(1, 0.5, 0.0, ("incomplete", None)))
+    assert (pairs.kept, pairs.usable, pairs.seen) == ([], [], 0)
+
+
+def test_the_share_counts_what_was_made_and_one_is_always_allowed() -> None:
+    one = taken(pair(1, 0.0, 0.0, ("undelivered", None)), *(pair(n, 0.1, 0.0) for n in range(2, 13)))
+    assert one.refusal(2000) is None
+    two = taken(*(pair(n, 0.1, 0.0, ("undelivered" if n < 3 else None, None)) for n in range(1, 200)))
+    assert two.refusal(2000) == "pages of arm not delivered in 2 of 199 attempts: no room"
+    two.take(pair(200, 0.1, 0.0))
+    assert two.refusal(2000) is None
+
+
+def test_a_start_that_fails_counts_with_undelivered_pages() -> None:
+    fates: list[Fate | None] = ["undelivered", "unstarted", "absent"]
+    pairs = taken(*(pair(n, 0.1, 0.0, (fate, None)) for n, fate in enumerate(fates)), pair(9, 0.1, 0.0))
+    assert pairs.refusal(2000) == (
+        "pages of arm not delivered in 1 of 4 attempts: no room; arm could not be started in 1 of 4 blocks: no room; "
+        "wall_s of arm absent from 1 of 4 attempts: it was not reported"
+    )
+    assert pairs.unstarted() == 1
+
+
+def test_half_undelivered_is_no_verdict_whatever_was_declared() -> None:
+    blocks = [pair(n, -0.5, 0.0, ("undelivered" if n % 2 else None, None)) for n in range(24)]
+    made = played(blocks, planned=2000)
+    assert made.decision().verdict == "none"
+    assert made.decision().status == "continue"  # all of 2,000 could still be delivered but for these
+    assert made.comparison().evidence is None
+
+
+def test_what_can_have_no_verdict_any_more_ends_after_thirty_blocks() -> None:
+    blocks = [pair(n, -0.5, 0.0, ("undelivered", None)) for n in range(40)]
+    made = Sequential(CONTRAST, planned=2000, alpha=0.01, margin=0.005)
+    status = [made.observe(block).status for block in blocks]
+    assert status.index("stop") == 29
+
+
+def test_a_verdict_needs_the_kept_in_pairs_and_says_so() -> None:
+    """Late starts alone: the usable pairs are all there, and the kept-in ones say that the arm fails to start."""
+    fast = [pair(n, value, 0.0, ("late", None)) for n, value in enumerate(noise(60, -0.3))]
+    made = played(fast)
+    assert made.decision().verdict == "undecided"
+    assert made.decision().reason.startswith("the test has crossed, but with all pairs kept in it has not (arm started")
+    assert len(made.pairs.usable) == 60
+    found = made.comparison()
+    assert found.high is not None and found.high < 1
+    assert any("started only at a later try in 60 blocks" in warning for warning in found.warnings)
+
+
+def test_one_undelivered_pair_changes_no_clear_verdict_and_is_told() -> None:
+    blocks = [pair(n, value, 0.0) for n, value in enumerate(noise(40, -0.3))]
+    blocks[3] = pair(3, 0.4, 0.0, ("undelivered", None))
+    found = played(blocks).comparison()
+    assert found.verdict == "better"
+    assert found.n_all == found.n + 1
+    assert "; also with all pairs kept in (pages of arm not delivered in 1 of" in found.reason
+
+
+def test_an_arm_that_could_not_be_started_is_never_equivalent() -> None:
+    blocks = [pair(n, value, 0.0) for n, value in enumerate(noise(200, sd=0.0005))]
+    assert played(blocks).decision().verdict == "equivalent"
+    for fates in (("unstarted", None), (None, "unstarted")):
+        lost = [pair(0, 0.0, 0.0, fates), *blocks]
+        made = played(lost)
+        assert made.decision().verdict == "undecided"
+        assert made.comparison().unstarted_arm + made.comparison().unstarted_baseline == 1
+
+
+def test_equivalent_needs_the_kept_in_pairs_too() -> None:
+    blocks = [pair(n, value, 0.0) for n, value in enumerate(noise(400, sd=0.002))]
+    whole = played(blocks, planned=400).comparison()
+    assert whole.verdict == "equivalent"
+    late = [msgspec.structs.replace(one, late=("arm",)) for one in blocks]
+    assert played(late, planned=400).decision().verdict == "undecided"
+
+
+def test_equivalence_is_held_against_the_average_too() -> None:
+    """+3% in 62% of pairs and -3% in the others: the typical pair is near 0, and the average is not."""
+    up = np.random.default_rng(5).random(300) < 0.62
+    blocks = [pair(n, 0.03 if more else -0.03, 0.0) for n, more in enumerate(up.tolist())]
+    blocks = [msgspec.structs.replace(one, number=n) for n, one in enumerate(blocks)]
+    made = played(blocks, planned=300, alpha=0.05)
+    assert made.decision().verdict != "equivalent"
+
+
+def test_after_a_difference_the_two_tests_go_on_alike() -> None:
+    """An undelivered pair with the same difference as its neighbour: two walks, of 60 and of 59 pairs."""
+    values = noise(60, 0.02)
+    blocks = [pair(n, value, 0.0, ("undelivered" if n == 7 else None, None)) for n, value in enumerate(values)]
+    made = played(blocks, alpha=1e-4)
+    assert (made._kept.test.pairs, made._usable.test.pairs) == (60, 59)
+    bare = played([b for n, b in enumerate(blocks) if n != 7], alpha=1e-4)
+    assert made._usable.test.walk == bare._kept.test.walk
+
+
+def test_the_corrected_ratio_lies_between_none_and_what_was_seen() -> None:
+    found = played([pair(n, value, 0.0) for n, value in enumerate(noise(200, 0.03))]).comparison()
+    assert found.verdict == "worse"
+    assert found.ratio is not None and found.corrected is not None
+    assert 1 < found.corrected < found.ratio
+    assert played([pair(1, 0.1, 0.0)]).comparison().corrected is None
+
+
+def test_tenfold_noise_is_a_finding_of_its_own() -> None:
+    random = np.random.default_rng(6)
+    blocks = [pair(n, 0.1 * random.normal(), 0.01 * random.normal()) for n in range(150)]
+    found = played(blocks).comparison()
+    assert found.verdict == "undecided"
+    assert found.spread is not None
+    assert found.spread.shown == "wider"
+    assert found.spread.ratio == pytest.approx(10, rel=0.4)
