@@ -45,7 +45,7 @@ import math
 import msgspec
 
 from hugewise.results import Comparison, Reach, Tier, Verdict
-from hugewise.stats import campaign, inversion, sessions, stopping
+from hugewise.stats import campaign, inversion, stopping, tiers
 from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsification, variance_ratio
 from hugewise.stats.dispersion import Dispersion
 from hugewise.stats.eprocess import EProcess, finite
@@ -319,9 +319,6 @@ class Sequential:
             return verdict, f"{crossed}, and the campaign average agrees", "campaign average"
         return verdict, f"{crossed}; the campaign average does not contradict it", "this campaign"
 
-    def _log_ratios(self) -> list[float]:
-        return [pair.log_ratio for pair in self.pairs.usable if pair.log_ratio is not None]
-
     def _campaign_interval(self) -> tuple[float, float] | None:
         """Interval of the campaign average of the log-ratio; None where there is none (too few pairs, failures)."""
         return None if self.pairs.failures() else self._average.interval()
@@ -379,38 +376,14 @@ class Sequential:
             ratio=effect.ratio,
             low=effect.low,
             high=effect.high,
-            reason="exact: by the coin of each block alone"
+            reason="exact: by the coin of each block alone, for an effect that is the same in every pair"
             + (f"; without {self._covariate}" if self._covariate else "")
             + ("; of the usable pairs, and exact with the others kept in" if self.pairs.apart else ""),
         )
-        return here, self._campaign_tier(), self._session_tier()
-
-    def _campaign_tier(self) -> Tier:
-        found = self._campaign_interval()
-        logs = self._log_ratios()
-        if found is None:
-            why = "attempts failed, and a failure has no ratio" if self.pairs.failures() else self._average.reason()
-            return _unsupported("campaign average", why)
-        reason = f"geometric mean; asymptotic, by the design's coins; {self._own_error()}"
-        return _tier("campaign average", math.fsum(logs) / len(logs), found, reason)
-
-    def _own_error(self) -> str:
-        return f"with an error of {self.alpha:.3g} of its own, outside the study's"
-
-    def _session_tier(self) -> Tier:
-        by_session: dict[int, list[float]] = {}
-        for pair in self.pairs.usable:
-            if pair.log_ratio is not None:
-                by_session.setdefault(pair.session, []).append(pair.log_ratio)
-        means = [math.fsum(values) / len(values) for values in by_session.values()]
-        found = sessions.interval(means, self.alpha)
-        if found is None:
-            return _unsupported("beyond these sessions", sessions.reason(means, self.alpha))
-        return _tier(
-            "beyond these sessions",
-            math.fsum(means) / len(means),
-            found,
-            f"over {len(means)} session means; {self._own_error()}",
+        return (
+            here,
+            tiers.average(self._average, failures=self.pairs.failures()),
+            tiers.beyond(self.pairs.usable, self.alpha),
         )
 
 
@@ -436,14 +409,3 @@ class _Watched:
     def tight(self) -> bool:
         """Whether everything outside the margin is rejected."""
         return self._below_upper.sign < 0 < self._above_lower.sign
-
-
-def _tier(name: Reach, centre: float, found: tuple[float, float], reason: str) -> Tier:
-    low, high = found
-    return Tier(
-        name=name, supported=True, ratio=ratio_of(centre), low=ratio_of(low), high=ratio_of(high), reason=reason
-    )
-
-
-def _unsupported(name: Reach, reason: str | None) -> Tier:
-    return Tier(name=name, supported=False, ratio=None, low=None, high=None, reason=reason or "no interval is known")
