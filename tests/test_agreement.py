@@ -81,3 +81,19 @@ def test_what_has_failed_otherwise_keeps_its_reason() -> None:
     assert held(made, NAMES, CELL, [built("base", 1)]) is made
     other = built("thp", 2, digest="bb")
     assert held(other, (), CELL, [built("base", 1)]) is other
+
+
+def test_a_difference_between_arms_that_comes_again_leaves_nothing_to_be_held_against() -> None:
+    """Else the coin of the first block would decide which arm fails throughout."""
+    earlier = [built("base", 1)]
+    for number in (1, 2):
+        failed = held(built("thp", number, digest="bb"), NAMES, CELL, earlier)
+        assert failed.state == "failed"
+        earlier.append(failed)
+    base = held(built("base", 3), NAMES, CELL, earlier)
+    assert (base.state, base.reason) == ("failed", "digest is bb under thp and aa under base: either may be right")
+
+
+def test_one_difference_alone_is_that_attempts_own() -> None:
+    earlier = [built("base", 1), held(built("thp", 1, digest="bb"), NAMES, CELL, [built("base", 1)])]
+    assert held(built("base", 2), NAMES, CELL, earlier).state == "accepted"

@@ -501,3 +501,39 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
     first, *others = stage.folder.blocks()
     assert (first.state, dict(first.unstarted)) == ("incomplete", {"thp": "no room"})
     assert all(not other.unstarted and not other.late for other in others)
+
+
+@pytest.mark.parametrize("pause", [1, 10_000])
+def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: float) -> None:
+    """Made anew within the window, or lost with its block: whose it was stands in the run's log."""
+
+    class KilledError(Exception):
+        pass
+
+    def script(trial: Trial, number: int) -> str:
+        if trial.block == 2 and trial.arm == "thp":
+            raise KilledError
+        return "accepted"
+
+    stage.script = script
+    with pytest.raises(KilledError):
+        stage.conduct([cell("one", "thp")], {})
+    stage.now += pause
+    stage.script = lambda trial, number: "accepted"
+    stage.conduct([cell("one", "thp")], {})
+    blocks = stage.folder.blocks()
+    assert [(one.number, one.state, one.redone) for one in blocks[:2]] == [
+        (1, "complete", ()),
+        (2, "complete" if pause == 1 else "incomplete", ("thp",)),
+    ]
+    assert all(one.redone == () for one in blocks[2:])
+
+
+def test_a_rejected_try_without_its_record_is_a_late_start_all_the_same(stage: Stage) -> None:
+    """Killed between the two; and runs that were made before there were such records."""
+    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm, number) == (1, "thp", 1) else "accepted"
+    stage.conduct([cell("one", "thp")], {})
+    log = stage.folder.path / "run.jsonl"
+    lines = [line for line in log.read_text().splitlines() if '"unstarted"' not in line]
+    log.write_text("\n".join(lines) + "\n")
+    assert stage.folder.blocks()[0].late == ("thp",)

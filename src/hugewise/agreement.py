@@ -2,10 +2,14 @@
 
 A build in a guest has no reference beside it. Its attempts start from the same sources with the same compiler, whatever
 pages they have: what they make must be the same, and an attempt that made something else has failed.
+
+The first attempt is one coin's choice. Where an arm makes another thing again and again, nothing says which of the two
+is right: then no attempt of the cell holds any more, so that no arm is judged by who happened to be first.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -13,7 +17,7 @@ import msgspec
 from hugewise.plan import Cell
 from hugewise.trial import Attempt
 
-__all__ = ["disagreement", "held"]
+__all__ = ["disagreement", "disputed", "held"]
 
 
 def held(attempt: Attempt, names: Sequence[str], cell: Cell, earlier: Iterable[Attempt]) -> Attempt:
@@ -25,13 +29,27 @@ def held(attempt: Attempt, names: Sequence[str], cell: Cell, earlier: Iterable[A
         return attempt
     given = cell.given(cell.arm(attempt.arm))
     alike = {arm.name for arm in cell.arms if cell.given(arm) == given}
-    counting = [a for a in earlier if a.cell == cell.id and a.arm in alike and a.state == "accepted"]
-    why = disagreement(attempt, names, counting)
+    known = [a for a in earlier if a.cell == cell.id and a.arm in alike]
+    why = disagreement(attempt, names, [a for a in known if a.state == "accepted"]) or disputed(names, known)
     if why is None:
         return attempt
     return msgspec.structs.replace(
         attempt, state="failed", reason=why, metrics={}, absent={}, wall_s=None, cpu_s=None, series=()
     )
+
+
+def disputed(names: Sequence[str], earlier: Sequence[Attempt]) -> str | None:
+    """Why nothing can be held against the cell's first attempt any more: an arm made the same other thing twice."""
+    for name in names:
+        made = [a for a in earlier if name in a.facts]
+        others = Counter(
+            (a.arm, a.facts[name]) for a in made if a.state == "failed" and a.facts[name] != made[0].facts[name]
+        )
+        for (arm, value), times in others.items():
+            if times > 1 and arm != made[0].arm:
+                first = made[0]
+                return f"{name} is {value} under {arm} and {first.facts[name]} under {first.arm}: either may be right"
+    return None
 
 
 def disagreement(attempt: Attempt, names: Sequence[str], earlier: Sequence[Attempt]) -> str | None:

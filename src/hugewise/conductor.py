@@ -12,16 +12,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TypeGuard
 
 from hugewise import design, progress, runlog, runner
 from hugewise.errors import HugewiseError, MachineError, ProbeError
 from hugewise.knob import Drift
 from hugewise.plan import Arm, Cell
-from hugewise.runlog import RunFolder, tries_that_failed
+from hugewise.runlog import RunFolder
 from hugewise.stats.method import Method
 from hugewise.study import Study
-from hugewise.trial import Attempt, Block, BlockState, Trial
+from hugewise.trial import Attempt, Block, BlockState, Trial, at_fault
 from hugewise.underway import Bench, Disturbed
 
 __all__ = ["Conductor"]
@@ -45,7 +44,8 @@ class Conductor:
     _start: float = 0.0
     _blocks: list[Block] = field(default_factory=list)
     _durations: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    _failed_tries: list[runlog.Unstarted] = field(default_factory=list)  # of the open block
+    _tried: list[runlog.Record] = field(default_factory=list)  # tries of the open block, as recorded
+    _open: runlog.BlockOpened | None = None
 
     @property
     def study(self) -> Study:
@@ -152,14 +152,16 @@ class Conductor:
         undecided = {arm.name for arm in self._open_arms(cell)}
         wanted = [arm.name for arm in cell.arms if arm.name in undecided or arm.name == cell.baseline]
         arms = [trial.arm for trial in design.order(self.seed, number, wanted)]
-        self.folder.append(
-            runlog.BlockOpened(t=self.clock(), block=number, cell=cell.id, session=self.bench.session, arms=arms)
+        self._open = runlog.BlockOpened(
+            t=self.clock(), block=number, cell=cell.id, session=self.bench.session, arms=arms
         )
+        self.folder.append(self._open)
         return self._run_block(number, cell, arms, [])
 
     def _take_up(self, opened: runlog.BlockOpened, attempts: list[Attempt]) -> None:
         """Go on with a block that was broken off, unless too long ago, or by a reboot: then it counts as incomplete."""
-        self._failed_tries = [record for record in self.folder.records() if _is_try_of(record, opened.block)]
+        self._open = opened
+        self._tried = [record for record in self.folder.records() if _is_try_of(record, opened.block)]
         cell = next((cell for cell in self.cells if cell.id == opened.cell), None)
         last = max((attempt.ended for attempt in attempts), default=opened.t)
         pause = self.clock() - last
@@ -185,14 +187,14 @@ class Conductor:
         state: BlockState = "complete"
         reason = None
         drift: list[Drift] = []
-        given_up = tries_that_failed(self._failed_tries)[0].get(number, {})
+        given_up, _, _ = runlog.tries(self._tried, attempts)
         try:
             pad, layout = self.study.environment_pad, self.study.design
             places = max(1, len(layout.slots))
             trials = design.order(self.seed, number, arms, places, pad_max=pad, cell=cell.id)
-            if cell.together:
+            if cell.together and not given_up:
                 self._try_together(cell, trials, attempts)
-            else:
+            elif not cell.together:
                 for trial in (trial for trial in trials if trial.arm not in given_up):
                     tries = [attempt for attempt in attempts if attempt.arm == trial.arm]
                     if not any(attempt.state in _COUNTS for attempt in tries):
@@ -208,25 +210,18 @@ class Conductor:
         return block
 
     def _end(self, number: int, cell: str, state: BlockState, reason: str | None, attempts: list[Attempt]) -> Block:
-        failed_to = tries_that_failed(self._failed_tries)
-        unstarted, late = failed_to[0].get(number, {}), failed_to[1].get(number, ())
-        self._failed_tries.clear()
+        unstarted, _, _ = runlog.tries(self._tried, attempts)
         if unstarted:
             said = "; ".join(f"{arm} could not be started: {why}" for arm, why in unstarted.items())
             reason = f"{reason}; {said}" if reason else said
             if state == "complete" and not self._paired(cell, attempts):
                 state = "incomplete"
             self.listener(progress.Message(f"block {number}: {said}"))
-        self.folder.append(runlog.BlockClosed(t=self.clock(), block=number, state=state, reason=reason))
-        block = Block(
-            number=number,
-            cell=cell,
-            state=state,
-            reason=reason,
-            attempts=tuple(attempts),
-            unstarted=unstarted,
-            late=late,
-        )
+        end = runlog.BlockClosed(t=self.clock(), block=number, state=state, reason=reason)
+        self.folder.append(end)
+        assert self._open is not None
+        block = runlog.closed(end, self._open, attempts, self._tried)
+        self._tried, self._open = [], None
         self._observe(block)
         done = len(self._complete())
         planned = done + sum(self._remaining(each) for each in self.cells)
@@ -239,12 +234,15 @@ class Conductor:
         baseline = next((each.baseline for each in self.cells if each.id == cell), "")
         return baseline in counted and len(counted) > 1
 
+    def _record(self, record: runlog.Record) -> None:
+        self.folder.append(record)
+        self._tried.append(record)
+
     def _could_not_start(self, block: int, arms: Sequence[str], reason: str, *, given_up: bool) -> None:
         """Keep what is an arm's own doing, at once: however the run ends, it is not forgotten."""
         for arm in arms:
             record = runlog.Unstarted(t=self.clock(), block=block, arm=arm, reason=reason, given_up=given_up)
-            self.folder.append(record)
-            self._failed_tries.append(record)
+            self._record(record)
 
     def _yield_to(self, drifts: Sequence[Drift]) -> None:
         """Others have turned knobs, and it was said: go on from there. A change of a pool of ours ends the session."""
@@ -267,6 +265,7 @@ class Conductor:
         self.listener(progress.AttemptStarted(trial.block, cell.id, arm.name))
         problem = "no attempt left"
         for number in range(tried + 1, self.study.attempt.retries + 2):
+            self._record(runlog.Begun(t=self.clock(), block=trial.block, arms=[arm.name], number=number))
             try:
                 attempt = runner.attempt(self.bench, cell, arm, trial, number)
             except (ProbeError, MachineError) as error:
@@ -292,24 +291,25 @@ class Conductor:
         if layout.kind == "crossover":
             turns = design.turns(self.seed, block, len(trials), layout.turns)
         self.listener(progress.AttemptStarted(block, cell.id, " + ".join(everyone)))
-        problem, faulty = "no attempt left", dict.fromkeys(runner.at_fault(attempts))
+        problem, faulty = "no attempt left", dict.fromkeys(at_fault(attempts))
         tried = max((attempt.number for attempt in attempts), default=0)
         for number in range(tried + 1, self.study.attempt.retries + 2):
+            self._record(runlog.Begun(t=self.clock(), block=block, arms=everyone, number=number))
             try:
                 found = runner.together(self.bench, cell, arms, number, turns=turns)
             except (ProbeError, MachineError) as error:
                 problem = error.message
-                at_fault = [error.arm] if isinstance(error, MachineError) and error.arm else everyone
+                faulted = [error.arm] if isinstance(error, MachineError) and error.arm else everyone
             else:
                 attempts.extend(found)
                 if all(attempt.state in _COUNTS for attempt in found):
                     return
-                at_fault = runner.at_fault(found) or everyone
-                problem = next((one.reason for one in found if one.arm in at_fault and one.reason), problem)
-            faulty.update(dict.fromkeys(at_fault))
-            self._could_not_start(block, at_fault, problem, given_up=False)
+                faulted = at_fault(found) or everyone
+                problem = next((one.reason for one in found if one.arm in faulted and one.reason), problem)
+            faulty.update(dict.fromkeys(faulted))
+            self._could_not_start(block, faulted, problem, given_up=False)
         self._could_not_start(block, list(faulty) or everyone, problem, given_up=True)
 
 
-def _is_try_of(record: runlog.Record, block: int) -> TypeGuard[runlog.Unstarted]:
-    return isinstance(record, runlog.Unstarted) and record.block == block
+def _is_try_of(record: runlog.Record, block: int) -> bool:
+    return isinstance(record, runlog.Begun | runlog.Unstarted) and record.block == block

@@ -18,7 +18,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,11 +32,12 @@ from hugewise.plan import DeliveryThreshold
 from hugewise.policy import Deployment, Treatment
 from hugewise.results import LeftOut
 from hugewise.study import Study, stored_digest
-from hugewise.trial import Attempt, Block, BlockState, Judged
+from hugewise.trial import Attempt, Block, BlockState, Judged, at_fault
 from hugewise.workload import ParameterValue
 
 __all__ = [
     "ArmRecord",
+    "Begun",
     "BlockClosed",
     "BlockOpened",
     "CellRecord",
@@ -47,8 +48,9 @@ __all__ = [
     "Resumed",
     "RunFolder",
     "Unstarted",
+    "closed",
     "storing",
-    "tries_that_failed",
+    "tries",
 ]
 
 
@@ -134,6 +136,16 @@ class BlockClosed(_Record, frozen=True, kw_only=True, tag="block_closed"):
     reason: str | None = None
 
 
+class Begun(_Record, frozen=True, kw_only=True, tag="begun"):
+    """Attempt `number` of these arms of the block is about to begin: one that leaves neither an attempt nor a record of
+    its failure was under way when hugewise ended, and whose it was is known.
+    """
+
+    block: int
+    arms: Sequence[str]
+    number: int
+
+
 class Unstarted(_Record, frozen=True, kw_only=True, tag="unstarted"):
     """A try that could not start `arm` in this block: written when it happens, so that no way of ending the run loses
     it. `given_up`: no try is left, and the block goes on without the arm.
@@ -158,7 +170,7 @@ class Closed(_Record, frozen=True, kw_only=True, tag="closed"):
     seed: str
 
 
-Record = Opened | Resumed | BlockOpened | BlockClosed | Unstarted | Noted | Closed
+Record = Opened | Resumed | BlockOpened | BlockClosed | Begun | Unstarted | Noted | Closed
 
 _DECODER = msgspec.json.Decoder(Record)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
@@ -330,11 +342,14 @@ class RunFolder:
         """
         records = self.records()
         opened = {record.block: record for record in records if isinstance(record, BlockOpened)}
-        unstarted, late = tries_that_failed(records)
+        tried: dict[int, list[Record]] = {}
+        for record in records:
+            if isinstance(record, Begun | Unstarted):
+                tried.setdefault(record.block, []).append(record)
         by_block: dict[int, list[Attempt]] = {}
         for attempt in self.attempts():
             by_block.setdefault(attempt.block, []).append(attempt)
-        closed = []
+        found = []
         for record in records:
             if not isinstance(record, BlockClosed):
                 continue
@@ -343,27 +358,16 @@ class RunFolder:
                     f"{self.path}/run.jsonl: block {record.block} is closed and was never opened",
                     hint="put the record back, or start a new run of its study",
                 )
-            attempts, without = by_block.get(record.block, []), unstarted.get(record.block, {})
-            if record.state != "complete":
-                attempts = [msgspec.structs.replace(attempt, state="abandoned") for attempt in attempts]
-            elif gone := sorted(set(opened[record.block].arms) - {attempt.arm for attempt in attempts} - set(without)):
+            attempts, order = by_block.get(record.block, []), opened[record.block]
+            block = closed(record, order, attempts, tried.get(record.block, ()))
+            gone = sorted(set(order.arms) - {attempt.arm for attempt in attempts} - set(block.unstarted))
+            if record.state == "complete" and gone:
                 raise RunError(
                     f"{self.path}/attempts: block {record.block} is complete, but its attempt of {gone[0]} is gone",
                     hint="put it back, or start a new run of its study",
                 )
-            cell = opened[record.block].cell
-            closed.append(
-                Block(
-                    number=record.block,
-                    cell=cell,
-                    state=record.state,
-                    reason=record.reason,
-                    attempts=tuple(attempts),
-                    unstarted=without,
-                    late=late.get(record.block, ()),
-                )
-            )
-        return closed
+            found.append(block)
+        return found
 
     def open_block(self) -> tuple[BlockOpened, list[Attempt]] | None:
         """The block that a killed run left open, with the attempts that it has, or None."""
@@ -393,16 +397,52 @@ class RunFolder:
         return spent + last - start
 
 
-def tries_that_failed(
-    records: Sequence[Record],
-) -> tuple[Mapping[int, Mapping[str, str]], Mapping[int, tuple[str, ...]]]:
-    """By block: the arms that were given up, each with its reason, and those that started at a later try."""
-    unstarted: dict[int, dict[str, str]] = {}
-    tried: dict[int, dict[str, None]] = {}
-    for record in records:
-        if isinstance(record, Unstarted):
-            tried.setdefault(record.block, {})[record.arm] = None
+def closed(end: BlockClosed, opened: BlockOpened, attempts: Sequence[Attempt], tried: Iterable[Record]) -> Block:
+    """The block of these records and attempts. Attempts of one that was not completed are `abandoned`."""
+    unstarted, late, redone = tries(tried, attempts)
+    if end.state != "complete":
+        attempts = [msgspec.structs.replace(attempt, state="abandoned") for attempt in attempts]
+    return Block(
+        number=end.block,
+        cell=opened.cell,
+        state=end.state,
+        reason=end.reason,
+        attempts=tuple(attempts),
+        arms=tuple(opened.arms),
+        unstarted=unstarted,
+        late=late,
+        redone=redone,
+    )
+
+
+def tries(
+    tried: Iterable[Record], attempts: Sequence[Attempt]
+) -> tuple[Mapping[str, str], tuple[str, ...], tuple[str, ...]]:
+    """Of the tries of one block: the arms that were given up, with the reason; those that started at a later try; and
+    those of which an attempt was under way when hugewise ended.
+
+    A try that was rejected counts as one that failed even where its record is missing: hugewise may have been killed
+    between the two, and older runs have none.
+    """
+    unstarted: dict[str, str] = {}
+    failed, under_way = dict.fromkeys(at_fault(attempts)), dict[str, None]()
+    known = {(attempt.arm, attempt.number) for attempt in attempts}
+    pending: Begun | None = None
+    for record in tried:
+        if isinstance(record, Begun):
+            # The same attempt once more: a resumed run gives it the number that it had.
+            again = pending is not None and (pending.arms, pending.number) == (record.arms, record.number)
+            under_way.update(dict.fromkeys(record.arms if again else _lost(pending, known)))
+            pending = record
+        elif isinstance(record, Unstarted):
+            pending = None
+            failed[record.arm] = None
             if record.given_up:
-                unstarted.setdefault(record.block, {})[record.arm] = record.reason
-    late = {block: tuple(arm for arm in arms if arm not in unstarted.get(block, {})) for block, arms in tried.items()}
-    return unstarted, late
+                unstarted[record.arm] = record.reason
+    under_way.update(dict.fromkeys(_lost(pending, known)))
+    late = tuple(arm for arm in failed if arm not in unstarted)
+    return unstarted, late, tuple(arm for arm in under_way if arm not in failed)
+
+
+def _lost(begun: Begun | None, known: Container[tuple[str, int]]) -> list[str]:
+    return [] if begun is None else [arm for arm in begun.arms if (arm, begun.number) not in known]

@@ -25,13 +25,11 @@ from hugewise.recording import stored
 from hugewise.runlog import storing
 from hugewise.scene import Data, Staged
 from hugewise.stage import StageError
-from hugewise.trial import Attempt, Trial
+from hugewise.trial import BESIDE, Attempt, Trial
 from hugewise.underway import Bench, Disturbed, Group, Work
 from hugewise.workload import Direct
 
-__all__ = ["STEPS", "at_fault", "attempt", "together"]
-
-_BESIDE = " beside it was rejected: "
+__all__ = ["STEPS", "attempt", "together"]
 
 
 def attempt(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
@@ -76,11 +74,6 @@ def together(
     if group.drift:
         raise Disturbed(group.drift)
     return group.stored
-
-
-def at_fault(attempts: Sequence[Attempt]) -> list[str]:
-    """Which arms, of those that were to run at once, are to be tried again for a reason of their own."""
-    return [one.arm for one in attempts if one.state == "rejected" and _BESIDE not in (one.reason or "")]
 
 
 def _broken(group: Group, error: MachineError) -> None:
@@ -311,7 +304,7 @@ def store(group: Group) -> None:
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":
-            why = f"{rejected.arm}{_BESIDE}{rejected.reason}"
+            why = f"{rejected.arm}{BESIDE}{rejected.reason}"
             attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
         if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
             attempt = msgspec.structs.replace(attempt, state="abandoned", reason=str(Disturbed(group.drift)))  # noqa: PLW2901

@@ -26,6 +26,10 @@ def check(study: Study, place: Place) -> None:
 
 
 def _check_method(study: Study, place: Place) -> None:
+    if twice := [one for one in dict.fromkeys(study.end_points) if study.end_points.count(one) > 1]:
+        raise place.at("end_points").wrong(
+            f"names {twice[0]} twice", list(study.end_points), hint="name each end point once"
+        )
     if study.end_points and study.method != "sequential":
         raise place.at("end_points").wrong(
             f"cannot be judged by the method {study.method}", list(study.end_points), hint='write method = "sequential"'

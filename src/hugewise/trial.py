@@ -11,7 +11,7 @@ whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -20,7 +20,7 @@ from hugewise.pages import PageTarget
 from hugewise.policy import Mechanism
 from hugewise.workload import Proof
 
-__all__ = ["Attempt", "AttemptState", "Block", "BlockState", "Delivery", "Judged", "Trial"]
+__all__ = ["BESIDE", "Attempt", "AttemptState", "Block", "BlockState", "Delivery", "Judged", "Trial", "at_fault"]
 
 AttemptState = Literal["accepted", "failed", "rejected", "abandoned"]
 BlockState = Literal["complete", "incomplete", "disturbed"]
@@ -112,8 +112,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 class Block(msgspec.Struct, frozen=True, kw_only=True):
     """A closed block: what a statistical method observes. Only `complete` blocks give measurements.
 
+    arms       those whose order its coin drew; empty in blocks made by hand, for all that it names
     unstarted  arms that no try could start, with the reason: an arm's own doing, which counts in a block of any state
     late       arms that started after a try of theirs had failed to
+    redone     arms whose attempt was under way when hugewise itself ended, and was made anew
     """
 
     number: int
@@ -123,3 +125,16 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...]
     unstarted: Mapping[str, str] = {}
     late: tuple[str, ...] = ()
+    redone: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+
+
+BESIDE = " beside it was rejected: "
+"""In the reason of an attempt that is to be made again for the sake of one that ran with it."""
+
+
+def at_fault(attempts: Iterable[Attempt]) -> list[str]:
+    """Which arms are, or were, to be tried again for a reason of their own."""
+    return list(
+        dict.fromkeys(one.arm for one in attempts if one.state == "rejected" and BESIDE not in (one.reason or ""))
+    )

@@ -51,8 +51,7 @@ def everywhere(results: Results) -> dict[str, str]:
 
 def test_an_early_verdict_has_its_corrected_ratio_beside_it() -> None:
     assert said(ratio=1.021, low=1.004, high=1.038, corrected=1.0164, verdict="worse").endswith(
-        "from 20 blocks. Corrected for stopping early: about +1.6%. "
-        "With width = ... in its [budget] the study goes on to a sharper estimate."
+        "from 20 blocks. Corrected for stopping early: about +1.6% (a `width` in the study's budget makes it sharper)."
     )
     assert "orrected" not in said()
     assert "orrected" not in said(corrected=0.75, verdict="undecided")

@@ -282,12 +282,12 @@ def test_a_mean_that_does_not_hold_with_all_pairs_is_undecided() -> None:
 def test_a_verdict_that_turns_round_with_all_pairs_is_undecided() -> None:
     runs = [*WARM, *[(10.0, 30.0)] * 12]
     assert judged("slow", blocks(runs, lambda *_: False)).verdict == "better"
-    # The same, but the arm had to be started again for each of them: it counts as having failed to.
-    late = [
-        msgspec.structs.replace(one, late=("thp",)) if one.number > 10 else one
+    # The same, but hugewise had ended under the arm each time, and it was made anew: what it was is not known.
+    again = [
+        msgspec.structs.replace(one, redone=("thp",)) if one.number > 10 else one
         for one in blocks(runs, lambda *_: False)
     ]
-    found = judged("slow", late)
+    found = judged("slow", again)
     assert found.verdict == "undecided"
     assert "; but with all pairs kept in, it is worse; " in found.reason
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from hugewise.stats.pairs import Pairs
+from hugewise.stats.pairs import Pairs, against
 from hugewise.stats.sequential import Sequential
 from hugewise.trial import Block
 from hugewise.verification.scenes import CONTRAST, Fate, pair
@@ -33,27 +33,23 @@ def taken(*blocks: Block) -> Pairs:
     return pairs
 
 
-def differences(pairs: Pairs) -> list[float]:
-    return [one.difference(higher_is_better=False) for one in pairs.kept]
-
-
+LOST = math.nan
 FATES: list[tuple[tuple[Fate | None, Fate | None], float, bool]] = [
     ((None, None), 0.5, True),
     (("undelivered", None), 0.5, False),
     ((None, "unproven"), 0.5, False),
-    (("absent", None), math.inf, False),
-    ((None, "absent"), -math.inf, False),
-    (("absent", "absent"), 0.0, False),
-    (("unstarted", None), math.inf, False),
-    ((None, "unstarted"), -math.inf, False),
-    (("unstarted", "unstarted"), 0.0, False),
-    (("unstarted", "failed"), math.inf, False),
-    (("unstarted alone", None), math.inf, False),
-    ((None, "unstarted alone"), -math.inf, False),
-    (("late", None), math.inf, True),
-    ((None, "late"), -math.inf, True),
-    (("late", "late"), 0.0, True),
     (("failed", None), math.inf, True),
+    ((None, "failed"), -math.inf, True),
+    (("failed", "failed"), LOST, True),
+    (("absent", None), LOST, False),
+    (("absent", "absent"), LOST, False),
+    (("unstarted", None), LOST, False),
+    ((None, "unstarted"), LOST, False),
+    (("unstarted", "failed"), LOST, False),
+    (("unstarted alone", None), LOST, False),
+    (("late", None), LOST, True),
+    (("late", "late"), LOST, True),
+    (("incomplete", None), LOST, False),
 ]
 
 
@@ -61,16 +57,44 @@ FATES: list[tuple[tuple[Fate | None, Fate | None], float, bool]] = [
 def test_every_turn_is_kept_in_and_its_labels_can_be_exchanged(
     fates: tuple[Fate | None, Fate | None], kept: float, usable: bool
 ) -> None:
-    pairs = taken(pair(1, 0.5, 0.0, fates))
-    assert differences(pairs) == [pytest.approx(kept)]
-    assert len(pairs.usable) == usable
-    exchanged = taken(pair(1, 0.0, 0.5, fates[::-1]))
-    assert differences(exchanged) == [pytest.approx(-kept)]
+    """A pair of which nothing is known speaks against whatever is claimed, whichever label lost it."""
+    pairs, exchanged = taken(pair(1, 0.5, 0.0, fates)), taken(pair(1, 0.0, 0.5, fates[::-1]))
+    assert len(pairs.usable) == len(exchanged.usable) == usable
+    (one,), (other,) = pairs.kept, exchanged.kept
+    assert one.lost == other.lost == math.isnan(kept)
+    for better in (False, True):
+        for claim in (1, -1):
+            ((scored),) = against(pairs.kept, claim, higher_is_better=better)
+            assert not scored.lost
+            if one.lost:
+                assert scored.difference(higher_is_better=better) == -claim * math.inf
+    if not one.lost:
+        assert one.difference(higher_is_better=False) == pytest.approx(kept)
+        assert other.difference(higher_is_better=False) == pytest.approx(-kept)
 
 
-def test_a_block_that_broke_off_for_another_reason_gives_nothing() -> None:
-    pairs = taken(pair(1, 0.5, 0.0, ("incomplete", None)))
-    assert (pairs.kept, pairs.usable, pairs.seen) == ([], [], 0)
+def test_a_block_whose_coin_drew_only_one_of_them_says_nothing() -> None:
+    lost = msgspec.structs.replace(pair(1, 0.0, 0.0, (None, "unstarted")), arms=("base", "another"))
+    pairs = taken(lost)
+    assert (pairs.kept, pairs.seen) == ([], 0)
+    assert taken(msgspec.structs.replace(lost, arms=("base", "arm"))).seen == 1
+
+
+def test_an_attempt_that_was_under_way_when_hugewise_ended_speaks_against_every_claim() -> None:
+    fast = [pair(n, value, 0.0) for n, value in enumerate(noise(60, -0.3))]
+    cut = [msgspec.structs.replace(one, redone=("arm",)) if one.number % 3 == 0 else one for one in fast]
+    assert played(fast).decision().verdict == "better"
+    made = played(cut)
+    assert made.decision().verdict == "undecided"
+    assert made.pairs.refusal(200) is None  # the share of undelivered pages is another thing
+    assert made.comparison().spread == msgspec.structs.replace(made._spread.finding(), shown=None, pairs=None)
+
+
+def test_an_effect_of_the_margin_itself_is_not_equivalent() -> None:
+    for margin in (0.001, 0.02, 0.03, 0.05):
+        for ratio in (1 + margin, 1 / (1 + margin)):
+            made = played([pair(n, math.log(ratio), 0.0) for n in range(60)], margin=margin)
+            assert made.decision().verdict != "equivalent"
 
 
 def test_the_share_counts_what_was_made_and_one_is_always_allowed() -> None:
@@ -108,15 +132,26 @@ def test_what_can_have_no_verdict_any_more_ends_after_thirty_blocks() -> None:
 
 
 def test_a_verdict_needs_the_kept_in_pairs_and_says_so() -> None:
-    """Late starts alone: the usable pairs are all there, and the kept-in ones say that the arm fails to start."""
-    fast = [pair(n, value, 0.0, ("late", None)) for n, value in enumerate(noise(60, -0.3))]
-    made = played(fast)
+    """Blocks that broke off: the usable pairs are clear, and those that are not known may all have said otherwise."""
+    blocks = [
+        pair(2 * n + k, value, 0.0, ("incomplete" if k else None, None))
+        for n, value in enumerate(noise(60, -0.3))
+        for k in (0, 1)
+    ]
+    made = played(blocks)
     assert made.decision().verdict == "undecided"
-    assert made.decision().reason.startswith("the test has crossed, but with all pairs kept in it has not (arm started")
+    assert made.decision().reason.startswith("the test has crossed, but with all pairs kept in it has not (60 blocks")
     assert len(made.pairs.usable) == 60
     found = made.comparison()
     assert found.high is not None and found.high < 1
-    assert any("started only at a later try in 60 blocks" in warning for warning in found.warnings)
+    assert any("60 blocks were not completed" in warning for warning in found.warnings)
+
+
+def test_late_starts_count_with_undelivered_pages() -> None:
+    made = played([pair(n, value, 0.0, ("late", None)) for n, value in enumerate(noise(60, -0.3))])
+    assert made.decision().verdict == "none"
+    assert made.decision().reason == "arm started only at a later try in 30 of 30 blocks"
+    assert len(made.pairs.usable) == 30
 
 
 def test_one_undelivered_pair_changes_no_clear_verdict_and_is_told() -> None:
@@ -142,7 +177,7 @@ def test_equivalent_needs_the_kept_in_pairs_too() -> None:
     blocks = [pair(n, value, 0.0) for n, value in enumerate(noise(400, sd=0.002))]
     whole = played(blocks, planned=400).comparison()
     assert whole.verdict == "equivalent"
-    late = [msgspec.structs.replace(one, late=("arm",)) for one in blocks]
+    late = [msgspec.structs.replace(one, redone=("arm",)) for one in blocks]
     assert played(late, planned=400).decision().verdict == "undecided"
 
 
@@ -160,9 +195,9 @@ def test_after_a_difference_the_two_tests_go_on_alike() -> None:
     values = noise(60, 0.02)
     blocks = [pair(n, value, 0.0, ("undelivered" if n == 7 else None, None)) for n, value in enumerate(values)]
     made = played(blocks, alpha=1e-4)
-    assert (made._kept.test.pairs, made._usable.test.pairs) == (60, 59)
+    assert (made._larger.test.pairs, made._usable.test.pairs) == (60, 59)
     bare = played([b for n, b in enumerate(blocks) if n != 7], alpha=1e-4)
-    assert made._usable.test.walk == bare._kept.test.walk
+    assert made._usable.test.walk == bare._larger.test.walk
 
 
 def test_the_corrected_ratio_lies_between_none_and_what_was_seen() -> None:

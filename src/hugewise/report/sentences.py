@@ -246,10 +246,15 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
     if comparison.reason:
         reason = printable(comparison.reason)
         yield f"{reason[0].upper()}{reason[1:].rstrip('.')}."
-    if comparison.corrected is not None and comparison.verdict in {"better", "worse"}:
-        about = numbers.like(comparison.corrected, comparison.ratio, comparison.low, comparison.high)
-        yield f"Corrected for stopping early: about {about}."
-        yield "With width = ... in its [budget] the study goes on to a sharper estimate."
+    both = comparison.corrected, comparison.ratio
+    if None not in both and comparison.verdict in {"better", "worse"}:
+        about, seen = (
+            numbers.like(value, comparison.ratio, comparison.low, comparison.high)
+            for value in both
+            if value is not None
+        )
+        if about != seen:
+            yield f"Corrected for stopping early: about {about} (a `width` in the study's budget makes it sharper)."
     if comparison.verdict in {"undecided", "none"} and comparison.change is not None:
         yield f"The largest effect still possible is {numbers.largest(comparison.change)}."
     if comparison.n_all > comparison.n and comparison.verdict != "none" and comparison.ratio is not None:

@@ -35,7 +35,7 @@ from hugewise.results import Comparison, Verdict
 from hugewise.stats import campaign, tail
 from hugewise.stats.eprocess import EProcess, SumEProcess, finite
 from hugewise.stats.method import Contrast, Decision
-from hugewise.stats.pairs import Finding, Pair, Pairs
+from hugewise.stats.pairs import Finding, Pair, Pairs, against
 from hugewise.trial import Block
 
 __all__ = ["END_POINTS", "EndPoint", "differences", "evidence"]
@@ -69,31 +69,40 @@ class EndPoint:
         """The result on the pairs so far."""
         usable = self._finding(self._pairs.usable)
         apart = self._pairs.apart
-        finding = self._held(usable, self._finding(self._pairs.kept)) if apart else usable
+        finding = self._held(usable) if apart else usable
         everything = self._finding(self._pairs.everything) if apart else usable
         found = self._pairs.comparison(
             self.name, self.planned, finding, ratio_all=everything.ratio, confidence=1 - self.alpha
         )
-        process = None if finding.verdict == "none" else evidence(self.kind, self._pairs.kept, self.contrast)
+        judged = finding.verdict != "none"
+        up = finite(evidence(self.kind, self._kept(1), self.contrast).up) if judged else None
+        down = finite(evidence(self.kind, self._kept(-1), self.contrast).down) if judged else None
         return msgspec.structs.replace(
             found,
             estimand=END_POINTS[self.kind].estimand,
             alpha=self.alpha,
             constant=False,
-            evidence=None if process is None else finite(process.value),
-            evidence_larger=None if process is None else finite(process.up),
-            evidence_smaller=None if process is None else finite(process.down),
+            evidence=None if up is None or down is None else finite((up + down) / 2),
+            evidence_larger=up,
+            evidence_smaller=down,
         )
 
-    def _held(self, usable: Finding, whole: Finding) -> Finding:
+    def _kept(self, claim: int) -> list[Pair]:
+        """The kept-in pairs, with what is lost scored against "the arm's metric is larger" (1) or "smaller" (-1)."""
+        return against(self._pairs.kept, claim, higher_is_better=self.contrast.metric.better == "higher")
+
+    def _held(self, usable: Finding) -> Finding:
         """The finding on the usable pairs, with its verdict only where all pairs together give the same one."""
         if usable.verdict == "none":
             return usable
         of = f"estimate and interval are of the {len(self._pairs.usable)} usable pairs of {len(self._pairs.kept)}"
-        reason = usable.reason
-        verdict = usable.verdict
-        if verdict not in ("undecided", whole.verdict):
-            verdict, reason = "undecided", f"{reason}; but {_KEPT_IN}, {self._said(whole)}"
+        reason, verdict = usable.reason, usable.verdict
+        larger = (verdict == "better") == (self.contrast.metric.better == "higher")
+        for claim in () if verdict == "undecided" else (1, -1) if verdict == "equivalent" else (1 if larger else -1,):
+            whole = self._finding(self._kept(claim))
+            if whole.verdict != verdict:
+                verdict, reason = "undecided", f"{reason}; but {_KEPT_IN}, {self._said(whole)}"
+                break
         return msgspec.structs.replace(usable, verdict=verdict, reason=f"{reason}; {of}")
 
     def _said(self, whole: Finding) -> str:

@@ -77,7 +77,7 @@ class FixedN:
 
     def p_equivalence(self, margin: float) -> float:
         """p of the two one-sided tests; 1 also where an attempt failed."""
-        if not self._final() or self._pairs.refusal(self.planned) or _failures(self._pairs.kept):
+        if not self._final() or self._pairs.refusal(self.planned) or self._pairs.failed:
             return 1.0
         bound = math.log1p(margin)
         return max(1.0 if tests is None else tests.p_equivalence(bound) for tests in self._analyses())
@@ -102,9 +102,9 @@ class FixedN:
         )
 
     def _analyses(self) -> list[Tests | None]:
-        """The tests of the usable pairs, and where any were taken out those of the kept-in pairs too."""
-        pairs = [self._pairs.usable, self._pairs.kept] if self._pairs.apart else [self._pairs.usable]
-        return [self._tests(each) for each in pairs]
+        """The tests of the usable pairs, and where any were taken out those of all that have values too."""
+        usable, everything = self._pairs.usable, self._pairs.everything
+        return [self._tests(each) for each in ([usable] if len(usable) == len(everything) else [usable, everything])]
 
     def _lost(self, verdict: Verdict, kept: Tests | None, level: float, margin: float) -> str:
         """Why a verdict on the usable pairs does not hold for all pairs; empty where it does, or there is none."""
@@ -113,7 +113,7 @@ class FixedN:
         if kept is None:
             return "there is no test"
         if verdict == "equivalent":
-            if failures := _failures(self._pairs.kept):
+            if failures := self._pairs.failed:
                 return f"attempts failed in {failures} pairs: that is not equivalent"
             inside = kept.p_equivalence(math.log1p(margin)) <= level / 2
             return "" if inside else "the interval reaches beyond the margin"
@@ -185,7 +185,3 @@ def _side(tests: Tests) -> int:
     """The sign of the estimated effect."""
     centre = tests.positive - tests.negative if isinstance(tests, Signs) else tests.centre
     return (centre > 0) - (centre < 0)
-
-
-def _failures(pairs: Sequence[Pair]) -> int:
-    return sum(pair.arm_failed or pair.baseline_failed for pair in pairs)

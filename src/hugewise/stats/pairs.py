@@ -1,6 +1,6 @@
 """From closed blocks to pairs: which attempts of an arm and its baseline make one, and when there can be no verdict.
 
-The same for every method. Of each block in which the arm or the baseline had its turn:
+The same for every method. Of each block whose coin drew both the arm and the baseline:
 
 - An attempt of the arm and one of the baseline in the same complete block make a pair; it gives one log-ratio.
 - A side that failed or timed out has no value: the pair says which side, and the method scores it as the worst.
@@ -8,28 +8,31 @@ The same for every method. Of each block in which the arm or the baseline had it
   alone, never by the time. A failed attempt that left no proof stays in, as a failure.
 - A metric that is absent on a side takes the pair out too. One that is 0, negative or not finite has no log-ratio;
   since leaving it out would select by the outcome, the comparison gets no verdict.
-- A side that no try could start (a pool that is short, a guest that does not boot) leaves no attempt.
+- A side that no try could start (a pool that is short, a guest that does not boot) leaves no attempt; one that started
+  at a later try may have waited for a better moment; and a block may break off, or be disturbed.
 
-All of the last three may hang on the label, so that the pairs that are left are a selection: were an arm undelivered,
-absent or not started in slow moments alone, what is left of it would look fast. Two rules answer that:
+All of that is known after the coin, and may hang on it: were an arm undelivered, absent or not started in slow moments
+alone, what is left of it would look fast. Two rules answer that:
 
-1. *The kept-in test.* `kept` has a pair for each of these blocks, in their order. Undelivered ones have their times; a
-   side that was absent, could not be started, or started only after a try had failed to, counts as a failure of that
-   side (both sides: as no difference). Which blocks there are, and every |D|, is then the same whatever label the coin
-   gave, if the label makes no difference to the times: a sign-flip test on `kept` is exact under Fisher's sharp null
-   (intention to treat: Fisher et al. 1990, in Statistical Issues in Drug Research and Development, 331). A verdict
-   needs it to agree (`sequential`).
+1. *The kept-in test.* `kept` has a pair for each of these blocks, in their order. Undelivered ones have their times. A
+   pair is `lost` where it has none: a side absent, not started, started late or made anew after hugewise had ended
+   under it, both failed, or the block not complete. `against` scores lost pairs as the largest difference *against*
+   the claim that is made. Where nothing is lost, every |D| is what it would have been under the other labels if the
+   label makes no difference to the times: a sign-flip test is exact under Fisher's sharp null, whatever was undelivered
+   (intention to treat). Where something is lost, the difference that it hides is replaced by the one that speaks
+   most against the claim, whichever label lost it: conservative but for the ranks of the other pairs. (A lost pair
+   scored 0 would be a dropped pair, and one scored against the side that lost it makes verdicts by itself.)
 2. *The share.* Above 1% of the attempts that were made of either side there is no verdict but the reason; `spared`
-   attempts are always allowed. Absent values and starts that failed count like undelivered pages. This keeps the
-   estimate, which is of the usable pairs, close to what was asked; it alone would not keep the error rate.
+   attempts are always allowed. Absent values, starts that failed and late starts count like undelivered pages. This
+   keeps the estimate, which is of the usable pairs, close to what was asked; it alone would not keep the error rate.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -39,7 +42,7 @@ from hugewise.results import Comparison, Verdict
 from hugewise.stats.method import Contrast
 from hugewise.trial import Attempt, Block
 
-__all__ = ["Finding", "Pair", "Pairs", "log_ratio", "ratio_of"]
+__all__ = ["Finding", "Pair", "Pairs", "against", "log_ratio", "ratio_of"]
 
 _TOLERATED = 0.01  # share of a side's turns that may lack pages, proof, a value or a start
 _SHOWN = 30  # blocks after which a comparison that can have no verdict any more ends: enough to see what there was
@@ -69,6 +72,7 @@ class Pair:
     """`log_ratio` is log(arm) - log(baseline), None when a side failed; so is that side's value.
 
     covariate  the difference of the named covariate, arm minus baseline (`covariates.difference`); None without one
+    lost       what it would have been is not known: see `against`
     """
 
     block: int
@@ -79,6 +83,7 @@ class Pair:
     arm_failed: bool
     baseline_failed: bool
     covariate: float | None = None
+    lost: bool = False
 
     def difference(self, *, higher_is_better: bool) -> float:
         """The log-ratio, with a failure as the worst: infinitely far on the bad side; 0 where both failed."""
@@ -89,7 +94,7 @@ class Pair:
         return math.inf * sign if sign else 0.0
 
 
-_Lack = Literal["not delivered", "unproven", "absent", "not started"]
+_Lack = Literal["not delivered", "unproven", "absent", "not started", "late"]
 
 
 class _Turn(NamedTuple):
@@ -135,6 +140,8 @@ class _Side:
         count, why = self.lacking[what], self.reasons[what].most_common(1)[0][0]
         if what == "absent":
             return f"{self.metric} of {self.name} absent from {count} of {self.seen} attempts: {why}"
+        if what == "late":
+            return f"{self.name} started only at a later try in {count} of {self.seen} blocks"
         if what == "not started":
             return f"{self.name} could not be started in {count} of {self.seen} blocks: {why}"
         return f"pages of {self.name} {what} in {count} of {self.seen} attempts: {why}"
@@ -157,14 +164,19 @@ class Pairs:
         self._spared = spared
         self._arm = _Side(contrast.arm, contrast.metric.name)
         self._baseline = _Side(contrast.baseline, contrast.metric.name)
+        self.lost = 0
+        """Kept-in pairs of which nothing is known."""
+        self.broken_off = 0
+        """Blocks that were not completed, or disturbed, after their coin was tossed."""
+        self.failed = 0
+        """Blocks in which a side failed, or could not be started."""
         self._failures = 0
-        self._late: Counter[str] = Counter()
         self._not_positive: str | None = None
 
     @property
     def apart(self) -> bool:
         """Whether the kept-in pairs are others than the usable ones."""
-        return len(self.kept) > len(self.usable) or bool(self._late)
+        return len(self.kept) > len(self.usable) or self.lost > 0
 
     @property
     def seen(self) -> int:
@@ -174,23 +186,28 @@ class Pairs:
     def take(self, block: Block) -> Pair | None:
         """The usable pair of a closed block, or None; `kept` and `everything` grow by theirs.
 
-        Blocks of other cells change nothing, nor do incomplete ones, but for the arms that could not be started.
+        Blocks of other cells, or whose coin drew only one of the two, change nothing.
         """
         names = self.contrast.arm, self.contrast.baseline
-        # Where a side could not be started, what the other one made counts for nothing: the block may end without it.
-        lost, whole = any(name in block.unstarted for name in names), block.state == "complete"
-        arm, baseline = (_last(block, name) if whole and not lost else None for name in names)
-        if block.cell != self.contrast.cell or not (lost or (arm and baseline)):
+        drawn = block.arms or {*(attempt.arm for attempt in block.attempts), *block.unstarted}
+        # Without arms on record, a block made by hand: one side that could not be started stands for both.
+        if block.cell != self.contrast.cell or not (
+            all(name in drawn for name in names) or (not block.arms and any(name in block.unstarted for name in names))
+        ):
             return None
+        gone, whole = any(name in block.unstarted for name in names), block.state == "complete"
+        arm, baseline = (_last(block, name) if whole and not gone else None for name in names)
         over, under = self._turn(self._arm, arm, block), self._turn(self._baseline, baseline, block)
         pair = self._pair(block, arm, baseline, over, under)
-        late = names[0] in block.late, names[1] in block.late
-        self._late.update(name for name, was in zip(names, late, strict=True) if was)
-        if pair is not None and not any(late):
-            self.kept.append(pair)
+        again = any(name in block.late or name in block.redone for name in names)
+        both = over.failed and under.failed
+        if pair is None or again or both:
+            self.lost += 1
+            self.kept.append(Pair(block.number, 0, None, None, None, False, False, lost=True))
         else:
-            bad = [turn.failed or turn.missing or was for turn, was in zip((over, under), late, strict=True)]
-            self.kept.append(Pair(block.number, 0, None, None, None, bad[0], bad[1]))
+            self.kept.append(pair)
+        self.broken_off += not whole
+        self.failed += gone or over.failed or under.failed
         if pair is None:
             return None
         self.everything.append(pair)
@@ -208,10 +225,11 @@ class Pairs:
                 side.take({"not started": why})
             return _Turn(missing=why is not None, out=True)
         lacks: dict[_Lack, str] = {}
+        late: dict[_Lack, str] = {"late": ""} if side.name in block.late else {}  # which keeps its pair
         if self.contrast.proof_demanded and (lack := _undelivered(attempt)) is not None:
             lacks[lack] = attempt.delivery.reason or "no reason is known"
         if attempt.state == "failed":
-            side.take(lacks)
+            side.take({**lacks, **late})
             return _Turn(failed=True, out=bool(lacks))
         value = attempt.metrics.get(name)
         if value is None:
@@ -219,7 +237,7 @@ class Pairs:
         elif not (value > 0 and math.isfinite(value)):
             self._not_positive = f"{name} was {value:g} under {attempt.arm}: such a value has no ratio"
             value = None
-        side.take(lacks)
+        side.take({**lacks, **late})
         return _Turn(value=value, missing=value is None, out=bool(lacks))
 
     def _pair(
@@ -322,9 +340,15 @@ class Pairs:
         """What was taken out of the usable pairs, in words; empty where nothing was."""
         return "; ".join(text for side in (self._arm, self._baseline) if (text := side.said()))
 
-    def started_late(self) -> str:
-        """Which sides started only after a try had failed to, in words; empty where none did."""
-        return "; ".join(f"{name} started only at a later try in {n} blocks" for name, n in self._late.items())
+    def kept_in(self) -> str:
+        """What the kept-in pairs have beyond what was taken out, in words; empty where that is nothing."""
+        return f"{self.broken_off} blocks were not completed" if self.broken_off else ""
+
+
+def against(pairs: Iterable[Pair], claim: int, *, higher_is_better: bool) -> list[Pair]:
+    """The pairs with each lost one as a failure of the side that speaks against `claim` (1: the arm is larger; -1)."""
+    arm = (claim > 0) == higher_is_better  # a failed arm is smaller where higher is better, else larger
+    return [replace(one, arm_failed=arm, baseline_failed=not arm, lost=False) if one.lost else one for one in pairs]
 
 
 def _undelivered(attempt: Attempt) -> Literal["not delivered", "unproven"] | None:

@@ -44,7 +44,7 @@ import math
 
 import msgspec
 
-from hugewise.results import Comparison, Reach, Tier, Verdict
+from hugewise.results import Comparison, Reach, Spread, Tier, Verdict
 from hugewise.stats import campaign, inversion, stopping, tiers
 from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsification, variance_ratio
 from hugewise.stats.dispersion import Dispersion
@@ -90,9 +90,12 @@ class Sequential:
         self.pairs = Pairs(contrast, covariate, spared=1)
         # By how much is the covariate different under the arm?
         self._moved = inversion.Interval(FALSIFICATION_ALPHA, planned)
-        self._kept = self._usable = _Watched(alpha, planned, math.log1p(margin))  # one and the same until they differ
+        self._edge = round(math.log1p(margin), 9)  # as log-ratios are rounded: an effect of the margin itself ties
+        # On the usable pairs, and on the kept-in ones with what is lost scored against "the arm is larger", or against
+        # "smaller"; one and the same until they differ.
+        self._usable = self._larger = self._smaller = _Watched(alpha, planned, self._edge)
         self._average = campaign.Campaign(alpha)
-        self._evidence = EProcess()
+        self._for_larger, self._for_smaller = EProcess(), EProcess()
         self._spread = Dispersion(alpha, planned)
         self._narrow_at: int | None = None
         self._known: tuple[Verdict, str, Reach | None] | None = None
@@ -129,16 +132,16 @@ class Sequential:
             found,
             estimand=_TYPICAL,
             alpha=self.alpha,
-            alpha_spent=self._kept.test.spent,
+            alpha_spent=max(self._larger.test.spent, self._smaller.test.spent),
             reach=reach,
             tiers=self._tiers(effect),
             warnings=self._warnings(),
-            evidence=None if verdict == "none" else finite(self._evidence.value),
-            evidence_larger=None if verdict == "none" else finite(self._evidence.up),
-            evidence_smaller=None if verdict == "none" else finite(self._evidence.down),
-            corrected=self._corrected() if verdict in ("better", "worse") else None,
-            spread=self._spread.finding(),
-            bias=None if bias is None or not math.isfinite(bias) else math.expm1(bias),
+            evidence=None if verdict == "none" else finite((self._for_larger.up + self._for_smaller.down) / 2),
+            evidence_larger=None if verdict == "none" else finite(self._for_larger.up),
+            evidence_smaller=None if verdict == "none" else finite(self._for_smaller.down),
+            corrected=self._corrected() if verdict in ("better", "worse") and self._width is None else None,
+            spread=self._spread_found(),
+            bias=None if bias is None or not math.isfinite(bias) else math.expm1(min(bias, 99)),
         )
 
     def _difference(self, pair: Pair) -> float:
@@ -146,16 +149,23 @@ class Sequential:
 
     def _add(self, kept: Pair, usable: Pair | None) -> None:
         """Take a block's kept-in pair, and the same pair where it is usable as it is."""
-        if kept is not usable and self._usable is self._kept:
-            self._usable = copy.deepcopy(self._kept)
-        self._kept.add(self._difference(kept), kept.covariate)
-        self._evidence.add(self._difference(kept))
-        self._spread.add(kept.arm, kept.baseline)
+        if kept is not usable and self._usable is self._larger:
+            self._usable = copy.deepcopy(self._larger)
+        if kept.lost and self._smaller is self._larger:
+            self._smaller = copy.deepcopy(self._larger)
+        difference = self._difference(kept)
+        up, down = (-math.inf, math.inf) if kept.lost else (difference, difference)
+        self._larger.add(up, kept.covariate)
+        if self._smaller is not self._larger:
+            self._smaller.add(down, kept.covariate)
+        self._for_larger.add(up)
+        self._for_smaller.add(down)
         if kept.covariate is not None:
             self._moved.add(kept.covariate)
+        self._spread.add(kept.arm, kept.baseline)
         if usable is None:
             return
-        if self._usable is not self._kept:
+        if self._usable is not self._larger:
             self._usable.add(self._difference(usable), usable.covariate)
         if usable.log_ratio is not None:
             self._average.add(usable.log_ratio)
@@ -189,16 +199,16 @@ class Sequential:
             return "none", refusal, None
         if self._moved.test.sign:
             return "none", f"{self._covariate}: {self._falsification()}", None
-        usable, kept = self._usable, self._kept
-        margin, withheld = math.log1p(self._margin), ""
-        if usable.tight and kept.tight and not self._failed():
+        usable, withheld = self._usable, ""
+        if usable.below and usable.above and self._smaller.below and self._larger.above and not self.pairs.failed:
             # What costs least is asked first: while a verdict is withheld, all of it is asked after every block.
-            if not self._average.within(margin):
+            if not self._average.within(self._edge):
                 withheld = "the campaign average is not known to lie within the margin, as the interval does"
-            elif not (withheld := self._withheld(-margin, margin)):
+            elif not (withheld := self._withheld(-self._edge, self._edge)):
                 reason = f"the whole interval lies within the margin of {self._margin:.3g}, the campaign average too"
                 return "equivalent", reason + self._also_kept(), "this campaign"
         if usable.test.sign:
+            kept = self._larger if usable.test.sign > 0 else self._smaller
             if kept.test.sign != usable.test.sign:
                 withheld = f"the test has crossed, but with all pairs kept in it has not{self._taken_out()}"
             else:
@@ -211,10 +221,6 @@ class Sequential:
         if len(self.pairs.usable) < self.planned:
             return "undecided", self.pairs.shortfall(self.planned), None
         return "undecided", "the declared budget of pairs is used up and the test has not crossed", None
-
-    def _failed(self) -> bool:
-        """Whether an attempt failed, or could not be started: such arms are not the same."""
-        return self.pairs.failures() > 0 or self.pairs.unstarted() > 0
 
     def _withheld(self, low: float, high: float) -> str:
         """Why a claim that the log-ratio lies between these is not made, though the tests make it; empty if it is.
@@ -246,19 +252,16 @@ class Sequential:
         return low < centre < high and pairs.sign(centre, self.alpha, self.planned) == 0
 
     def _borne_out(self, low: float, high: float, bias: float) -> bool:
-        """Whether the intervals of both sets of pairs lie between these log-ratios by more than `bias`.
+        """Whether the interval lies between these log-ratios by more than `bias`, with all pairs kept in too.
 
         Ends that their own tests have not rejected need no interval: most looks end there.
         """
-        for watched in (self._usable, self._kept) if self.pairs.apart else (self._usable,):
-            pairs = watched.pairs
-            inner = ((low + bias, 1), (high - bias, -1))
-            if any(math.isfinite(end) and pairs.sign(end, self.alpha, self.planned) != side for end, side in inner):
-                return False
-            ends = self._interval(pairs)
-            if not low + bias < ends[0] <= ends[1] < high - bias:
-                return False
-        return True
+        for end, side, kept in ((low + bias, 1, self._larger), (high - bias, -1, self._smaller)):
+            for watched in {id(one): one for one in (self._usable, kept)}.values():
+                if math.isfinite(end) and watched.pairs.sign(end, self.alpha, self.planned) != side:
+                    return False
+        ends = self._interval(self._usable.pairs)
+        return low + bias < ends[0] <= ends[1] < high - bias
 
     def _bias(self) -> float | None:
         """The largest bias of the log-ratio that a covariate moved by the arm could make without having been noticed.
@@ -272,13 +275,13 @@ class Sequential:
         return abs(coefficient) * max(abs(self._moved.low), abs(self._moved.high))
 
     def _falsification(self) -> str:
-        moved = [pair.covariate for pair in self.pairs.usable if pair.covariate is not None]
+        moved = [pair.covariate for pair in self.pairs.kept if pair.covariate is not None]
         return falsification(moved, FALSIFICATION_ALPHA, budget=self.planned)[1]
 
     def _warnings(self) -> tuple[str, ...]:
         """What the reader should know beside the verdict."""
-        late = self.pairs.started_late()
-        said = (f"{late}: kept in as failures to start",) if late else ()
+        broken = self.pairs.kept_in()
+        said = (f"{broken}: they count against every claim in the test of all pairs",) if broken else ()
         if self._covariate is None or self._moved.test.sign:
             return said
         return *said, *self._of_covariate()
@@ -302,7 +305,7 @@ class Sequential:
         return f"; also with all pairs kept in{self._taken_out()}" if self.pairs.apart else ""
 
     def _taken_out(self) -> str:
-        said = "; ".join(part for part in (self.pairs.taken_out(), self.pairs.started_late()) if part)
+        said = "; ".join(part for part in (self.pairs.taken_out(), self.pairs.kept_in()) if part)
         return f" ({said})" if said else ""
 
     def _crossed(self) -> tuple[Verdict, str, Reach | None]:
@@ -322,6 +325,11 @@ class Sequential:
     def _campaign_interval(self) -> tuple[float, float] | None:
         """Interval of the campaign average of the log-ratio; None where there is none (too few pairs, failures)."""
         return None if self.pairs.failures() else self._average.interval()
+
+    def _spread_found(self) -> Spread:
+        """The finding on spread; none where pairs were lost, as what is lost may be what lies far out on one side."""
+        found = self._spread.finding()
+        return msgspec.structs.replace(found, shown=None, pairs=None) if self.pairs.lost else found
 
     def _corrected(self) -> float | None:
         """The ratio corrected for having stopped when it looked decided."""
@@ -361,9 +369,9 @@ class Sequential:
         )
 
     def _interval(self, pairs: Controlled) -> tuple[float, float]:
-        """The interval; an end that its rounding put on "no change", just rejected, is looked at more closely."""
+        """The interval; an end that rounding put on "no change" or the margin, or beyond it, is looked at closely."""
         found = inversion.interval(pairs.values, self.alpha, self.planned, weights=pairs.weights)
-        if 0.0 not in found:
+        if all(abs(end - known) > 2e-4 for end in found for known in (0.0, self._edge, -self._edge)):
             return found
         return inversion.interval(pairs.values, self.alpha, self.planned, 1e-7, weights=pairs.weights)
 
@@ -394,7 +402,6 @@ class _Watched:
         self._margin = margin
         self.pairs = Controlled()
         self.test = SignFlip(alpha, planned)
-        # Has "arm/baseline is 1 + margin or more" been rejected, and "1/(1 + margin) or less"?
         self._below_upper = SignFlip(alpha, planned)
         self._above_lower = SignFlip(alpha, planned)
 
@@ -406,6 +413,11 @@ class _Watched:
         self._above_lower.add(value + self._margin * weight)
 
     @property
-    def tight(self) -> bool:
-        """Whether everything outside the margin is rejected."""
-        return self._below_upper.sign < 0 < self._above_lower.sign
+    def below(self) -> bool:
+        """Whether "arm/baseline is 1 + margin or more" is rejected."""
+        return self._below_upper.sign < 0
+
+    @property
+    def above(self) -> bool:
+        """Whether "1/(1 + margin) or less" is rejected."""
+        return self._above_lower.sign > 0

@@ -108,6 +108,31 @@ NULLS: tuple[Null, ...] = (
         Scene(share=0.2, slower=0.1, sd=0.02, fate="absent", arm=1),
         reverts.DeclaredBudget,
     ),
+    Null(
+        "hugewise ends under the arm in 20%, 10% slower: made anew",
+        Scene(share=0.2, slower=0.1, sd=0.02, fate="redone", arm=1),
+        reverts.LateIsUsual,
+    ),
+    Null(
+        "the same in 20% that are 10% faster",
+        Scene(share=0.2, slower=-0.1, sd=0.02, fate="redone", arm=1),
+        reverts.LateIsUsual,
+    ),
+    Null(
+        "arm starts late in 20% that are 10% faster: failures to start would agree",
+        Scene(share=0.2, slower=-0.1, sd=0.02, fate="late", arm=1),
+        reverts.ScoredByLabel,
+    ),
+    Null(
+        "a guest that is gone takes its neighbour with it, arm in 20%, 10% slower",
+        Scene(share=0.2, slower=0.1, sd=0.02, fate="both", arm=1),
+        reverts.LostIsNothing,
+    ),
+    Null(
+        "blocks break off under the arm in 20%, 10% slower",
+        Scene(share=0.2, slower=0.1, sd=0.02, fate="incomplete", arm=1),
+        reverts.LostIsNothing,
+    ),
     Null("both fail at 5% of attempts", Scene(share=0.2, slower=0.1, fate="failed", anyhow=0.05)),
     Null("3% of blocks break off", Scene(share=0.2, slower=0.1, fate="incomplete", anyhow=0.03)),
     Null("1 in 200 cannot start, either label", Scene(share=0.2, slower=0.1, fate="unstarted", anyhow=0.005)),

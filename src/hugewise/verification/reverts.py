@@ -6,6 +6,7 @@ Each differs from the real one in its fault alone.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -24,8 +25,10 @@ __all__ = [
     "BlocksReplaced",
     "DeclaredBudget",
     "LateIsUsual",
+    "LostIsNothing",
     "NoBias",
     "PseudoMedian",
+    "ScoredByLabel",
     "ToTheEnd",
     "TypicalAlone",
     "UsableAlone",
@@ -70,12 +73,37 @@ class BlocksReplaced(UsableAlone):
 
 
 class LateIsUsual(UsableAlone):
-    """What started at a later try is an attempt like any other."""
+    """What started at a later try, or was made anew, is an attempt like any other."""
 
-    name = "late starts count as usual"
+    name = "made again, it counts as usual"
 
     def observe(self, block: Block) -> Decision:
-        return super().observe(msgspec.structs.replace(block, late=()))
+        return super().observe(msgspec.structs.replace(block, late=(), redone=()))
+
+
+class LostIsNothing(Sequential):
+    """A pair of which nothing is known is no difference, or no pair: as if it were dropped."""
+
+    name = "what is lost is dropped"
+
+    def _add(self, kept: Pair, usable: Pair | None) -> None:
+        if not kept.lost or usable is not None:
+            super()._add(dataclasses.replace(kept, lost=False), usable)
+
+
+class ScoredByLabel(Sequential):
+    """What is lost counts against the side that lost it, and there is no share of late starts."""
+
+    name = "lost pairs scored against their label"
+
+    def observe(self, block: Block) -> Decision:
+        self._side = -1.0 if self.contrast.baseline in block.late else 1.0
+        return super().observe(msgspec.structs.replace(block, late=(), redone=block.late))
+
+    def _add(self, kept: Pair, usable: Pair | None) -> None:
+        if kept.lost:
+            kept = dataclasses.replace(kept, lost=False, arm_failed=self._side > 0, baseline_failed=self._side < 0)
+        super()._add(kept, usable)
 
 
 class ToTheEnd(Sequential):

@@ -27,8 +27,20 @@ CONTRAST = Contrast("cell", "arm", "base", Metric("wall_s", "s", "lower", "time"
 Stream = Callable[[Generator, int], Iterator[Block]]
 """Blocks of one comparison, so many of them."""
 
-Fate = Literal["undelivered", "unproven", "absent", "unstarted", "unstarted alone", "late", "failed", "incomplete"]
-"""What befalls a side. unstarted alone: nothing of the other side is kept either, as in a duet."""
+Fate = Literal[
+    "undelivered",
+    "unproven",
+    "absent",
+    "unstarted",
+    "unstarted alone",
+    "late",
+    "redone",
+    "both",
+    "failed",
+    "incomplete",
+]
+"""What befalls a side. unstarted alone: nothing of the other side is kept either, as in a duet; both: a guest that is
+gone takes its neighbour with it; redone: hugewise ended under it, and it is made anew."""
 
 _DELIVERED = Delivery(
     target=PageTarget("thp", 2 << 20), delivered=True, share=1.0, coverage={}, proof="ranges", source="kpageflags"
@@ -105,19 +117,19 @@ class Scene(NamedTuple):
             ]
             took = [float(times[number, place]) for place in at]
             for k, fate in enumerate(fates):
-                if fate == "late":  # until the place is not slow any more
+                if fate in ("late", "redone"):  # until the place is as the others
                     took[k] -= self.slower * bool(slow[number, at[k]])
             yield pair(number + 1, took[0], took[1], (fates[0], fates[1]))
 
 
 def attempt(name: str, log_time: float, fate: Fate | None = None, canary: float | None = None) -> Attempt:
     """An attempt that took exp(`log_time`) seconds, or what its fate made of it; `canary`: its covariate, in log."""
-    value = None if fate in ("absent", "failed") else math.exp(log_time)
+    value = None if fate in ("absent", "failed", "both") else math.exp(log_time)
     return msgspec.structs.replace(
         _ATTEMPT,
         arm=name,
         baseline=name == CONTRAST.baseline,
-        state="failed" if fate == "failed" else "accepted",
+        state="failed" if fate in ("failed", "both") else "accepted",
         delivery=_PROOFS.get(fate, _DELIVERED),
         metrics={CONTRAST.metric.name: value},
         covariates={} if canary is None else {"canary": math.exp(canary)},
@@ -132,11 +144,11 @@ def pair(
     canaries: tuple[float | None, float | None] = (None, None),
 ) -> Block:
     """The closed block of an arm and its baseline, from their log-times."""
-    sides = zip((CONTRAST.arm, CONTRAST.baseline), (arm, baseline), fates, canaries, strict=True)
+    fates = ("both", "both") if "both" in fates else fates
+    names = CONTRAST.arm, CONTRAST.baseline
+    sides = zip(names, (arm, baseline), fates, canaries, strict=True)
     lost = {
-        name: "no room"
-        for name, fate in zip((CONTRAST.arm, CONTRAST.baseline), fates, strict=True)
-        if fate in ("unstarted", "unstarted alone")
+        name: "no room" for name, fate in zip(names, fates, strict=True) if fate in ("unstarted", "unstarted alone")
     }
     ran = [attempt(name, time, fate, canary) for name, time, fate, canary in sides if name not in lost]
     broken = "incomplete" in fates
@@ -147,5 +159,7 @@ def pair(
         reason=None,
         attempts=() if "unstarted alone" in fates else tuple(ran),
         unstarted=lost,
-        late=tuple(n for n, fate in zip((CONTRAST.arm, CONTRAST.baseline), fates, strict=True) if fate == "late"),
+        late=tuple(name for name, fate in zip(names, fates, strict=True) if fate == "late"),
+        redone=tuple(name for name, fate in zip(names, fates, strict=True) if fate == "redone"),
+        arms=names,
     )
