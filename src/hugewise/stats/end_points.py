@@ -17,10 +17,10 @@ scores of the +-1 differences of their test, `mean` by the differences of the me
 null a swap of a pair's labels flips its difference and nothing else, so that given the magnitudes and the past every
 factor has mean 1 over the coin, whatever the noise. They stop with the blocks of their comparison: when the typical
 ratio is decided, the budget or the time is used up, or somebody ends the run. Between blocks that rests on closed ones
-alone, hence it is a stopping time of the same coins, and an e-value counts at any stopping time. (A block that is
-broken off does not count; like any method here, this takes it that its own coin is not why.) What they speak of is the
-coin: for `mean` a sum that leans to one side more than coins make it lean, which is exact for "no difference at all",
-and not for "equal means of unequal distributions".
+alone, hence it is a stopping time of the same coins, and an e-value counts at any stopping time. A pair of which
+nothing is known (`pairs`) is scored against "larger" in the value for larger, and against "smaller" in the other. What
+they speak of is the coin: for `mean` a sum that leans to one side more than coins make it lean, which is exact for "no
+difference at all", and not for "equal means of unequal distributions".
 """
 
 from __future__ import annotations

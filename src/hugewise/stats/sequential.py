@@ -11,9 +11,10 @@ One object watches one comparison of one end point with its own fixed share of t
 3. otherwise the comparison goes on, to the declared budget of pairs; then it is undecided.
 
 Error. Every verdict needs the kept-in test, so that the chance of a better or worse under the sharp null is at most
-alpha, whatever was undelivered, absent or not started in either arm, and for every number of pairs: all other
-conditions can only take verdicts away. That is why the share of undelivered attempts may be held against those made so
-far, which a look at the data could have chosen.
+alpha, whatever was undelivered in either arm, and for every number of pairs: all other conditions can only take
+verdicts away. That is why the share of undelivered attempts may be held against those made so far, which a look at the
+data could have chosen. Pairs of which nothing is known are scored against whatever is claimed: so there are two walks
+of kept-in pairs, one for "larger" and one for "smaller", which part at the first such pair.
 
 How far a verdict reaches is named with it (`hugewise.results.Tier`): this campaign (the sign test), the campaign
 average (`campaign`; from 100 pairs), beyond these sessions (`sessions`). A tier that the data cannot carry says so. The
@@ -51,6 +52,7 @@ from hugewise.stats.dispersion import Dispersion
 from hugewise.stats.eprocess import EProcess, finite
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
+from hugewise.stats.power import least_pairs
 from hugewise.stats.signflip import SignFlip
 from hugewise.stats.spread import scale
 from hugewise.trial import Block
@@ -218,9 +220,17 @@ class Sequential:
                 withheld = f"the test has crossed, but {withheld}"
         if withheld:
             return "undecided", withheld, None
-        if len(self.pairs.usable) < self.planned:
-            return "undecided", self.pairs.shortfall(self.planned), None
-        return "undecided", "the declared budget of pairs is used up and the test has not crossed", None
+        return "undecided", self._open(), None
+
+    def _open(self) -> str:
+        """Why nothing is decided, though nothing stands against it."""
+        least, pairs = least_pairs(self.alpha, self.planned), len(self.pairs.usable)
+        if least is None:
+            return f"{pairs} pairs; {self.planned} declared ones can decide nothing at this error rate: declare more"
+        if pairs < self.planned:
+            early = f"; no verdict is possible before pair {least}" if pairs < least else ""
+            return self.pairs.shortfall(self.planned) + early
+        return "the declared budget of pairs is used up and the test has not crossed"
 
     def _withheld(self, low: float, high: float) -> str:
         """Why a claim that the log-ratio lies between these is not made, though the tests make it; empty if it is.
