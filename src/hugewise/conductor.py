@@ -85,12 +85,16 @@ class Conductor:
                 return None
             block = self._new_block(cell)
             useless = 0 if block.state == "complete" else useless + 1
-            if useless == _PATIENCE:
+            if useless == _PATIENCE or (useless and not self._complete() and not self._remains()):
                 raise HugewiseError(
-                    f"{_PATIENCE} blocks in a row do not count; the last: {block.reason}",
+                    f"{useless} blocks in a row do not count; the last: {block.reason}",
                     hint=f"end what interferes, then: hugewise resume {self.folder.path}",
                 )
         return self._close("finished")
+
+    def _remains(self) -> bool:
+        """Whether any comparison asks for more blocks."""
+        return any(self._open_arms(cell) for cell in self.cells)
 
     def _close(self, state: str) -> runlog.Closed:
         record = runlog.Closed(
