@@ -97,3 +97,10 @@ def test_a_difference_between_arms_that_comes_again_leaves_nothing_to_be_held_ag
 def test_one_difference_alone_is_that_attempts_own() -> None:
     earlier = [built("base", 1), held(built("thp", 1, digest="bb"), NAMES, CELL, [built("base", 1)])]
     assert held(built("base", 2), NAMES, CELL, earlier).state == "accepted"
+
+
+def test_an_arm_that_has_made_the_right_thing_disputes_nothing() -> None:
+    earlier = [built("base", 1), built("thp", 1)]
+    for number in (2, 3):
+        earlier.append(held(built("thp", number, digest="bb"), NAMES, CELL, earlier))
+    assert held(built("base", 4), NAMES, CELL, earlier).state == "accepted"

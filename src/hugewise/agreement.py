@@ -42,12 +42,13 @@ def disputed(names: Sequence[str], earlier: Sequence[Attempt]) -> str | None:
     """Why nothing can be held against the cell's first attempt any more: an arm made the same other thing twice."""
     for name in names:
         made = [a for a in earlier if name in a.facts]
-        others = Counter(
-            (a.arm, a.facts[name]) for a in made if a.state == "failed" and a.facts[name] != made[0].facts[name]
-        )
-        for (arm, value), times in others.items():
-            if times > 1 and arm != made[0].arm:
-                first = made[0]
+        first = next((a for a in made if a.state == "accepted"), None)
+        if first is None:
+            continue
+        right = {a.arm for a in made if a.state == "accepted" and a.facts[name] == first.facts[name]}
+        wrong = Counter((a.arm, a.facts[name]) for a in made if a.state == "failed" and a.arm not in right)
+        for (arm, value), times in wrong.items():
+            if times > 1 and value != first.facts[name]:
                 return f"{name} is {value} under {arm} and {first.facts[name]} under {first.arm}: either may be right"
     return None
 

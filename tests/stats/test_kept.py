@@ -140,11 +140,11 @@ def test_a_verdict_needs_the_kept_in_pairs_and_says_so() -> None:
     ]
     made = played(blocks)
     assert made.decision().verdict == "undecided"
-    assert made.decision().reason.startswith("the test has crossed, but with all pairs kept in it has not (60 blocks")
+    assert made.decision().reason.startswith("the test has crossed, but with all pairs kept in it has not (nothing is")
     assert len(made.pairs.usable) == 60
     found = made.comparison()
     assert found.high is not None and found.high < 1
-    assert any("60 blocks were not completed" in warning for warning in found.warnings)
+    assert any("60 of them as their block was not completed" in warning for warning in found.warnings)
 
 
 def test_late_starts_count_with_undelivered_pages() -> None:
@@ -216,3 +216,12 @@ def test_tenfold_noise_is_a_finding_of_its_own() -> None:
     assert found.spread is not None
     assert found.spread.shown == "wider"
     assert found.spread.ratio == pytest.approx(10, rel=0.4)
+
+
+def test_a_pair_made_in_two_sessions_is_lost() -> None:
+    """Whoever ended the run between its attempts knew which label came next."""
+    one = pair(1, 0.5, 0.0)
+    moved = msgspec.structs.replace(one.attempts[1], session=2)
+    pairs = taken(msgspec.structs.replace(one, attempts=(one.attempts[0], moved)))
+    assert [each.lost for each in pairs.kept] == [True]
+    assert len(pairs.usable) == 1

@@ -99,7 +99,9 @@ class EndPoint:
         reason, verdict = usable.reason, usable.verdict
         larger = (verdict == "better") == (self.contrast.metric.better == "higher")
         for claim in () if verdict == "undecided" else (1, -1) if verdict == "equivalent" else (1 if larger else -1,):
-            whole = self._finding(self._kept(claim))
+            # A ratio of means has no place for a failure: lost pairs are left out there, and stay in its e-values.
+            kept = self._kept(claim) if END_POINTS[self.kind].beyond else [p for p in self._pairs.kept if not p.lost]
+            whole = self._finding(kept)
             if whole.verdict != verdict:
                 verdict, reason = "undecided", f"{reason}; but {_KEPT_IN}, {self._said(whole)}"
                 break
@@ -188,7 +190,8 @@ def _mean(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Fin
     if found is None:
         return Finding("undecided", f"a ratio of means needs 100 pairs without failure, there are {len(arm)}")
     ratio, low, high = found
-    if 1 / (1 + terms.margin) <= low and high <= 1 + terms.margin:
+    edge = round(math.log1p(terms.margin), 9)  # an effect of the margin itself is not within it
+    if low > 0 and -edge < round(math.log(low), 9) and round(math.log(high), 9) < edge:
         return Finding("equivalent", "the whole interval lies within the margin", ratio, low, high)
     if low > 1 or high < 1:
         verdict = terms.verdict(larger=low > 1)

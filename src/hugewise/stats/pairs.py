@@ -199,7 +199,9 @@ class Pairs:
         arm, baseline = (_last(block, name) if whole and not gone else None for name in names)
         over, under = self._turn(self._arm, arm, block), self._turn(self._baseline, baseline, block)
         pair = self._pair(block, arm, baseline, over, under)
-        again = any(name in block.late or name in block.redone for name in names)
+        # Made in two sessions: whoever ended the first one between them knew whose turn it was.
+        apart = arm is not None and baseline is not None and arm.session != baseline.session
+        again = apart or any(name in block.late or name in block.redone for name in names)
         both = over.failed and under.failed
         if pair is None or again or both:
             self.lost += 1
@@ -342,7 +344,10 @@ class Pairs:
 
     def kept_in(self) -> str:
         """What the kept-in pairs have beyond what was taken out, in words; empty where that is nothing."""
-        return f"{self.broken_off} blocks were not completed" if self.broken_off else ""
+        if not self.lost:
+            return ""
+        broken = f", {self.broken_off} of them as their block was not completed" if self.broken_off else ""
+        return f"nothing is known of {self.lost} pairs{broken}"
 
 
 def against(pairs: Iterable[Pair], claim: int, *, higher_is_better: bool) -> list[Pair]:
