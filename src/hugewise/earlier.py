@@ -6,6 +6,7 @@ were begun before it, also the ones that were broken off.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from hugewise.comparability import comparable, unlike
@@ -13,25 +14,33 @@ from hugewise.errors import UserError
 from hugewise.runlog import Opened, RunFolder
 from hugewise.study import Study
 
-__all__ = ["earlier_runs"]
+__all__ = ["earlier_runs", "of_study"]
 
 
 def earlier_runs(study: Study, opened: Opened, results: Path) -> tuple[str, ...]:
     """The runs below the folder `results` that measure what `study` does, on the host of the run that begins with
     `opened`: their folders as `STUDY/RUN`, the newest first.
 
-    A run counts from its first record on. Folders that cannot be read are passed over. Of each only the first record
-    and the study are read, so that long runs cost no more than short ones.
+    A run counts from its first record on.
+    """
+    return tuple(
+        folder.path.relative_to(results).as_posix()
+        for first, folder in of_study(study, results)
+        if first.run != opened.run and unlike(first, opened) is None
+    )
+
+
+def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
+    """The runs and pilots below `results` that measure what `study` does, on any host, the newest first.
+
+    Folders that cannot be read are passed over. Of each only the first record and the study are read, so that long runs
+    cost no more than short ones.
     """
     found = []
     for path in results.glob("*/*/run.jsonl"):
         folder = RunFolder(path.parent)
-        try:
+        with suppress(UserError):
             first = folder.opened()
-            if first.run == opened.run or unlike(first, opened) is not None:
-                continue
             if comparable(study, folder.study()) is None:
-                found.append((first.t, path.parent.relative_to(results).as_posix()))
-        except UserError:
-            continue
-    return tuple(run for _, run in sorted(found, reverse=True))
+                found.append((first, folder))
+    return sorted(found, key=lambda each: (each[0].t, each[1].path), reverse=True)

@@ -13,12 +13,13 @@ pilot says how noisy pairs are here, today: no more.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from hugewise import pilots
-from hugewise.comparability import comparable
+from hugewise.earlier import of_study
 from hugewise.errors import UserError
 from hugewise.forecast_rows import CHANCE, FEWEST, TYPICAL, Planner, Row, made
 from hugewise.pilots import Pilot
@@ -136,14 +137,11 @@ def missing(study: Study, cells: Sequence[Planned], results: Path) -> UserError:
 def past_runs(study: Study, results: Path) -> list[Path]:
     """Runs and pilots of `study` below the folder `results`, the newest first."""
     found = []
-    for path in results.glob("*/*/run.jsonl"):
-        folder = RunFolder(path.parent)
-        try:
-            if comparable(study, folder.study()) is None and any(b.state == "complete" for b in folder.blocks()):
-                found.append((folder.opened().t, path.parent))
-        except UserError:
-            continue
-    return [path for _, path in sorted(found, reverse=True)]
+    for _, folder in of_study(study, results):
+        with suppress(UserError):
+            if any(block.state == "complete" for block in folder.blocks()):
+                found.append(folder.path)
+    return found
 
 
 def _level(study: Study, comparisons: int) -> float:

@@ -35,7 +35,7 @@ def test_the_other_promises_and_their_faults(check: object) -> None:
 def test_the_ends_of_early_stops() -> None:
     findings = blocks.ends(3, 40)
     assert [finding for finding in findings if not finding.passed] == []
-    assert scores._STEPS[0] == 0.0  # the fault that was planted is gone
+    assert scores.STEPS[0] == 0.0  # the fault that was planted is gone
 
 
 def test_a_scene_is_what_it_says() -> None:

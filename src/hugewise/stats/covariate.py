@@ -86,6 +86,7 @@ class Controlled:
         self.weights: list[float] = []
         self._difference, self._unit = ControlVariate(), ControlVariate()
         self._pairs, self._squares = 0, 0.0
+        self._centre: tuple[int, float] | None = None  # of so many pairs
 
     def add(self, difference: float, covariate_difference: float | None) -> tuple[float, float]:
         """Value and weight of a new pair. Raises ValueError like `ControlVariate.add`."""
@@ -109,8 +110,13 @@ class Controlled:
         return self._difference.coefficient
 
     def centre(self) -> float:
-        """The typical log-ratio (`location.point`) of values and weights. Raises ValueError without pairs."""
-        return point(self.values, self.weights)
+        """The typical log-ratio (`location.point`) of values and weights. Raises ValueError without pairs.
+
+        Found once for the same pairs: verdict, estimate and correction all ask for it.
+        """
+        if self._centre is None or self._centre[0] != len(self.values):
+            self._centre = len(self.values), point(self.values, self.weights)
+        return self._centre[1]
 
     def sign(self, theta: float, alpha: float, budget: int) -> int:
         """Which way the test of this log-ratio has crossed, 0 where it has not."""

@@ -152,7 +152,7 @@ class Pairs:
 
     usable      what the estimate and its interval are made of
     everything  the same with the pairs of undelivered or unproven pages
-    kept        what the kept-in test is made of: one for each block in which a side had its turn
+    kept        what the kept-in test is made of: one for each block whose coin drew both
     """
 
     def __init__(self, contrast: Contrast, covariate: str | None = None, *, spared: int = 0) -> None:
@@ -189,11 +189,8 @@ class Pairs:
         Blocks of other cells, or whose coin drew only one of the two, change nothing.
         """
         names = self.contrast.arm, self.contrast.baseline
-        drawn = block.arms or {*(attempt.arm for attempt in block.attempts), *block.unstarted}
-        # Without arms on record, a block made by hand: one side that could not be started stands for both.
-        if block.cell != self.contrast.cell or not (
-            all(name in drawn for name in names) or (not block.arms and any(name in block.unstarted for name in names))
-        ):
+        drawn = block.arms or {attempt.arm for attempt in block.attempts}
+        if block.cell != self.contrast.cell or not all(name in drawn for name in names):
             return None
         gone, whole = any(name in block.unstarted for name in names), block.state == "complete"
         arm, baseline = (_last(block, name) if whole and not gone else None for name in names)
@@ -256,10 +253,6 @@ class Pairs:
     def failures(self) -> int:
         """Usable pairs in which a side failed."""
         return self._failures
-
-    def unstarted(self) -> int:
-        """How often a side could not be started."""
-        return self._arm.lacking["not started"] + self._baseline.lacking["not started"]
 
     def comparison(
         self,

@@ -32,7 +32,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CAP", "UNIT", "Scores", "magnitudes", "signed"]
+__all__ = ["CAP", "STEPS", "UNIT", "Scores", "magnitudes", "signed"]
 
 UNIT = 10
 """Scores per unit of the normal distribution."""
@@ -42,7 +42,7 @@ CAP = 31
 # Phi^-1((1 + u)/2) >= z exactly where u >= 2 Phi(z) - 1 = erf(z / sqrt 2): the score is the count of these at or
 # below u. A table compares alike for one value and for many, on any machine with the same erf. The first is 0: u is
 # above it, and the score at least 1.
-_STEPS = [0.0, *(math.erf((k - 0.5) / UNIT / math.sqrt(2)) for k in range(2, CAP + 1))]
+STEPS = [0.0, *(math.erf((k - 0.5) / UNIT / math.sqrt(2)) for k in range(2, CAP + 1))]
 _BLOCK = 128
 
 
@@ -65,7 +65,7 @@ class Scores:
         if magnitude == 0:
             return 0
         # Mid-rank r = below + (ties + 1)/2 with itself among the ties, so r - 1/2 = (below + upto + 1)/2.
-        score = bisect_right(_STEPS, (below + upto + 1) / (2 * len(self._seen)))
+        score = bisect_right(STEPS, (below + upto + 1) / (2 * len(self._seen)))
         return score if difference > 0 else -score
 
     @staticmethod
@@ -93,7 +93,7 @@ def magnitudes(differences: Iterable[float]) -> npt.NDArray[np.int64]:
         twice[start : start + size] += np.searchsorted(before, block, "left") + np.searchsorted(before, block, "right")
         before = np.sort(np.concatenate((before, block)), kind="stable")
     shares = (twice + 1) / (2 * np.arange(1, count + 1))
-    scores = np.searchsorted(np.array(_STEPS), shares, "right")
+    scores = np.searchsorted(np.array(STEPS), shares, "right")
     scores[values == 0] = 0
     return scores
 

@@ -355,6 +355,8 @@ class Sequential:
         """The estimate with the pairs of undelivered pages, which have their times."""
         if not self.pairs.everything:
             return None
+        if len(self.pairs.everything) == len(self.pairs.usable) and not self._moved.test.sign:
+            return ratio_of(self._usable.pairs.centre())  # they are the same
         everything = Controlled()
         for pair in self.pairs.everything:
             everything.add(self._difference(pair), None if self._moved.test.sign else pair.covariate)

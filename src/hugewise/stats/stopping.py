@@ -53,7 +53,7 @@ import numpy.typing as npt
 
 from hugewise.stats.boundary import first_crossing
 from hugewise.stats.power import WALKED, sizes, typical
-from hugewise.stats.scores import CAP, UNIT, magnitudes
+from hugewise.stats.scores import STEPS, magnitudes
 
 __all__ = ["corrected"]
 
@@ -184,10 +184,8 @@ def _noise(start: int) -> _Row:
 
 def _edges(theta: float) -> _Row:
     """The |D| at which each score begins when all of the distribution is known."""
-    from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
-
     grid, below = sizes(theta)
-    return np.interp(2 * ndtr((np.arange(1, CAP + 1) - 0.5) / UNIT) - 1, below, grid)
+    return np.interp(STEPS, below, grid)
 
 
 def _ranked(rows: _Row) -> npt.NDArray[np.int64]:

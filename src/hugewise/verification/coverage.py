@@ -8,13 +8,12 @@ the sessions is looked at after every session.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import erf, sqrt
 
 import numpy as np
 from numpy.random import Generator
 
 from hugewise.stats import campaign, inversion, sessions, signflip
-from hugewise.stats.scores import CAP, UNIT
+from hugewise.stats.scores import STEPS
 from hugewise.verification.finding import Finding, Task
 from hugewise.verification.generators import CV, Floats, Pairs, autoregression, generator, heavy, log_ratios, randomised
 from hugewise.verification.matched import benchmarks
@@ -164,8 +163,7 @@ def _more_stalls(random: Generator, streams: int, pairs: int) -> Pairs:
 def _balanced(differences: Floats) -> float:
     """The typical log-ratio of so many differences that their ranks are those of their distribution (`location`)."""
     values = differences.ravel()
-    steps = np.array([0.0, *(erf((k - 0.5) / UNIT / sqrt(2)) for k in range(2, CAP + 1))])
-    scores = np.searchsorted(steps, (np.arange(len(values)) + 0.5) / len(values), "right")
+    scores = np.searchsorted(STEPS, (np.arange(len(values)) + 0.5) / len(values), "right")
     low, high = float(values.min()), float(values.max())
     while high - low > 1e-6:
         middle = (low + high) / 2

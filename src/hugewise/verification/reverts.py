@@ -161,10 +161,10 @@ class TypicalAlone(Sequential):
 @contextlib.contextmanager
 def low_ranks_at_zero() -> Iterator[None]:
     """Scores as they were: 0 for the lowest ranks."""
-    table = scores._STEPS
+    table = scores.STEPS
     first = math.erf(0.5 / scores.UNIT / math.sqrt(2))
-    scores._STEPS = [first, *table[1:]]
+    scores.STEPS = [first, *table[1:]]
     try:
         yield
     finally:
-        scores._STEPS = table
+        scores.STEPS = table
