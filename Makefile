@@ -19,6 +19,7 @@ check: .venv/ready
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache --no-logo
 	$(CARGO) fmt $(MANIFEST) --check
 	$(CARGO) clippy $(MANIFEST) --all-targets -- -D warnings
 
@@ -26,7 +27,7 @@ bench: .venv/ready
 	.venv/bin/python -m bench
 
 docs: .venv/ready
-	.venv/bin/python -m hugewise.reference > docs/reference/study.md
+	.venv/bin/python -m hugewise.cli.reference > docs/reference/study.md
 	.venv/bin/python -m hugewise.report.json > docs/reference/report-json.md
 
 .venv/ready: tools/setup.sh pyproject.toml requirements.lock $(PROBE_SOURCES)

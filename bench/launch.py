@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise import cgroup, probe
 from hugewise.errors import HugewiseError
+from hugewise.host import cgroup
+from hugewise.machine import probe
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent / ".bench"

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise import probe
+from hugewise.machine import probe
 
 ROUNDS = 5
 OPERATIONS = 1_100_000

@@ -53,8 +53,8 @@ def by_figures(files: Files) -> None:
 
 
 def by_analyze(files: Files) -> None:
-    from hugewise.external import analyze  # noqa: PLC0415
-    from hugewise.importer import Ask  # noqa: PLC0415
+    from hugewise.external.analyze import analyze  # noqa: PLC0415
+    from hugewise.external.reader import Ask  # noqa: PLC0415
 
     analyze([files.table], ask=Ask(value="wall_s", order="moment"))
 
@@ -96,7 +96,7 @@ def child(name: str, files: Files) -> None:
     import scipy.signal  # noqa: PLC0415
     import scipy.stats  # noqa: PLC0415, F401
 
-    import hugewise.external  # noqa: PLC0415, F401
+    import hugewise.external.analyze  # noqa: PLC0415, F401
 
     began = time.perf_counter()
     WAYS[name](files)

@@ -14,8 +14,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import settings
 
-from hugewise import recovery
 from hugewise.errors import LockedError
+from hugewise.host import recovery
 from tests.state import changed, page_state
 
 # What a shell runs in the background inherits SIGINT ignored, what nohup runs SIGHUP, and their children with them: no

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hugewise import session, study
 from hugewise.errors import HugewiseError
+from hugewise.session import session
+from hugewise.study.load import load
 
 
 def words(verb: str, path: Path, results: Path, *extra: str) -> list[str]:
@@ -64,7 +65,7 @@ def main() -> int:
     try:
         if chosen.verb == "run":
             folder = session.run(
-                study.load(chosen.path), chosen.results, on_step=on_step, listener=lambda e: print(e, file=sys.stderr)
+                load(chosen.path), chosen.results, on_step=on_step, listener=lambda e: print(e, file=sys.stderr)
             )
         else:
             folder = session.resume(chosen.path, on_step=on_step)

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from hugewise.pages import PageTarget
-from hugewise.runlog import Opened
-from hugewise.trial import Attempt, Block, Delivery
+from hugewise.model.pages import PageTarget
+from hugewise.model.trial import Attempt, Block, Delivery
+from hugewise.store.runlog import Opened
 
 __all__ = ["attempt", "block", "delivery", "opened"]
 

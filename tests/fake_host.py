@@ -6,8 +6,8 @@ import errno
 import re
 from collections.abc import Callable, Mapping
 
-from hugewise.knob import NODES
-from hugewise.pages import HUGETLB, THP
+from hugewise.host.knob import NODES
+from hugewise.model.pages import HUGETLB, THP
 
 __all__ = ["BOOT_ID", "MIN_FREE", "SIZED", "FakeHost", "Killed"]
 

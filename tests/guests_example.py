@@ -9,21 +9,19 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hugewise.emulation import ABSENT
-from hugewise.guest_arms import guests
-from hugewise.guests.definition import Backing
-from hugewise.guests.record import GuestsRecord, KernelRecord, Option
-from hugewise.metric import COMMON
-from hugewise.pages import PageTarget
-from hugewise.plan import DeliveryThreshold
-from hugewise.policy import Deployment, Treatment
-from hugewise.results import CellResult, Results
-from hugewise.runlog import ArmRecord, CellRecord
+from hugewise.analysis.guest_arms import guests
+from hugewise.model.guest import Backing
+from hugewise.model.guest_record import GuestsRecord, KernelRecord, Option
+from hugewise.model.metric import COMMON, NOT_IN_EMULATION
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.results import CellResult, Results
+from hugewise.model.trial import Attempt, Block, DeliveryThreshold
 from hugewise.stats.family import conclude
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.summary import summarise
-from hugewise.trial import Attempt, Block
+from hugewise.store.runlog import ArmRecord, CellRecord
 from tests.published_example import cell, restated, run
 
 FAULTS = next(metric for metric in COMMON if metric.name == "page_faults")
@@ -214,7 +212,7 @@ def _emulated(one: Attempt, kernel: KernelRecord, seed: int) -> Attempt:
         "backing_proof": "all of it",
         "image": "5e" * 32,
     }
-    absent = {**one.absent, **{name: ABSENT for name in metrics if name in _OF_TIME}}
+    absent = {**one.absent, **{name: NOT_IN_EMULATION for name in metrics if name in _OF_TIME}}
     return replace(one, metrics=metrics, absent=absent, wall_s=None, cpu_s=None, guest=facts)
 
 

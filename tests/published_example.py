@@ -10,10 +10,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from hugewise import published
-from hugewise.metric import Metric
-from hugewise.published.beside import beside
-from hugewise.results import CellResult, LeftOut, Results, Verdict
-from hugewise.trial import Attempt
+from hugewise.analysis.beside import beside
+from hugewise.model.metric import Metric
+from hugewise.model.results import CellResult, LeftOut, Results, Verdict
+from hugewise.model.trial import Attempt
 from tests.results_example import attempt, compare, plain, summary
 
 TPS = Metric("tps", "tx/s", "higher", "transactions in a second")

@@ -7,11 +7,11 @@ import random
 import statistics
 from typing import Any
 
-from hugewise.metric import Metric
-from hugewise.pages import PageTarget
-from hugewise.policy import Deployment
-from hugewise.results import ArmSummary, CellResult, Comparison, LeftOut, Results, Verdict
-from hugewise.trial import Attempt, AttemptState, Delivery
+from hugewise.model.metric import Metric
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Deployment
+from hugewise.model.results import ArmSummary, CellResult, Comparison, LeftOut, Results, Verdict
+from hugewise.model.trial import Attempt, AttemptState, Delivery
 
 STARTED = 1_795_000_000.0
 HOSTILE = '<script>alert("x")</script> & \x1b[31m]]> [bold] | `tick`'

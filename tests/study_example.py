@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hugewise.metric import Metric
-from hugewise.pages import THP, PageSizes, PageTarget
-from hugewise.policy import Deployment, Mechanism, Policy, Treatment
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue, Workload
+from hugewise.model.metric import Metric
+from hugewise.model.pages import THP, PageSizes, PageTarget
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Workload
 
 __all__ = ["IN_GUESTS", "SIZES", "FakeHost", "FakePolicy", "FakeWorkload", "as_toml", "policies", "workloads"]
 

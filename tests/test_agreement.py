@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from hugewise.agreement import held
-from hugewise.metric import COMMON
-from hugewise.pages import PageTarget
-from hugewise.plan import Arm, Cell, DeliveryThreshold
-from hugewise.policy import Treatment
-from hugewise.trial import Attempt
-from hugewise.workload import ParameterValue
+from hugewise.attempt.same import held
+from hugewise.model.metric import COMMON
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.trial import Attempt, DeliveryThreshold
+from hugewise.model.workload import ParameterValue
+from hugewise.plan.plan import Arm, Cell
 from tests.examples import attempt
 from tests.study_example import FakePolicy, FakeWorkload
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise import session
-from hugewise.pages import page_flags_readable
+from hugewise.model.pages import page_flags_readable
 from hugewise.report import markdown
-from hugewise.study import parse
+from hugewise.session import session
+from hugewise.study.load import parse
 from tests.requirements import need, need_root
 
 # Memory as a database's buffers are: shared, which `enabled=always` gives no huge page.

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from hugewise.arrangement import Kind, at_once, qualified, refusal
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.results import Comparison
-from hugewise.workload import ParameterValue, discover
+from hugewise.model.design import Kind, at_once, qualified, refusal
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.results import Comparison
+from hugewise.model.workload import ParameterValue
+from hugewise.workloads import discover
 
 PLAIN = Treatment(policy="madvise", mechanism="system", target=PageTarget("any", 4096), knobs={"/k": "madvise"})
 ADVISED = msgspec.structs.replace(PLAIN, policy="thp-advised", target=PageTarget("thp", 2 << 20), advice="huge")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import cgroup
-from hugewise.cgroup import Hierarchy, Leaf
 from hugewise.errors import HugewiseError
-from hugewise.host import LocalHost
-from hugewise.journal import Journal, recover
-from hugewise.ledger import Folders
+from hugewise.host import cgroup
+from hugewise.host.cgroup import Hierarchy, Leaf
+from hugewise.host.journal import Journal, recover
+from hugewise.host.ledger import Folders
+from hugewise.host.local_host import LocalHost
 from tests.fake_host import FakeHost
 from tests.requirements import need
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hugewise.changes import changes, known_metrics, value_of
+from hugewise.analysis.changes import changes, known_metrics, value_of
 from tests.published_example import CALL, OPS, cell
 from tests.results_example import example
 

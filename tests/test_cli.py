@@ -21,14 +21,16 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise import cli, feasibility, listing
-from hugewise.results import Results
+from hugewise.cli import list as listing
+from hugewise.cli import main
+from hugewise.model.results import Results
+from hugewise.session import feasibility
 from tests.fake_host import FakeHost
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
 
 GOLDEN = Path(__file__).parent / "golden" / "cli"
-HUGEWISE = [sys.executable, "-c", "from hugewise.cli import main; main()"]
+HUGEWISE = [sys.executable, "-c", "from hugewise.cli.main import main; main()"]
 SEED = "000102030405060708090a0b0c0d0e0f"
 TINY = """
 format = 1
@@ -62,7 +64,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         monkeypatch.setattr(sys, "argv", ["hugewise", *map(str, arguments)])
         status: object = 0
         try:
-            cli.main()
+            main.main()
         except SystemExit as ended:
             status = ended.code or 0
         said = capsys.readouterr()
@@ -482,7 +484,7 @@ def test_verdicts_are_shown_where_the_report_cannot_be_written(call: Call, copy:
 def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     code = f"import os; os.chdir({str(tmp_path / 'gone')!r}); os.rmdir({str(tmp_path / 'gone')!r}); import sys; "
-    code += "sys.argv = ['hugewise', 'list', 'studies']; sys.path.pop(0); from hugewise.cli import main; main()"
+    code += "sys.argv = ['hugewise', 'list', 'studies']; sys.path.pop(0); from hugewise.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "the working directory was removed" in done.stderr

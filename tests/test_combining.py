@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from hugewise import analysis, combining
-from hugewise.cli import cli
+from hugewise.analysis import analysis, combining
+from hugewise.cli import combine
+from hugewise.cli.main import cli
 from hugewise.errors import UserError
-from hugewise.guests import record
-from hugewise.guests.record import GuestsRecord, KernelRecord
-from hugewise.results import Results
-from hugewise.runlog import ArmRecord, CellRecord
+from hugewise.model import guest_record as record
+from hugewise.model.guest_record import GuestsRecord, KernelRecord
+from hugewise.model.results import Results
+from hugewise.store.runlog import ArmRecord, CellRecord
 from tests.test_forecast import cell, the_study, write_run
 
 GOLDEN = Path(__file__).parent / "golden" / "cli" / "combine.txt"
@@ -103,7 +104,7 @@ def test_end_points_are_combined_beside_the_typical_ratio(tmp_path: Path) -> Non
     among = told["thp", "typical ratio"]
     assert plain.smaller == pytest.approx(among.smaller)
     assert plain.adjusted is not None and among.adjusted is not None and among.adjusted < plain.adjusted
-    text = " ".join(" ".join(combining.lines(found)).split())
+    text = " ".join(" ".join(combine.lines(found)).split())
     assert "over 8 comparisons" in text
     assert "chase: thp against base, ns_per_load, typical ratio" in text
     assert "chase: mthp against base, ns_per_load, mean" in text

@@ -10,19 +10,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import design, progress, runner
-from hugewise.conductor import Conductor
+from hugewise.attempt import runner
+from hugewise.attempt.underway import Bench, Disturbed
 from hugewise.errors import HugewiseError, MachineError
-from hugewise.knob import Drift
-from hugewise.metric import Metric
-from hugewise.pages import PageTarget
-from hugewise.plan import Arm, Cell, DeliveryThreshold
-from hugewise.policy import Treatment
-from hugewise.runlog import BlockOpened, RunFolder
+from hugewise.machine.drift import Drift
+from hugewise.model import coin as design
+from hugewise.model.metric import Metric
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial
+from hugewise.plan.plan import Arm, Cell
+from hugewise.session import progress
+from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision
-from hugewise.study import Study, parse
-from hugewise.trial import Attempt, Block, Trial
-from hugewise.underway import Bench, Disturbed
+from hugewise.store.runlog import BlockOpened, RunFolder
+from hugewise.study.load import parse
+from hugewise.study.study import Study
 from tests.examples import attempt as example
 from tests.examples import opened
 

@@ -13,9 +13,9 @@ from typing import IO
 
 import pytest
 
-from hugewise.counting import COUNTERS, Counting
 from hugewise.errors import ProbeError
-from hugewise.probe import Count, Counters
+from hugewise.host.counting import COUNTERS, Counting
+from hugewise.machine.probe import Count, Counters
 from tests.requirements import need
 
 PAGES = 2048

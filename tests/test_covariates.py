@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from hugewise.covariates import COVARIATES, difference, measure
-from hugewise.host import LocalHost
+from hugewise.attempt.covariates import measure
+from hugewise.host.local_host import LocalHost
+from hugewise.model.covariate import COVARIATES, difference
+from hugewise.model.trial import Attempt
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from hugewise.report.terminal import show
-from hugewise.trial import Attempt
 from tests.examples import attempt
 from tests.results_example import plain
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.delivery import judge, total
-from hugewise.pages import PageKind, PageTarget
-from hugewise.trial import Delivery
+from hugewise.attempt.delivery import judge, total
+from hugewise.model.pages import PageKind, PageTarget
+from hugewise.model.trial import Delivery
 
 KIB, MIB = 1 << 10, 1 << 20
 

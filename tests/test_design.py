@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise import design
+from hugewise.model import coin
 
 ARMS = ("base", "thp", "mthp-64k", "hugetlb-2m")
 seeds = st.binary(min_size=16, max_size=16)
@@ -17,15 +17,15 @@ KNOWN = [("mthp-64k", 0, 1477), ("hugetlb-2m", 0, 3079), ("thp", 0, 1855), ("bas
 
 
 def test_a_seed_is_fresh_and_its_hash_commits_to_it() -> None:
-    one, other = design.new_seed(), design.new_seed()
+    one, other = coin.new_seed(), coin.new_seed()
     assert len(one) == 16
     assert one != other
-    assert design.commitment(one) == hashlib.sha256(one).hexdigest()
+    assert coin.commitment(one) == hashlib.sha256(one).hexdigest()
 
 
 def test_the_documented_construction_does_not_change() -> None:
     """Stored runs are checked against their revealed seed: this order may never become another one."""
-    trials = design.order(bytes(range(16)), 7, ARMS, cell="c")
+    trials = coin.order(bytes(range(16)), 7, ARMS, cell="c")
     assert [(t.arm, t.slot, t.environment_pad) for t in trials] == KNOWN
     assert [(t.order, t.block, t.cell) for t in trials] == [(n, 7, "c") for n in range(4)]
 
@@ -45,12 +45,12 @@ def test_the_order_can_be_made_again_from_the_documentation_alone() -> None:
         j = below(i + 1)
         arms[i], arms[j] = arms[j], arms[i]
     expected = [(arm, below(2), below(101)) for arm in arms]
-    assert [(t.arm, t.slot, t.environment_pad) for t in design.order(seed, block, ARMS, 2, 100)] == expected
+    assert [(t.arm, t.slot, t.environment_pad) for t in coin.order(seed, block, ARMS, 2, 100)] == expected
 
 
 @given(seeds, blocks, st.lists(st.text(max_size=5), unique=True, max_size=9), st.integers(1, 9), st.integers(0, 9999))
 def test_a_block_holds_every_arm_once(seed: bytes, block: int, arms: list[str], slots: int, pad: int) -> None:
-    trials = design.order(seed, block, arms, slots, pad)
+    trials = coin.order(seed, block, arms, slots, pad)
     assert sorted(trial.arm for trial in trials) == sorted(arms)
     assert [trial.order for trial in trials] == list(range(len(arms)))
     assert all(0 <= trial.slot < slots and 0 <= trial.environment_pad <= pad for trial in trials)
@@ -58,16 +58,16 @@ def test_a_block_holds_every_arm_once(seed: bytes, block: int, arms: list[str], 
 
 @given(seeds, st.lists(blocks, min_size=1, max_size=6), blocks)
 def test_a_block_depends_on_no_other(seed: bytes, others: list[int], block: int) -> None:
-    alone = design.order(seed, block, ARMS)
+    alone = coin.order(seed, block, ARMS)
     for other in others:
-        design.order(seed, other, ARMS[:3])
-    assert design.order(seed, block, tuple(reversed(ARMS))) == alone
+        coin.order(seed, other, ARMS[:3])
+    assert coin.order(seed, block, tuple(reversed(ARMS))) == alone
 
 
 def test_every_permutation_is_as_probable_as_the_others() -> None:
     """Chi-squared with 23 degrees of freedom: below 55 for all but 2 in 10,000 seeds, and the seed is fixed."""
     n = 7200
-    seen = Counter(tuple(t.arm for t in design.order(b"u" * 16, k, ARMS)) for k in range(n))
+    seen = Counter(tuple(t.arm for t in coin.order(b"u" * 16, k, ARMS)) for k in range(n))
     expected = n / 24
     assert len(seen) == 24
     assert sum((seen[p] - expected) ** 2 / expected for p in itertools.permutations(ARMS)) < 55
@@ -75,12 +75,12 @@ def test_every_permutation_is_as_probable_as_the_others() -> None:
 
 def test_successive_blocks_are_not_alike() -> None:
     """The first arms of blocks k and k+1 agree in one quarter of the cases, as coins would."""
-    first = [design.order(b"v" * 16, k, ARMS)[0].arm for k in range(4000)]
+    first = [coin.order(b"v" * 16, k, ARMS)[0].arm for k in range(4000)]
     assert 0.22 < sum(a == b for a, b in itertools.pairwise(first)) / 3999 < 0.28
 
 
 def test_pads_and_slots_are_spread() -> None:
-    trials = [t for k in range(1500) for t in design.order(b"w" * 16, k, ARMS, 2, 4096)]
+    trials = [t for k in range(1500) for t in coin.order(b"w" * 16, k, ARMS, 2, 4096)]
     assert 0.47 < sum(t.slot for t in trials) / len(trials) < 0.53
     assert 1950 < sum(t.environment_pad for t in trials) / len(trials) < 2150
 
@@ -88,26 +88,26 @@ def test_pads_and_slots_are_spread() -> None:
 @pytest.mark.parametrize(("arms", "slots", "pad"), [(("a", "a"), 1, 1), (("a",), 0, 1), (("a",), 1, -1)])
 def test_impossible_blocks_are_refused(arms: tuple[str, ...], slots: int, pad: int) -> None:
     with pytest.raises(ValueError, match="block"):
-        design.order(b"", 0, arms, slots, pad)
+        coin.order(b"", 0, arms, slots, pad)
 
 
 def test_cells_take_turns() -> None:
     closed = dict.fromkeys("abc", 0)
     turns = []
     for _ in range(7):
-        cell = design.next_cell(["b", "a", "c"], closed)
+        cell = coin.next_cell(["b", "a", "c"], closed)
         assert cell is not None
         turns.append(cell)
         closed[cell] += 1
     assert "".join(turns) == "bacbacb"
-    assert design.next_cell(["c"], closed) == "c"
-    assert design.next_cell([], closed) is None
-    assert design.next_cell(["a", "new"], {"a": 2}) == "new"
+    assert coin.next_cell(["c"], closed) == "c"
+    assert coin.next_cell([], closed) is None
+    assert coin.next_cell(["a", "new"], {"a": 2}) == "new"
 
 
 @given(seeds, blocks, st.integers(2, 6), st.integers(0, 3))
 def test_where_there_are_slots_enough_no_two_arms_share_one(seed: bytes, block: int, arms: int, more: int) -> None:
-    trials = design.order(seed, block, ARMS[:arms] if arms <= 4 else tuple("abcdef"[:arms]), arms + more)
+    trials = coin.order(seed, block, ARMS[:arms] if arms <= 4 else tuple("abcdef"[:arms]), arms + more)
     assert len({trial.slot for trial in trials}) == len(trials)
 
 
@@ -115,18 +115,18 @@ def test_no_arm_belongs_to_a_slot_and_no_position_either() -> None:
     """All four pairings of (order of the arms, order of the slots) come equally often; chi-squared with 3 degrees."""
     n = 4000
     seen = Counter(
-        (trials[0].arm, trials[0].slot) for trials in (design.order(b"x" * 16, k, ["a", "b"], 2) for k in range(n))
+        (trials[0].arm, trials[0].slot) for trials in (coin.order(b"x" * 16, k, ["a", "b"], 2) for k in range(n))
     )
     assert len(seen) == 4
     assert sum((count - n / 4) ** 2 / (n / 4) for count in seen.values()) < 16.3
 
 
 def test_the_turns_of_a_crossover_are_rounds_of_permutations() -> None:
-    turns = design.turns(b"y" * 16, 3, 2, 1000)
+    turns = coin.turns(b"y" * 16, 3, 2, 1000)
     rounds = [turns[i : i + 2] for i in range(0, 2000, 2)]
     assert set(rounds) == {"01", "10"}
     assert 430 < rounds.count("01") < 570
-    assert design.turns(b"y" * 16, 4, 2, 1000) != turns
-    assert sorted(design.turns(b"y" * 16, 3, 3, 1)) == list("012")
+    assert coin.turns(b"y" * 16, 4, 2, 1000) != turns
+    assert sorted(coin.turns(b"y" * 16, 3, 3, 1)) == list("012")
     with pytest.raises(ValueError, match="layouts"):
-        design.turns(b"", 0, 11, 1)
+        coin.turns(b"", 0, 11, 1)

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise import session
-from hugewise.calibration.campaign import calibrate
-from hugewise.calibration.record import load
-from hugewise.pages import THP
-from hugewise.results import Results
-from hugewise.runner import STEPS
-from hugewise.study import Study, parse
+from hugewise.analysis.calibration import load
+from hugewise.attempt.runner import STEPS
+from hugewise.model.pages import THP
+from hugewise.model.results import Results
+from hugewise.session import session
+from hugewise.session.calibrate import calibrate
+from hugewise.study.load import parse
+from hugewise.study.study import Study
 from tests.requirements import need, need_root
 
 pytestmark = pytest.mark.usefixtures("unchanged")

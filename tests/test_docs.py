@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import policy, study
-from hugewise.pages import PageSizes
+from hugewise.model.pages import PageSizes
+from hugewise.policies import discover
+from hugewise.study.load import load
+from hugewise.study.tables import Validity
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -25,17 +27,17 @@ def test_the_tutorials_study_is_a_study(tmp_path: Path) -> None:
     assert written is not None
     path = tmp_path / "my-program.toml"
     path.write_text(written[1], encoding="utf-8")
-    assert study.load(path).budget.blocks == 20
+    assert load(path).budget.blocks == 20
 
 
 def test_the_concepts_name_every_policy_and_no_other() -> None:
     page = (ROOT / "docs/concepts/policies.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `([a-z-]+(?:SIZE)?(?:-shmem)?)` \|", page, re.MULTILINE))
     sizes = PageSizes(base=4096, pmd=2 << 20, mthp=(64 << 10,), hugetlb=(2 << 20,), shmem=(64 << 10,))
-    offered = {re.sub(r"^(mthp|hugetlb)-[^-]*", r"\1-SIZE", name) for name in policy.discover(sizes)}
+    offered = {re.sub(r"^(mthp|hugetlb)-[^-]*", r"\1-SIZE", name) for name in discover(sizes)}
     assert named == offered
 
 
 def test_every_validity_rule_is_explained() -> None:
     page = (ROOT / "docs/concepts/noise.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(study.Validity.__struct_fields__)
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(Validity.__struct_fields__)

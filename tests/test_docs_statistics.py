@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hugewise import published
-from hugewise.published.forecast import replan
+from hugewise.analysis.published_forecast import replan
 from hugewise.quantity import format_duration
 from hugewise.stats import assurance, end_power, power, sessions, spread
 from hugewise.stats.campaign import FEWEST

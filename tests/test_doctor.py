@@ -11,19 +11,24 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from hugewise import doctor, feasibility, noise, probe
-from hugewise.doctor import Check, Report, examine, render
+from hugewise.cli import doctor
+from hugewise.cli.doctor import Report, examine, render
+from hugewise.cli.facts import Facts
 from hugewise.errors import HugewiseError
-from hugewise.facts import Facts
-from hugewise.guests import accelerator, debian, image, initramfs, kernels, network, nfs, program, requirements, survey
-from hugewise.guests.definition import Backing
+from hugewise.guests import accelerator, debian, image, initramfs, kernels, nfs, program, requirements, survey
 from hugewise.guests.kernels import tools
-from hugewise.pages import HUGETLB, THP
-from hugewise.plan import Plan
-from hugewise.results import LeftOut
-from hugewise.study import Study, read
-from hugewise.study_tables import PolicyUse
-from hugewise.workload import Missing
+from hugewise.host import network
+from hugewise.machine import noise, probe
+from hugewise.model.check import Check
+from hugewise.model.guest import Backing
+from hugewise.model.pages import HUGETLB, THP
+from hugewise.model.results import LeftOut
+from hugewise.model.workload import Missing
+from hugewise.plan.plan import Plan
+from hugewise.session import feasibility
+from hugewise.study.load import read
+from hugewise.study.study import Study
+from hugewise.study.tables import PolicyUse
 from tests.guests.examples import kernel
 from tests.test_noise import FILES as NOISE_FILES
 from tests.test_noise import Files

@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import analysis, session
-from hugewise.earlier import earlier_runs
+from hugewise.analysis import analysis
+from hugewise.analysis.earlier import earlier_runs
 from hugewise.report.sentences import earlier
-from hugewise.runlog import BlockClosed, BlockOpened, Opened, RunFolder
-from hugewise.study import Study, parse
+from hugewise.session import session
+from hugewise.store.runlog import BlockClosed, BlockOpened, Opened, RunFolder
+from hugewise.study.load import parse
+from hugewise.study.study import Study
 from tests.examples import opened
 
 STUDY = """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hugewise import emulation, probe
-from hugewise.emulation import ABSENT
-from hugewise.metric import Metric
-from hugewise.outcome import Outcome
+from hugewise.attempt import emulation
+from hugewise.attempt.outcome import Outcome
+from hugewise.machine import probe
+from hugewise.model.metric import NOT_IN_EMULATION, Metric
 
 HITS = Metric("hit_ratio", "1", "higher", "", emulated=True)
 RATE = Metric("ops_per_s", "1/s", "higher", "")
@@ -42,7 +42,7 @@ def test_counts_and_sizes_stay_and_everything_else_is_null_with_its_reason() -> 
     assert (kept.metrics["page_faults"], kept.metrics["hit_ratio"], kept.metrics["peak_bytes"]) == (17, 0.5, 4096)
     others = FOUND.metrics.keys() - COUNTS
     # Why a count is not there is its own reason; a time is not there because the guest is emulated.
-    assert kept.absent == {"swap_bytes": "it is not counted here", **dict.fromkeys(others, ABSENT)}
+    assert kept.absent == {"swap_bytes": "it is not counted here", **dict.fromkeys(others, NOT_IN_EMULATION)}
     assert (kept.wall_s, kept.cpu_s) == (None, None)
     assert (kept.state, kept.exit_code, kept.peak_bytes) == ("accepted", 0, 4096)
 

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from hugewise.cli import cli
+from hugewise.cli.main import cli
 from hugewise.errors import UserError
-from hugewise.external import analyze
-from hugewise.external_types import ExternalComparison, ExternalResults, Plan, encode
-from hugewise.importer import Ask, DataError
+from hugewise.external.analyze import analyze
+from hugewise.external.reader import Ask, DataError
+from hugewise.external.types import ExternalComparison, ExternalResults, Plan, encode
 from hugewise.report.document import Lines
 from hugewise.report.external import document, sentence, show, write
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, SYMBOLS

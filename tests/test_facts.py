@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.facts import PROGRAMS, gather, leftover
-from hugewise.host import LocalHost
-from hugewise.ledger import Closed, Opened
+from hugewise.cli.facts import PROGRAMS, gather, leftover
+from hugewise.host.ledger import Closed, Opened
+from hugewise.host.local_host import LocalHost
 
 
 def journal(path: Path, *records: object) -> Path:

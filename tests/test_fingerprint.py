@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 
-from hugewise import probe
-from hugewise.fingerprint import fingerprint
-from hugewise.host import LocalHost
+from hugewise.host.local_host import LocalHost
+from hugewise.machine import probe
+from hugewise.machine.fingerprint import fingerprint
 from tests.test_noise import Files
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"

@@ -14,19 +14,21 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from hugewise import forecast, published, study
-from hugewise.cli import cli
+from hugewise import published
+from hugewise.analysis import forecast
+from hugewise.analysis.published_forecast import replan
+from hugewise.cli.main import cli
+from hugewise.cli.plan import Asked, answer
 from hugewise.errors import RunError, UserError
-from hugewise.metric import Metric
-from hugewise.pages import PageTarget
-from hugewise.plan import DeliveryThreshold
-from hugewise.planning import Asked, answer
-from hugewise.policy import Deployment, Treatment
-from hugewise.published.forecast import replan
+from hugewise.model.metric import Metric
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.trial import DeliveryThreshold
 from hugewise.report.forecast import render, render_published, show
-from hugewise.runlog import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed, RunFolder
 from hugewise.stats import assurance, power, spread
-from hugewise.study import Study
+from hugewise.store.runlog import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed, RunFolder
+from hugewise.study.load import read
+from hugewise.study.study import Study
 from tests.examples import attempt, delivery, opened
 
 DATA: dict[str, Any] = {
@@ -42,7 +44,7 @@ NS = Metric("ns_per_load", "ns", "lower", "time")
 
 
 def the_study(**changes: Any) -> Study:
-    return study.read(DATA | changes, "mine.toml")
+    return read(DATA | changes, "mine.toml")
 
 
 def arm(name: str) -> ArmRecord:

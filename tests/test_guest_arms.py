@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hugewise.guest_arms import counted, guests
-from hugewise.guests.record import GuestsRecord
-from hugewise.metric import COMMON
-from hugewise.pages import PageTarget
-from hugewise.plan import DeliveryThreshold
-from hugewise.policy import Deployment, Treatment
-from hugewise.runlog import ArmRecord, CellRecord
+from hugewise.analysis.guest_arms import counted, guests
+from hugewise.model.guest_record import GuestsRecord
+from hugewise.model.metric import COMMON
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.trial import DeliveryThreshold
+from hugewise.store.runlog import ArmRecord, CellRecord
 from tests.guests_example import recorded
 
 ATTEMPTS = recorded().attempts

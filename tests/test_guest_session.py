@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-from hugewise import guest_session
-from hugewise.arms import Arm, Machine
 from hugewise.errors import RunError
-from hugewise.guests import boarding, record
-from hugewise.guests.definition import Backing
-from hugewise.guests.record import GuestsRecord
-from hugewise.pages import PageSizes, PageTarget
-from hugewise.policy import Deployment, Treatment
-from hugewise.study import Study, parse
+from hugewise.guests import boarding
+from hugewise.model import guest_record as record
+from hugewise.model.guest import Backing
+from hugewise.model.guest_record import GuestsRecord
+from hugewise.model.pages import PageSizes, PageTarget
+from hugewise.model.policy import Deployment, Treatment
+from hugewise.plan.arms import Arm, Machine
+from hugewise.session import guests as guest_session
+from hugewise.study.load import parse
+from hugewise.study.study import Study
 from tests.fake_host import FakeHost
 from tests.study_example import IN_GUESTS, FakePolicy
 

@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
-from hugewise.host import Host, LocalHost
-from hugewise.journal import Journal, recover, start_time
-from hugewise.knob import knobs, read
-from hugewise.ledger import Closed, Folders, Intent, Opened, Turn
-from hugewise.pages import HUGETLB, THP
-from hugewise.pool import Pools
-from hugewise.setting import Settings
+from hugewise.host.journal import Journal, recover, start_time
+from hugewise.host.knob import knobs, read
+from hugewise.host.ledger import Closed, Folders, Intent, Opened, Turn
+from hugewise.host.local_host import LocalHost
+from hugewise.host.pool import Pools
+from hugewise.host.setting import Settings
+from hugewise.model.host import Host
+from hugewise.model.pages import HUGETLB, THP
 from tests.fake_host import BOOT_ID, MIN_FREE, FakeHost, Killed
 
 ENABLED, M64, DEFRAG = f"{THP}/enabled", f"{THP}/hugepages-64kB/enabled", f"{THP}/defrag"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hugewise.importer import Series
-from hugewise.layout import Layout, examine, pair
-from hugewise.metric import Metric
+from hugewise.external.caveats import Layout, examine, pair
+from hugewise.external.reader import Series
+from hugewise.model.metric import Metric
 
 METRIC = Metric("wall_s", "s", "lower", "time")
 RNG = np.random.default_rng(1)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import StorageError
-from hugewise.local_machine import Launched, LocalMachine
+from hugewise.host.local_machine import Launched, LocalMachine
 from tests.requirements import need_root
 
 HERE = LocalMachine()

@@ -8,13 +8,13 @@ import uuid
 import pytest
 
 from hugewise.errors import LockedError
-from hugewise.host import LocalHost
-from hugewise.lock import HostLock, boot_id
+from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock, boot_id
 from tests.fake_host import FakeHost
 
 _HOLDER = """
 import sys, time
-from hugewise.lock import HostLock
+from hugewise.host.lock import HostLock
 from tests.fake_host import FakeHost
 host = FakeHost()
 host.fixed["/proc/sys/kernel/random/boot_id"] = sys.argv[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hugewise.mapping import mappings, named
+from hugewise.machine.maps import mappings, named
 
 POSTGRES = """\
 55d0c0e2b000-55d0c0ef1000 r--p 00000000 fe:00 2361 /usr/lib/postgresql/15/bin/postgres

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import noise
-from hugewise.host import LocalHost
-from hugewise.study import Validity
+from hugewise.attempt.disturbances import disturbances
+from hugewise.host.local_host import LocalHost
+from hugewise.machine import noise
+from hugewise.study.tables import Validity
 
 TICKS = os.sysconf("SC_CLK_TCK")
 FOLDER = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/stats"
@@ -71,7 +72,7 @@ LATER = msgspec.structs.replace(QUIET, monotonic_s=110.0)  # 10 s, 2 CPUs: 20 s 
 
 
 def judged(rules: Validity | None = None, **changed: Any) -> tuple[str, ...]:
-    return noise.disturbances(QUIET, msgspec.structs.replace(LATER, **changed), rules or Validity())
+    return disturbances(QUIET, msgspec.structs.replace(LATER, **changed), rules or Validity())
 
 
 def test_a_snapshot_reads_what_the_kernel_says() -> None:
@@ -96,7 +97,7 @@ def test_what_is_absent_is_null_and_never_zero() -> None:
     assert set(bare.pressure.values()) == {None}
     change = noise.difference(bare, bare)
     assert (change.swap_pages, change.throttles, change.other_cpu_s, change.other_load) == (None,) * 4
-    assert noise.disturbances(bare, bare, Validity()) == ()
+    assert disturbances(bare, bare, Validity()) == ()
 
 
 def test_a_quiet_host_is_not_flagged() -> None:
@@ -123,7 +124,7 @@ def test_khugepaged_works_for_the_treatment_and_is_not_others_load() -> None:
     threads = {"khugepaged": QUIET.kernel_threads["khugepaged"] + 8}
     after = msgspec.structs.replace(LATER, load=8.0, busy_s=QUIET.busy_s + 8, kernel_threads=threads)
     assert noise.difference(QUIET, after).kernel_thread_cpu == {"khugepaged": pytest.approx(8)}
-    assert noise.disturbances(QUIET, after, Validity()) == ()
+    assert disturbances(QUIET, after, Validity()) == ()
 
 
 def test_swap_throttling_clock_and_frequency_are_flagged_and_can_be_allowed() -> None:
@@ -144,7 +145,7 @@ def test_swap_throttling_clock_and_frequency_are_flagged_and_can_be_allowed() ->
 
 def test_a_slow_clock_source_is_flagged_even_when_it_stays() -> None:
     slow = msgspec.structs.replace(QUIET, clock_source="acpi_pm")
-    (said,) = noise.disturbances(slow, slow, Validity())
+    (said,) = disturbances(slow, slow, Validity())
     assert said.startswith("clock source acpi_pm is slow to read")
 
 
@@ -153,7 +154,7 @@ def test_huge_pages_that_others_took_are_flagged_and_constant_users_are_not() ->
     (said,) = judged(huge_in_use=taken)
     assert said == "huge pages of other programs (hugetlb:2097152) changed by +2 MiB (rule: none)"
     held = msgspec.structs.replace(QUIET, huge_in_use=taken)
-    assert noise.disturbances(held, held, Validity()) == ()
+    assert disturbances(held, held, Validity()) == ()
     assert judged(Validity(other_huge_page_users=False), huge_in_use=taken) == ()
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import probe
-from hugewise.outcome import Outcome, coverage_proof, heard, layout, outcome, staged
-from hugewise.pages import PageTarget
-from hugewise.scene import Reading, RoleUse
+from hugewise.attempt.outcome import Outcome, coverage_proof, heard, layout, outcome, staged
+from hugewise.machine import probe
+from hugewise.model.pages import PageTarget
+from hugewise.model.scene import Reading, RoleUse
 
 EXIT = probe.Exit(t_ns=9, wall_ns=2_000_000_000, code=0, signal=None, timed_out=False, early_exits=0, killed=0)
 USAGE = probe.Usage(

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from hugewise.overall import geometric_mean, overall
-from hugewise.results import CellResult, Comparison
+from hugewise.analysis.sets import geometric_mean, overall
+from hugewise.model.results import CellResult, Comparison
 from tests.results_example import plain
 
 PATTERN = plain().cells[0]

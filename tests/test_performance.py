@@ -11,20 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import performance, probe
+from hugewise.attempt import performance
+from hugewise.attempt.outcome import Outcome, staged
+from hugewise.attempt.performance import Performance
 from hugewise.errors import ProbeError
-from hugewise.local_machine import Launched, LocalMachine
-from hugewise.metric import Metric
-from hugewise.outcome import Outcome, staged
-from hugewise.pages import PageTarget
-from hugewise.performance import Performance
-from hugewise.plan import Arm, Cell, DeliveryThreshold
-from hugewise.policy import Treatment
-from hugewise.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
-from hugewise.scratch import Scratch
-from hugewise.setting import Settings
-from hugewise.site import Site
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.host.local_machine import Launched, LocalMachine
+from hugewise.host.scratch import Scratch
+from hugewise.host.setting import Settings
+from hugewise.machine import probe
+from hugewise.machine.site import Site
+from hugewise.model.metric import Metric
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
+from hugewise.model.trial import DeliveryThreshold
+from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.plan.plan import Arm, Cell
 from tests.requirements import need
 from tests.study_example import FakePolicy
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hugewise.errors import StudyError
-from hugewise.pages import THP, PageSizes
-from hugewise.plan import EVERY, Plan, plan
-from hugewise.policy import Mechanism
-from hugewise.results import LeftOut
-from hugewise.study import read
+from hugewise.model.pages import THP, PageSizes
+from hugewise.model.policy import Mechanism
+from hugewise.model.results import LeftOut
+from hugewise.plan.plan import EVERY, Plan, plan
+from hugewise.study.load import read
 from tests.study_example import SIZES, FakeHost, policies, workloads
 
 

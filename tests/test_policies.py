@@ -7,15 +7,16 @@ from typing import get_args
 
 import pytest
 
-from hugewise import probe
 from hugewise.errors import SettingError
-from hugewise.host import LocalHost
-from hugewise.journal import Journal
-from hugewise.knob import knobs
-from hugewise.lock import HostLock
-from hugewise.pages import HUGETLB, THP, PageSizes, page_flags_readable
-from hugewise.policy import Mechanism, Policy, discover
-from hugewise.setting import Settings
+from hugewise.host.journal import Journal
+from hugewise.host.knob import knobs
+from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock
+from hugewise.host.setting import Settings
+from hugewise.machine import probe
+from hugewise.model.pages import HUGETLB, THP, PageSizes, page_flags_readable
+from hugewise.model.policy import Mechanism, Policy
+from hugewise.policies import discover
 from tests.fake_host import FakeHost
 from tests.requirements import need, need_root
 from tests.test_setting import Notes

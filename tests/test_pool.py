@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise.errors import SettingError
-from hugewise.host import LocalHost
-from hugewise.journal import Journal, recover
-from hugewise.knob import NODES, knobs, read
-from hugewise.ledger import PoolGranted, PoolIntent
-from hugewise.lock import HostLock
-from hugewise.pages import HUGETLB, PageSizes
-from hugewise.pool import Pools, Where, available, in_use, pool_folder
-from hugewise.setting import Settings
+from hugewise.host.journal import Journal, recover
+from hugewise.host.knob import NODES, knobs, read
+from hugewise.host.ledger import PoolGranted, PoolIntent
+from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock
+from hugewise.host.pool import Pools, Where, available, in_use, pool_folder
+from hugewise.host.setting import Settings
+from hugewise.model.pages import HUGETLB, PageSizes
 from tests.fake_host import FakeHost, Killed
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
@@ -126,7 +126,7 @@ def test_pages_of_a_process_that_is_about_to_be_gone_are_waited_for() -> None:
 
 
 def test_pages_that_stay_in_use_become_surplus_and_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hugewise.pool._PATIENCE_S", 0.0)
+    monkeypatch.setattr("hugewise.host.pool._PATIENCE_S", 0.0)
     host = FakeHost()
     pools = Pools(Settings(host, Notes()))
     pools.fill({SMALL: 10})
@@ -144,7 +144,7 @@ def test_pages_that_stay_in_use_become_surplus_and_are_named(monkeypatch: pytest
 
 
 def test_surplus_pages_that_were_there_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hugewise.pool._PATIENCE_S", 0.0)
+    monkeypatch.setattr("hugewise.host.pool._PATIENCE_S", 0.0)
     host = FakeHost()
     host.turn(PATH, "6")
     host.use(2048, 6)
@@ -457,7 +457,7 @@ time.sleep(0.3)
 def test_a_real_pool_is_as_it_was_though_its_last_user_goes_late(
     real: LocalHost, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    monkeypatch.setattr("hugewise.journal.start_time", lambda *_: None)  # the owner of the journal is dead
+    monkeypatch.setattr("hugewise.host.journal.start_time", lambda *_: None)  # the owner of the journal is dead
     before = page_state()
     path = tmp_path / "journal.jsonl"
     journal = Journal.begin(real, path, "test")

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from hugewise import probe
 from hugewise.errors import ProbeError
+from hugewise.machine import probe
 
 
 def examples() -> list[probe.Event]:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import programs
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.scene import Places
-from hugewise.workload import ParameterValue, Workload, discover
-from hugewise.workloads import _mariadb, _postgres
+from hugewise.machine import programs
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places
+from hugewise.model.workload import ParameterValue, Workload
+from hugewise.workloads import _mariadb, _postgres, discover
 
 IMAGE = ("/usr/bin/gcc", "/usr/bin/make", "/bin/tar", "/usr/bin/xz", "/usr/games/stockfish", "/opt/own/tool")
 ARCHIVE = "/usr/src/lua5.4_5.4.6.orig.tar.gz"

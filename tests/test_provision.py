@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from hugewise.errors import HugewiseError
-from hugewise.guests.definition import Backing, Pages
-from hugewise.metric import Metric
-from hugewise.pages import PageTarget
-from hugewise.plan import Arm, Cell, DeliveryThreshold, Plan
-from hugewise.policy import Mechanism, Treatment
-from hugewise.provision import by_size, bytes_to_touch, pool_pages, without_short_pools
-from hugewise.workload import ParameterValue
+from hugewise.model.guest import Backing, Pages
+from hugewise.model.metric import Metric
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Mechanism, Treatment
+from hugewise.model.trial import DeliveryThreshold
+from hugewise.model.workload import ParameterValue
+from hugewise.plan.memory import by_size, bytes_to_touch, pool_pages, without_short_pools
+from hugewise.plan.plan import Arm, Cell, Plan
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -5,20 +5,21 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from hugewise import workload
-from hugewise.guests.definition import Backing
-from hugewise.metric import COMMON
-from hugewise.reference import studies_reference
-from hugewise.study import Study, read
-from hugewise.study_guest import BackingUse
-from hugewise.study_keys import keys_of
+from hugewise import workloads
+from hugewise.cli.reference import studies_reference
+from hugewise.model.guest import Backing
+from hugewise.model.metric import COMMON
+from hugewise.study.guest import BackingUse
+from hugewise.study.keys import keys_of
+from hugewise.study.load import read
+from hugewise.study.study import Study
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "study.md"
 
 
 def test_the_page_is_the_generated_text() -> None:
     assert PAGE.read_text(encoding="utf-8") == studies_reference(), (
-        "regenerate it: .venv/bin/python -m hugewise.reference > docs/reference/study.md"
+        "regenerate it: .venv/bin/python -m hugewise.cli.reference > docs/reference/study.md"
     )
 
 
@@ -28,7 +29,7 @@ def test_every_key_workload_and_metric_is_on_it() -> None:
         assert f"| `{name}` |" in page
         if note.kind.nested is not None:
             assert all(f"| `{inner}` |" in page for inner in keys_of(note.kind.nested))
-    for name, found in workload.discover().items():
+    for name, found in workloads.discover().items():
         assert f"### `{name}`" in page
         assert all(f"| `{parameter.name}` |" in page for parameter in found.parameters)
     assert all(f"| `{metric.name}` |" in page for metric in COMMON)

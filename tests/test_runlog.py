@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.design import commitment
 from hugewise.errors import RunError, StorageError
-from hugewise.runlog import BlockClosed, BlockOpened, Closed, Resumed, RunFolder
-from hugewise.store import tables
+from hugewise.model.coin import commitment
+from hugewise.store.runlog import BlockClosed, BlockOpened, Closed, Resumed, RunFolder
+from hugewise.store.tables import tables
 from tests.examples import attempt, opened
 
 SEED = bytes(range(16))

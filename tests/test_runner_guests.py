@@ -11,21 +11,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import probe, runner
-from hugewise.emulation import ABSENT
+from hugewise.attempt import runner
+from hugewise.attempt.underway import Backed, Bench, Disturbed
 from hugewise.errors import MachineError
-from hugewise.knob import Drift
-from hugewise.machine import Running
-from hugewise.metric import COMMON, Metric
-from hugewise.pages import PageTarget
-from hugewise.plan import Arm, Cell, DeliveryThreshold
-from hugewise.policy import Treatment
-from hugewise.runlog import RunFolder
-from hugewise.site import Site
-from hugewise.study import parse
-from hugewise.trial import Attempt, Trial
-from hugewise.underway import Backed, Bench, Disturbed
-from hugewise.workload import Launch, ParameterValue
+from hugewise.machine import probe
+from hugewise.machine.drift import Drift
+from hugewise.machine.machine import Running
+from hugewise.machine.site import Site
+from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.trial import Attempt, DeliveryThreshold, Trial
+from hugewise.model.workload import Launch, ParameterValue
+from hugewise.plan.plan import Arm, Cell
+from hugewise.store.runlog import RunFolder
+from hugewise.study.load import parse
 from tests.study_example import IN_GUESTS, FakePolicy, FakeWorkload
 from tests.test_noise import FILES, FOLDER, Files
 from tests.test_serving import Launcher
@@ -270,7 +270,7 @@ def test_an_attempt_in_a_guest_has_counts_and_no_times(tmp_path: Path) -> None:
     assert attempt.overhead_s is None  # this host's clock less the guest's is neither's
     assert (attempt.metrics["page_faults"], attempt.metrics["peak_bytes"]) == (32, 8192)
     assert attempt.metrics["wall_s"] is attempt.metrics["cpu_s"] is attempt.metrics["cycles"] is None
-    assert attempt.absent["wall_s"] == ABSENT
+    assert attempt.absent["wall_s"] == NOT_IN_EMULATION
     assert attempt.metrics["allocations_64k"] == 7
     assert attempt.guest == {"kernel": "k", "backing_share": 1.0}
     assert attempt.knobs == {"/k": "always"}

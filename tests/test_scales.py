@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import workload as registered
+from hugewise import workloads as registered
 from hugewise.errors import StudyError, UserError
-from hugewise.plan import Plan, plan
-from hugewise.study import Budget, Study, at_scale, load, parse, part, read, stored_digest
+from hugewise.plan.plan import Plan, plan
+from hugewise.study.load import at_scale, load, parse, part, read
+from hugewise.study.study import Study, stored_digest
+from hugewise.study.tables import Budget
 from tests.study_example import SIZES, FakeHost, policies, workloads
 
 WORKLOAD = {

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import dataset, scratch
 from hugewise.errors import StorageError, UserError
-from hugewise.scene import Data
+from hugewise.host import scratch
+from hugewise.model.scene import Data
+from hugewise.store import dataset
 
 
 def a_tree(folder: Path) -> Path:

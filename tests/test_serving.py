@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import probe, serving
 from hugewise.errors import ProbeError
-from hugewise.local_machine import LocalMachine
-from hugewise.machine import Running
-from hugewise.serving import Meeting, Serving
+from hugewise.host.local_machine import LocalMachine
+from hugewise.machine import probe, serving
+from hugewise.machine.machine import Running
+from hugewise.machine.serving import Meeting, Serving
 from tests.guests.live_agent import job
 
 

@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise import identity, journal, recovery, runner, session
+from hugewise.attempt import runner
 from hugewise.errors import LockedError
-from hugewise.host import LocalHost
-from hugewise.lock import HostLock
-from hugewise.pages import THP
-from hugewise.results import Results
-from hugewise.runlog import BlockOpened, RunFolder
+from hugewise.host import journal, recovery
+from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock
+from hugewise.model.pages import THP
+from hugewise.model.results import Results
+from hugewise.session import identity, session
+from hugewise.store.runlog import BlockOpened, RunFolder
 from tests.drive import drive, words
 from tests.requirements import need, need_root
 from tests.state import changed, page_state

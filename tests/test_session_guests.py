@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
-from hugewise import fingerprint, guest_session, identity, runlog, session
-from hugewise.calibration import record
+from hugewise.analysis import calibration as record
 from hugewise.errors import RunError
-from hugewise.guests.definition import Backing
-from hugewise.plan import Plan
-from hugewise.runlog import RunFolder
-from hugewise.setting import Settings
-from hugewise.study import Study, parse
+from hugewise.host.setting import Settings
+from hugewise.machine import fingerprint
+from hugewise.model.guest import Backing
+from hugewise.plan.plan import Plan
+from hugewise.session import guests as guest_session
+from hugewise.session import identity, session
+from hugewise.store import runlog
+from hugewise.store.runlog import RunFolder
+from hugewise.study.load import parse
+from hugewise.study.study import Study
 from tests.calibration.test_record import calibrated
 from tests.calibration.test_record import record as calibration
 from tests.examples import opened

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise.errors import SettingError, StorageError
-from hugewise.host import LocalHost
-from hugewise.journal import Journal, recover
-from hugewise.knob import beside, is_knob, knobs, read
-from hugewise.ledger import Record
-from hugewise.lock import HostLock
-from hugewise.pages import HUGETLB, THP
-from hugewise.setting import Drift, Settings
+from hugewise.host.journal import Journal, recover
+from hugewise.host.knob import beside, is_knob, knobs, read
+from hugewise.host.ledger import Record
+from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock
+from hugewise.host.setting import Settings
+from hugewise.machine.drift import Drift
+from hugewise.model.pages import HUGETLB, THP
 from tests.fake_host import MIN_FREE, SIZED, FakeHost
 from tests.requirements import need_root
 
@@ -275,9 +276,9 @@ def test_real_knobs_are_turned_and_restored(tmp_path: Path, page_state: dict[str
 _VICTIM = """
 import os, signal, sys
 from pathlib import Path
-from hugewise.host import LocalHost
-from hugewise.journal import Journal
-from hugewise.setting import Settings
+from hugewise.model.host import LocalHost
+from hugewise.host.journal import Journal
+from hugewise.host.setting import Settings
 path, *wanted = sys.argv[1:]
 host = LocalHost()
 settings = Settings(host, Journal.begin(host, Path(path), "a killed run"))

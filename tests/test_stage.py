@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.host import LocalHost
-from hugewise.local_machine import Launched, LocalMachine
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.roles import roles
-from hugewise.scene import Places, RoleUse, Server, Step, Window, Write
-from hugewise.stage import Played, Stage, StageError
+from hugewise.attempt.stage import Played, Stage, StageError
+from hugewise.host.local_host import LocalHost
+from hugewise.host.local_machine import Launched, LocalMachine
+from hugewise.machine.roles import roles
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, RoleUse, Server, Step, Window, Write
 from tests.requirements import need
 
 PYTHON = "/usr/bin/python3"
@@ -195,7 +195,7 @@ def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib, signal
 from hugewise import probe, serving
-from hugewise.local_machine import LocalMachine
+from hugewise.host.local_machine import LocalMachine
 spec = probe.Spec(argv=("/usr/bin/sleep", "60"), micro=False, env={{}}, cwd=None, stdout="/dev/null",
     stderr="/dev/null", uid=None, gid=None, thp_disable="none", cgroup_procs=(), cpus=None, timeout_s=99.0,
     counters=(), scan="none", source="smaps", announce=True)

@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hugewise.host import LocalHost
-from hugewise.knob import read
-from hugewise.pages import THP
+from hugewise.host.knob import read
+from hugewise.host.local_host import LocalHost
+from hugewise.model.pages import THP
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
 
@@ -15,10 +15,10 @@ ENABLED = f"{THP}/enabled"
 # A run in the middle of an arm, killed with the pytest that it belongs to.
 _KILLED = """
 import os, signal, sys
-from hugewise.host import LocalHost
-from hugewise.journal import JOURNAL, Journal
-from hugewise.lock import HostLock
-from hugewise.setting import Settings
+from hugewise.model.host import LocalHost
+from hugewise.host.journal import JOURNAL, Journal
+from hugewise.host.lock import HostLock
+from hugewise.host.setting import Settings
 host = LocalHost()
 lock = HostLock(host).__enter__()
 settings = Settings(host, Journal.begin(host, JOURNAL, "a killed run"))

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.runlog import RunFolder
-from hugewise.store import tables
+from hugewise.store.runlog import RunFolder
+from hugewise.store.tables import tables
 from tests.examples import attempt
 from tests.test_runlog import folder
 

@@ -12,8 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hugewise.errors import StudyError
-from hugewise.plan import Plan, plan
-from hugewise.study import Budget, PolicyUse, Study, command_study, load, parse, read, stored_digest
+from hugewise.plan.plan import Plan, plan
+from hugewise.study.load import command_study, load, parse, read
+from hugewise.study.study import Study, stored_digest
+from hugewise.study.tables import Budget, PolicyUse
 from tests.study_example import SIZES, FakeHost, as_toml, policies, workloads
 
 DEMO = Path(__file__).parent.parent / "studies" / "demo.toml"

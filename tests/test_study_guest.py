@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.guests.definition import Backing
-from hugewise.study import Study, at_scale, load, parse, part, read, stored_digest
-from hugewise.study_guest import GuestUse, KernelUse, backing_of, kernel_of
+from hugewise.model.guest import Backing
+from hugewise.study.guest import GuestUse, KernelUse
+from hugewise.study.load import at_scale, load, parse, part, read
+from hugewise.study.study import Study, stored_digest
 
 STUDIES = Path(__file__).parent.parent / "studies"
 
@@ -114,8 +115,8 @@ def test_every_key_is_read_into_its_type() -> None:
         KernelUse(name="64k", build="arm64-64k"),
         KernelUse(name="mine", path="/boot/Image", modules="/lib/modules/6.12.0"),
     )
-    assert [kernel_of(study, use).name for use in study.policies] == ["4k", "4k", "16k", "4k", "4k"]
-    assert [backing_of(use) for use in study.policies] == [
+    assert [study.kernel_of(use).name for use in study.policies] == ["4k", "4k", "16k", "4k", "4k"]
+    assert [use.backed_by for use in study.policies] == [
         Backing(),
         Backing(),
         Backing(),
@@ -153,7 +154,7 @@ def test_kernel_and_backing_do_not_change_the_policy() -> None:
     assert not any(use.changed for use in study.policies)
     assert [use.registered for use in study.policies] == ["base", "mthp-64k", "mthp-64k", "base", "thp"]
     plain = read(guests(policies=[{"name": "base", "backing": "base"}, {"name": "x", "from": "base"}]), "s.toml")
-    assert backing_of(plain.policies[0]).pages == "base"
+    assert plain.policies[0].backed_by.pages == "base"
 
 
 def test_keys_of_guests_that_say_nothing_do_not_count_for_the_digest() -> None:
@@ -425,7 +426,7 @@ def test_the_example_of_the_documentation_is_a_study() -> None:
     page = (STUDIES.parent / "docs/concepts/guests.md").read_text(encoding="utf-8")
     example = page.split("```toml\n")[1].split("```")[0]
     study = parse(f'format = 1\nname = "example"\n{example}\n[[workload]]\nname = "fault"\n', "guests.md")
-    assert [(use.name, kernel_of(study, use).name, backing_of(use).pages) for use in study.policies] == [
+    assert [(use.name, study.kernel_of(use).name, use.backed_by.pages) for use in study.policies] == [
         ("base", "4k", "thp"),
         ("64k-mthp", "4k", "thp"),
         ("16k", "16k", "thp"),

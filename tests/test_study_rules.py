@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.study import read
+from hugewise.study.load import read
 
 STUDY: dict[str, Any] = {
     "format": 1,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.analysis import analyze
-from hugewise.results import Difference
-from hugewise.trial import Attempt
-from hugewise.within import differing, series_by_arm, shared, steady_arms, throughput_unit
+from hugewise.analysis.analysis import analyze
+from hugewise.analysis.series import differing, series_by_arm, shared, steady_arms, throughput_unit
+from hugewise.model.results import Difference
+from hugewise.model.trial import Attempt
 from tests.examples import attempt
 from tests.test_forecast import the_study, write_run
 

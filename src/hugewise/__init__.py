@@ -14,14 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hugewise.study import Study, command_study, load
+from hugewise.study.load import command_study, load
+from hugewise.study.study import Study
 
 if TYPE_CHECKING:
     import duckdb
 
-    from hugewise.plan import Plan
-    from hugewise.progress import Event
-    from hugewise.results import Results
+    from hugewise.model.results import Results
+    from hugewise.plan.plan import Plan
+    from hugewise.session.progress import Event
 
 __all__ = ["Study", "command_study", "load", "make_plan", "open_results", "resume", "run", "tables", "write_reports"]
 
@@ -31,7 +32,7 @@ __all__ = ["Study", "command_study", "load", "make_plan", "open_results", "resum
 
 def make_plan(study: Study) -> Plan:
     """What of `study` can run on this machine as this user, and what is left out and why. Raises StudyError."""
-    from hugewise import feasibility
+    from hugewise.session import feasibility
 
     return feasibility.make_plan(study)
 
@@ -46,21 +47,21 @@ def run(
     """Run `study` in a new folder below `results` and return what it found. An interrupt ends it cleanly: what was
     accepted is in the results, whose state says `interrupted`. Raises HugewiseError.
     """
-    from hugewise import session
+    from hugewise.session import session
 
     return open_results(session.run(study, Path(results), seed=seed, listener=listener).path)
 
 
 def resume(folder: Path | str, *, listener: Callable[[Event], None] = lambda _: None) -> Results:
     """Continue the interrupted run in `folder`. Raises HugewiseError."""
-    from hugewise import session
+    from hugewise.session import session
 
     return open_results(session.resume(Path(folder), listener=listener).path)
 
 
 def open_results(folder: Path | str) -> Results:
     """What the run in `folder` has found so far. Raises RunError."""
-    from hugewise import analysis
+    from hugewise.analysis import analysis
 
     return analysis.analyze(Path(folder))
 
@@ -70,13 +71,13 @@ def write_reports(results: Results) -> dict[str, Path]:
 
     Raises StorageError.
     """
-    from hugewise import report
+    from hugewise.report.write import write
 
-    return report.write(results, Path(results.folder))
+    return write(results, Path(results.folder))
 
 
 def tables(folder: Path | str) -> duckdb.DuckDBPyConnection:
     """The run's attempts as DuckDB views: attempts, observations, coverage, blocks. Raises RunError."""
-    from hugewise import store
+    from hugewise.store import tables as store
 
     return store.tables(Path(folder))

@@ -4,7 +4,7 @@ HugewiseError                 exit 1: hugewise or the host failed
 ├── UserError                 exit 2: what was asked cannot be done; says where, what and the cure
 │   ├── StudyError            a mistake in a study file: names file, key, value and cure
 │   ├── LockedError           another run holds this host: names its pid
-│   ├── DataError             a file of measurements made elsewhere (hugewise.importer): names file, place and cure
+│   ├── DataError             a file of measurements made elsewhere (external.reader): names file, place and cure
 │   └── RunError              a run folder that cannot be continued or reported
 ├── SettingError              a page setting could not be turned, or not be put back
 ├── ProbeError                the probe is missing, is another version, or broke its protocol

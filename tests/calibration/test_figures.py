@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.calibration.figures import NOMINAL, Stream, _crossings, _signs, agreement, purchases, relabelled, stream
+from hugewise.analysis.calibration_figures import (
+    NOMINAL,
+    Stream,
+    _crossings,
+    _signs,
+    agreement,
+    purchases,
+    relabelled,
+    stream,
+)
 from hugewise.stats import signflip
 
 

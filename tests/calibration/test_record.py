@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.calibration.figures import Agreement, relabelled
-from hugewise.calibration.record import Calibrated, Here, Planned, Record, identity, load, same, save, withheld
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.study import Study, parse
+from hugewise.analysis.calibration import Calibrated, Here, Planned, Record, identity, load, same, save, withheld
+from hugewise.analysis.calibration_figures import Agreement, relabelled
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.study.load import parse
+from hugewise.study.study import Study
 from tests.calibration.test_figures import noise
 
 BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hugewise.figures.coverage import coverage, kind_label, kind_order
-from hugewise.figures.distribution import distribution
-from hugewise.figures.effects import effects, overview
-from hugewise.figures.means import means
-from hugewise.figures.points import points, value_of
-from hugewise.figures.theme import colours
-from hugewise.figures.time_order import time_order
+from hugewise.model.results import Results
+from hugewise.report.figures.coverage import coverage, kind_label, kind_order
+from hugewise.report.figures.distribution import distribution
+from hugewise.report.figures.effects import effects, overview
+from hugewise.report.figures.means import means
+from hugewise.report.figures.points import points, value_of
+from hugewise.report.figures.theme import colours
+from hugewise.report.figures.time_order import time_order
 from hugewise.report.images import render
-from hugewise.results import Results
 from tests.results_example import example
 
 

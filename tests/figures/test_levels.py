@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hugewise.figures.bars import bars
-from hugewise.figures.factors import Group, groups, level, levels, numeric, setting
-from hugewise.figures.histogram import histogram
-from hugewise.figures.lines import lines
-from hugewise.figures.theme import arm_marks, colours
+from hugewise.model.results import Results
 from hugewise.report.drawings import across, drawings
+from hugewise.report.figures.bars import bars
+from hugewise.report.figures.factors import Group, groups, level, levels, numeric, setting
+from hugewise.report.figures.histogram import histogram
+from hugewise.report.figures.lines import lines
+from hugewise.report.figures.theme import arm_marks, colours
 from hugewise.report.images import render
-from hugewise.results import Results
 from tests.published_example import OPS, cell, lpc, percona_2018, run
 from tests.results_example import HOSTILE, example
 

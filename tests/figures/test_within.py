@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hugewise.figures.theme import colours
-from hugewise.figures.within import seconds, within
+from hugewise.model.results import Results
+from hugewise.report.figures.theme import colours
+from hugewise.report.figures.within import seconds, within
 from hugewise.report.images import render
-from hugewise.results import Results
 from tests.results_example import example
 
 

@@ -15,9 +15,9 @@ import pytest
 from hugewise.errors import HugewiseError
 from hugewise.guests import initramfs, kernels, program
 from hugewise.guests.boot import Booted, Hosting, boot
-from hugewise.guests.definition import Architecture, Guest, Kernel
-from hugewise.study_guest import KernelUse
-from hugewise.workload import Missing
+from hugewise.model.guest import Architecture, Guest, Kernel
+from hugewise.model.workload import Missing
+from hugewise.study.guest import KernelUse
 from tests.guests.examples import guest
 from tests.requirements import need
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hugewise.guests.definition import Backing, Guest, Image, Kernel
+from hugewise.model.guest import Backing, Guest, Image, Kernel
 
 __all__ = ["MIB", "guest", "kernel"]
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from hugewise import probe
 from hugewise.guests.agent import Agent
 from hugewise.guests.machine import GuestMachine
+from hugewise.machine import probe
 
 __all__ = ["SPEC", "Live", "job", "live", "started"]
 

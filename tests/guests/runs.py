@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hugewise import cgroup
-from hugewise.workload import Missing
+from hugewise.host import cgroup
+from hugewise.model.workload import Missing
 from tests.requirements import need
 
 __all__ = [

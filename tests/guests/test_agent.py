@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from hugewise import probe
 from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import messages
 from hugewise.guests.agent import Agent
+from hugewise.machine import probe
 from tests.guests.fake_guest import HELLO, FakeGuest, fake_guest
 from tests.guests.live_agent import SPEC
 

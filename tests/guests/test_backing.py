@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.guests import backing
-from hugewise.guests.definition import Backing, Pages
+from hugewise.model.guest import Backing, Pages
 from tests.guests.examples import MIB, guest
 
 SMAPS = Path(__file__).parent / "smaps"

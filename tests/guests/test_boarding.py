@@ -16,18 +16,18 @@ from hugewise.guests import boot, program
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.backing import Proof
 from hugewise.guests.boarding import Boarding
-from hugewise.guests.definition import Backing, Image, Initramfs
-from hugewise.guests.network import USER
 from hugewise.guests.provided import Provided
 from hugewise.guests.survey import Survey
-from hugewise.metric import COMMON
-from hugewise.pages import PageTarget
-from hugewise.plan import Arm, Cell, DeliveryThreshold
-from hugewise.policy import Treatment
-from hugewise.pool import Pools
-from hugewise.scratch import Scratch
-from hugewise.study_guest import GuestUse
-from hugewise.trial import Trial
+from hugewise.host.network import USER
+from hugewise.host.pool import Pools
+from hugewise.host.scratch import Scratch
+from hugewise.model.guest import Backing, Image, Initramfs
+from hugewise.model.metric import COMMON
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.trial import DeliveryThreshold, Trial
+from hugewise.plan.plan import Arm, Cell
+from hugewise.study.guest import GuestUse
 from tests.guests.examples import kernel
 from tests.guests.fake_guest import HELLO, FakeGuest
 from tests.study_example import FakePolicy, workloads

@@ -20,17 +20,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import probe
 from hugewise.errors import MachineError
 from hugewise.guests import accelerator, initramfs, kernels, provided
 from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting, boot, plain_lines
-from hugewise.guests.definition import Backing
-from hugewise.host import LocalHost
-from hugewise.journal import Journal
-from hugewise.pool import Pools
-from hugewise.setting import Settings
-from hugewise.study import read
+from hugewise.host.journal import Journal
+from hugewise.host.local_host import LocalHost
+from hugewise.host.pool import Pools
+from hugewise.host.setting import Settings
+from hugewise.machine import probe
+from hugewise.model.guest import Backing
+from hugewise.study.load import read
 from tests.guests.conftest import Bootable
 from tests.guests.examples import MIB, guest, kernel
 from tests.requirements import need, need_root
@@ -233,7 +233,7 @@ def test_qemu_does_not_outlive_hugewise_that_is_killed(x86: Bootable, hosting: H
         import msgspec, signal
         from pathlib import Path
         from hugewise.guests.boot import Hosting, boot
-        from hugewise.guests.definition import Guest
+        from hugewise.model.guest import Guest
         guest = msgspec.json.decode({msgspec.json.encode(x86.guest(backing=BASE))!r}, type=Guest)
         hosting = Hosting(outputs=Path({str(hosting.outputs)!r}), run=Path({str(hosting.run)!r}))
         booted = boot(guest, Path({str(x86.initramfs)!r}), hosting, program={x86.program!r})

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import serving
 from hugewise.errors import MachineError, ProbeError, SettingError
 from hugewise.guests.agent import Agent
 from hugewise.guests.counted import CountingKnobs, CountingMachine
 from hugewise.guests.survey import Survey
-from hugewise.pages import THP
+from hugewise.machine import serving
+from hugewise.model.pages import THP
 from tests.guests.fake_guest import HELLO, FakeGuest, fake_guest
 from tests.guests.live_agent import job
 

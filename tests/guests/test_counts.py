@@ -10,19 +10,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise import emulation, noise, outcome, policy, probe, serving
+from hugewise.attempt import emulation, outcome
 from hugewise.guests import initramfs
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.agent import Agent
 from hugewise.guests.boarding import Boarding
 from hugewise.guests.boot import Hosting
-from hugewise.guests.definition import Backing, Image
 from hugewise.guests.knobs import GuestSettings
 from hugewise.guests.machine import GuestMachine
 from hugewise.guests.provided import Provided
 from hugewise.guests.survey import Survey
-from hugewise.pages import THP, PageSizes
-from hugewise.study import parse
+from hugewise.machine import noise, probe, serving
+from hugewise.model.guest import Backing, Image
+from hugewise.model.pages import THP, PageSizes
+from hugewise.policies import discover
+from hugewise.study.load import parse
 from tests.guests.conftest import Bootable
 from tests.guests.examples import MIB
 from tests.guests.live_agent import job
@@ -97,7 +99,7 @@ def count(guest: GuestMachine, pages: Mapping[str, int], folder: Path) -> dict[s
     """
     base = guest.agent.hello().page_size
     sizes = PageSizes.discover(guest.host, base)
-    policies = policy.discover(sizes)
+    policies = discover(sizes)
     settings = GuestSettings(guest.host)
     found = {}
     for name, page in pages.items():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hugewise.guests.definition import Backing
 from hugewise.guests.deployment import deployed
-from hugewise.policy import Deployment
+from hugewise.model.guest import Backing
+from hugewise.model.policy import Deployment
 
 GIB = 1 << 30
 INSIDE = Deployment(now=("echo always > /k",), boot=("kernel command line: thp=always",), note="all sizes on")

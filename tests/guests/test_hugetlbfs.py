@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import SettingError, UserError
-from hugewise.guests import hugetlbfs
-from hugewise.guests.hugetlbfs import Mount
-from hugewise.journal import Journal, recover
-from hugewise.ledger import Mounted
+from hugewise.host import hugetlbfs
+from hugewise.host.hugetlbfs import Mount
+from hugewise.host.journal import Journal, recover
+from hugewise.host.ledger import Mounted
 from tests.fake_host import FakeHost
 from tests.requirements import need, need_root
 

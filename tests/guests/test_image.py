@@ -15,7 +15,7 @@ from hugewise.guests import debian, image
 from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Hosting
 from hugewise.guests.machine import GuestMachine
-from hugewise.serving import run
+from hugewise.machine.serving import run
 from tests.guests.conftest import Bootable
 from tests.guests.live_agent import job
 from tests.guests.test_initramfs import a_program

@@ -12,8 +12,8 @@ import pytest
 
 from hugewise.errors import HugewiseError, UserError
 from hugewise.guests import cpio, initramfs
-from hugewise.guests.definition import Architecture, Kernel
-from hugewise.workload import Missing
+from hugewise.model.guest import Architecture, Kernel
+from hugewise.model.workload import Missing
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import HugewiseError, StorageError, UserError
-from hugewise.guests.definition import Kernel
 from hugewise.guests.kernels import build, modules, source, store, tools
 from hugewise.guests.kernels.recipe import Recipe
+from hugewise.model.guest import Kernel
 from tests.requirements import need_program
 
 NEEDED = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hugewise.cli import cli
+from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.guests import kernels
-from hugewise.guests.definition import Kernel
 from hugewise.guests.kernels import catalogue, config, store, tools
-from hugewise.study_guest import KernelUse
-from hugewise.workload import Missing
+from hugewise.model.guest import Kernel
+from hugewise.model.workload import Missing
+from hugewise.study.guest import KernelUse
 
 Hugewise = Callable[..., str]
 

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.guests.definition import Kernel
 from hugewise.guests.kernels import modules, own
 from hugewise.guests.kernels.elf import Module, about_image, about_module, parse_modinfo
+from hugewise.model.guest import Kernel
 
 # `depends` and `softdep` of Debian's 6.12.107+deb13-arm64, in the order of the alphabet.
 DEBIAN = {

@@ -10,7 +10,7 @@ from hugewise.errors import UserError
 from hugewise.guests import debian, kernels
 from hugewise.guests.kernels import packages
 from hugewise.guests.kernels.elf import about_image
-from hugewise.study_guest import KernelUse
+from hugewise.study.guest import KernelUse
 from tests.requirements import need, need_program
 
 # Of what `apt-get install --print-uris` said on 2026-11-21, the lines about the kernel and some others.

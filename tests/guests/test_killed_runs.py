@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise import recovery, runner, session
-from hugewise.guests import network, nfs
-from hugewise.runlog import RunFolder
+from hugewise.attempt import runner
+from hugewise.guests import nfs
+from hugewise.host import network, recovery
+from hugewise.session import session
+from hugewise.store.runlog import RunFolder
 from tests.drive import drive, words
 from tests.guests import runs
 from tests.guests.conftest import Bootable

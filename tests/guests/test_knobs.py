@@ -6,7 +6,7 @@ import pytest
 
 from hugewise.errors import SettingError
 from hugewise.guests.knobs import GuestSettings
-from hugewise.pages import THP
+from hugewise.model.pages import THP
 from tests.fake_host import FakeHost
 
 ENABLED = f"{THP}/enabled"

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import cgroup
 from hugewise.errors import HugewiseError, MachineError
 from hugewise.guests.leaf import Groups, Leaf
-from hugewise.host import LocalHost
+from hugewise.host import cgroup
+from hugewise.host.local_host import LocalHost
+from hugewise.machine.machine import CpuTime
 from tests.guests.live_agent import job, live
 from tests.requirements import need, need_root
 
@@ -29,7 +30,7 @@ def test_figures_of_a_group(tmp_path: Path) -> None:
     assert (found.peak_bytes(), found.faults(), found.processes()) == (4096, 77, [7, 12])
     assert found.procs_files == (tmp_path / "cgroup.procs",)
     assert found.cpu() is None  # of an emulated guest
-    assert leaf(tmp_path, emulated=False).cpu() == cgroup.CpuTime(3.0, 2.0, 1.0)
+    assert leaf(tmp_path, emulated=False).cpu() == CpuTime(3.0, 2.0, 1.0)
     (tmp_path / "memory.max").write_text("max")
     found.limit_memory(1 << 20)
     assert (tmp_path / "memory.max").read_text() == "1048576"

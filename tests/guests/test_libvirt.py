@@ -10,13 +10,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise import guest_xml
-from hugewise.cli import cli
+from hugewise.cli import guest_xml
+from hugewise.cli.main import cli
 from hugewise.errors import StudyError, UserError
 from hugewise.guests import domain_xml, libvirt
-from hugewise.guests.definition import Backing
-from hugewise.study_guest import BACKING
-from hugewise.study_keys import Place
+from hugewise.model.guest import Backing
+from hugewise.study.guest import BACKING
+from hugewise.study.keys import Place
 from tests.study_example import FakeHost
 
 MIB2, GIB1 = 2 << 20, 1 << 30

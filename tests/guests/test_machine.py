@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise import probe, serving
 from hugewise.errors import MachineError, ProbeError, StorageError
 from hugewise.guests.agent import CHUNK
 from hugewise.guests.folders import GuestFolders
-from hugewise.serving import Serving
+from hugewise.machine import probe, serving
+from hugewise.machine.serving import Serving
 from tests.guests.live_agent import Live, job, live
 from tests.requirements import need_root
 

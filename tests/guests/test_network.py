@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import SettingError, UserError
-from hugewise.guests import network
-from hugewise.guests.network import Bridge, free_subnet, is_own, taken
-from hugewise.host import LocalHost
-from hugewise.journal import recover
-from hugewise.ledger import Ledger, Linked
+from hugewise.host import network
+from hugewise.host.journal import recover
+from hugewise.host.ledger import Ledger, Linked
+from hugewise.host.local_host import LocalHost
+from hugewise.host.network import Bridge, free_subnet, is_own, taken
 from tests.requirements import need, need_program, need_root
 
 ADDRESSES = b"""[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8}]},
@@ -177,9 +177,9 @@ def test_a_failure_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hugewise.guests.network import Bridge
-from hugewise.host import LocalHost
-from hugewise.journal import Journal
+from hugewise.host.network import Bridge
+from hugewise.model.host import LocalHost
+from hugewise.host.journal import Journal
 journal = Journal.begin(LocalHost(), Path(sys.argv[1]), "the dead run")
 bridge = Bridge.open(1, None, journal.append)
 print(bridge.name, *bridge.taps, flush=True)

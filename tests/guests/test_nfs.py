@@ -14,11 +14,12 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError, UserError
-from hugewise.guests import network, nfs, rpc
+from hugewise.guests import nfs, rpc
 from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Hosting
-from hugewise.guests.network import USER, Bridge
-from hugewise.scratch import Scratch
+from hugewise.host import network
+from hugewise.host.network import USER, Bridge
+from hugewise.host.scratch import Scratch
 from tests.guests.conftest import Bootable
 from tests.requirements import need, need_root
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise import probe, serving
 from hugewise.errors import MachineError, ProbeError, SettingError
 from hugewise.guests import messages
 from hugewise.guests.agent import CHUNK, Agent
 from hugewise.guests.orders import Orders
+from hugewise.machine import probe, serving
 from tests.guests.fake_guest import HELLO, fake_guest
 from tests.guests.live_agent import job, started
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from hugewise.arms import Machine
 from hugewise.errors import StudyError
-from hugewise.guests.definition import Backing
 from hugewise.guests.survey import Survey, Surveyed
-from hugewise.knob import NODES
-from hugewise.pages import THP
-from hugewise.plan import EVERY, Cell, Plan, plan
-from hugewise.pool import pool_folder
-from hugewise.results import LeftOut
-from hugewise.study import read
+from hugewise.host.knob import NODES
+from hugewise.host.pool import pool_folder
+from hugewise.model.guest import Backing
+from hugewise.model.pages import THP
+from hugewise.model.results import LeftOut
+from hugewise.plan.arms import Machine
+from hugewise.plan.plan import EVERY, Cell, Plan, plan
+from hugewise.study.load import read
 from tests.study_example import SIZES, FakeHost, FakeWorkload, policies, workloads
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

@@ -9,15 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import feasibility, programs
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, image, initramfs, kernels, program, provided, qemu, survey
 from hugewise.guests.accelerator import Choice
-from hugewise.guests.definition import Backing, Image, Initramfs, Kernel
 from hugewise.guests.survey import Survey
-from hugewise.study import Study, read
-from hugewise.study_guest import GuestUse
-from hugewise.workload import Missing
+from hugewise.machine import programs
+from hugewise.model.guest import Backing, Image, Initramfs, Kernel
+from hugewise.model.workload import Missing
+from hugewise.session import feasibility
+from hugewise.study.guest import GuestUse
+from hugewise.study.load import read
+from hugewise.study.study import Study
 from tests.guests.examples import guest, kernel
 
 SURVEY = Survey(release="6.12.1", page_size=4096, files={})

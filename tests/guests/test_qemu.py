@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hugewise.guests.definition import Backing, Guest
 from hugewise.guests.qemu import Places, argv, cpu_model, thp_disable
+from hugewise.model.guest import Backing, Guest
 from tests.guests.examples import MIB, guest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "qemu"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import RunError
-from hugewise.guests import record
 from hugewise.guests.accelerator import Choice
-from hugewise.guests.definition import Image, Kernel
 from hugewise.guests.provided import Provided
-from hugewise.guests.record import GuestsRecord, Option
-from hugewise.study import parse
+from hugewise.model import guest_record
+from hugewise.model.guest import Image, Kernel
+from hugewise.model.guest_record import GuestsRecord, Option
+from hugewise.study.load import parse
 
 STUDY = """
 format = 1
@@ -81,12 +81,12 @@ def test_kernels_are_compared_with_the_baselines_while_they_are_there(tmp_path: 
 
 def test_it_is_kept_and_read_back(tmp_path: Path) -> None:
     found = made(tmp_path)
-    assert record.read(tmp_path) is None
-    record.write(tmp_path, found)
-    assert record.read(tmp_path) == found
+    assert guest_record.read(tmp_path) is None
+    guest_record.write(tmp_path, found)
+    assert guest_record.read(tmp_path) == found
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / record.NAME).write_text("{", encoding="utf-8")
+    (tmp_path / guest_record.NAME).write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match=r"guests\.json cannot be read"):
-        record.read(tmp_path)
+        guest_record.read(tmp_path)

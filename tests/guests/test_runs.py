@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 import hugewise
-from hugewise.emulation import ABSENT
-from hugewise.guests import record
-from hugewise.metric import COMMON
-from hugewise.runlog import RunFolder
-from hugewise.trial import Attempt
+from hugewise.model import guest_record
+from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
+from hugewise.model.results import Results
+from hugewise.model.trial import Attempt
+from hugewise.store.runlog import RunFolder
 from hugewise.workloads.fault import WORKLOAD as FAULTS
 from hugewise.workloads.memcached import WORKLOAD as MEMCACHED
 from tests.guests import runs
@@ -35,18 +35,18 @@ def nothing_left(x86: Bootable, unchanged: None) -> Iterator[None]:
     assert runs.left() - before == set()
 
 
-def folder_of(results: hugewise.results.Results, attempt: Attempt) -> Path:
+def folder_of(results: Results, attempt: Attempt) -> Path:
     name = f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
     return Path(results.folder) / "attempts" / name
 
 
-def check_no_time(attempt: Attempt, own: tuple[hugewise.metric.Metric, ...]) -> None:
+def check_no_time(attempt: Attempt, own: tuple[Metric, ...]) -> None:
     """Nothing that emulation does not count has a value, and each says why."""
     assert (attempt.wall_s, attempt.cpu_s, attempt.series) == (None, None, ())
     for metric in (*COMMON, *own):
         if metric.name in attempt.metrics and not metric.emulated:
             assert attempt.metrics[metric.name] is None, metric.name
-            assert attempt.absent[metric.name] == ABSENT
+            assert attempt.absent[metric.name] == NOT_IN_EMULATION
     assert {"wall_s", "cpu_s", "cycles", "dtlb_load_misses", "instructions"} <= attempt.absent.keys()
     assert {name for name, value in attempt.metrics.items() if value is None} == attempt.absent.keys()
 
@@ -71,7 +71,7 @@ def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> N
         assert "-machine" in msgspec.json.decode((kept / "guest-argv.json").read_bytes(), type=list[str])
         assert f"KernelPageSize:     {4 if small else 2048:4} kB" in (kept / "smaps.txt").read_text()
     assert len({a.guest["guest_seed"] for a in results.attempts}) == 4
-    guests = record.read(Path(results.folder))
+    guests = guest_record.read(Path(results.folder))
     assert guests is not None
     assert (guests.accelerator, [each.name for each in guests.kernels]) == ("tcg", ["debian"])
     (comparison,) = [c for cell in results.cells for c in cell.comparisons if c.arm == "huge"]

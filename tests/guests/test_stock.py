@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from hugewise.cli import cli
+from hugewise.cli.main import cli
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache, stock, survey
 from hugewise.guests.kernels import store

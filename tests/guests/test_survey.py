@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import policy
+from hugewise import policies
 from hugewise.guests import cache, survey
 from hugewise.guests.survey import Survey, Surveyed
-from hugewise.pages import HUGETLB, THP
+from hugewise.model.pages import HUGETLB, THP
 from tests.fake_host import FakeHost
 from tests.guests.examples import kernel
 
@@ -66,7 +66,7 @@ def test_page_sizes_are_those_of_the_kernel_that_was_asked(base: str) -> None:
 def test_policies_are_found_and_apply_on_a_surveyed_kernel() -> None:
     found = surveyed("16k")
     host = Surveyed(found, "a-16k")
-    offered = policy.discover(found.sizes)
+    offered = policies.discover(found.sizes)
     assert {"base", "thp", "mthp-64k", "mthp-2m", "hugetlb-32m"} <= offered.keys()
     assert "mthp-16k" not in offered
     assert offered["mthp-64k"].missing(host, found.sizes, "system") is None

@@ -13,12 +13,14 @@ import msgspec
 import pytest
 
 import hugewise
-from hugewise import design, probe, recovery
-from hugewise.emulation import ABSENT
+from hugewise.attempt.outcome import last
 from hugewise.guests import nfs
-from hugewise.outcome import last
-from hugewise.runlog import RunFolder
-from hugewise.trial import Attempt
+from hugewise.host import recovery
+from hugewise.machine import probe
+from hugewise.model import coin
+from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.trial import Attempt
+from hugewise.store.runlog import RunFolder
 from tests.drive import drive
 from tests.guests import runs
 from tests.guests.conftest import Bootable
@@ -160,7 +162,7 @@ def test_guests_live_at_once_or_one_after_the_other_as_the_study_says(folder: Ru
 def test_each_has_the_slot_that_the_coin_gave_it(folder: RunFolder) -> None:
     for attempts in by_cell(folder).values():
         block = attempts[0].block
-        trials = design.order(folder.seed(), block, ["thp", "static"], 2, cell=attempts[0].cell)
+        trials = coin.order(folder.seed(), block, ["thp", "static"], 2, cell=attempts[0].cell)
         assert [(a.arm, a.order, a.slot) for a in attempts] == [(t.arm, t.order, t.slot) for t in trials]
         assert sorted(a.slot for a in attempts) == [0, 1]
         for attempt in attempts:
@@ -174,7 +176,7 @@ def test_no_figure_of_time_is_told(folder: RunFolder) -> None:
         assert (attempt.wall_s, attempt.cpu_s, attempt.series) == (None, None, ())
         told = {name for name, value in attempt.metrics.items() if value is not None}
         assert not {name for name in told if name.endswith(("_s", "_per_s", "_ms", "_share"))}
-        assert attempt.absent["wall_s"] == ABSENT
+        assert attempt.absent["wall_s"] == NOT_IN_EMULATION
         assert attempt.metrics["page_faults"]
     report = hugewise.write_reports(hugewise.open_results(folder.path))["markdown"].read_text()
     assert "emulated by QEMU (TCG)" in report

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hugewise.importer import Ask, DataError, Series, discover, load, recognise
+from hugewise.external.reader import Ask, DataError, Series
+from hugewise.external.readers import discover
+from hugewise.external.reading import load, recognise
 
 DATA = Path(__file__).parent / "data"
 READERS = discover()

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hugewise import published
-from hugewise.analysis import analyze
-from hugewise.published.agreement import agreement, sign, trend
-from hugewise.published.beside import beside, cell_of
-from hugewise.published.rows import Beside, Level, Measured
-from hugewise.results import Results
+from hugewise.analysis.analysis import analyze
+from hugewise.analysis.beside import beside, cell_of
+from hugewise.analysis.signs import agreement, sign, trend
+from hugewise.model.published_rows import Beside, Level, Measured
+from hugewise.model.results import Results
 from tests.published_example import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
 from tests.test_forecast import DATA, normal, the_study, write_run
 

@@ -9,7 +9,7 @@ import pytest
 
 from hugewise import published
 from hugewise.errors import StudyError
-from hugewise.study import parse, read
+from hugewise.study.load import parse, read
 
 LPC = "lpc-2024-mthp-arm64"
 

@@ -15,15 +15,16 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from hugewise import published, report
-from hugewise.published.rows import Beside
+from hugewise import published
+from hugewise.model.published_rows import Beside
+from hugewise.model.results import Results
 from hugewise.report import beside
 from hugewise.report.csv import published as as_csv
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from hugewise.report.tables import Table
 from hugewise.report.terminal import show
-from hugewise.results import Results
+from hugewise.report.write import write
 from tests.published_example import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
 from tests.results_example import HOSTILE
 
@@ -77,7 +78,7 @@ def test_published_and_measured_never_share_a_column(make: Any) -> None:
 
 def test_every_report_names_the_source_and_both_machines(tmp_path: Path) -> None:
     results = redhat()
-    paths = report.write(results, tmp_path)
+    paths = write(results, tmp_path)
     assert {"published"} <= set(paths)
     for key in ("html", "markdown"):
         text = paths[key].read_text(encoding="utf-8").replace("\\", "")
@@ -93,7 +94,7 @@ def test_every_report_names_the_source_and_both_machines(tmp_path: Path) -> None
 
 def test_a_run_that_restates_nothing_shows_nothing_published(tmp_path: Path) -> None:
     results = replace(redhat(), beside=None)
-    paths = report.write(results, tmp_path)
+    paths = write(results, tmp_path)
     assert "published" not in paths
     assert not (tmp_path / "published.csv").exists()
     for key in ("html", "markdown"):

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from hugewise.model.results import Comparison, Results, Spread, Tier
 from hugewise.report import csv
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, earlier, findings, legend, sentence
 from hugewise.report.tables import effects_table, reach_table, run_table, sensitivity_table, spread_table
 from hugewise.report.terminal import show
-from hugewise.results import Comparison, Results, Spread, Tier
 from tests.results_example import HOSTILE, LATENCY, example, plain
 
 FOUND = {one.arm: one for one in plain().cells[0].comparisons}

@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from hugewise.figures.effects import effects
-from hugewise.figures.theme import colours
+from hugewise.model.results import Comparison
 from hugewise.report import numbers
+from hugewise.report.figures.effects import effects
+from hugewise.report.figures.theme import colours
 from hugewise.report.html import html
 from hugewise.report.sentences import effect_of, sentence
 from hugewise.report.tables import effects_table
 from hugewise.report.terminal import show
-from hugewise.results import Comparison
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
 from tests.guests_example import recorded

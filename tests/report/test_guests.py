@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from hugewise import report
-from hugewise.emulation import ABSENT
+from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.results import Guests, Results
 from hugewise.report import beside, guests
 from hugewise.report.allocations import allocations_table
 from hugewise.report.changes import changes_table, counters_table
@@ -24,7 +24,7 @@ from hugewise.report.markdown import markdown
 from hugewise.report.sentences import run_line
 from hugewise.report.tables import Table, metrics_table
 from hugewise.report.terminal import show
-from hugewise.results import Guests, Results
+from hugewise.report.write import write
 from tests.guests_example import WHY, lkml, lpc, recorded
 from tests.published_example import lpc as on_the_host
 from tests.report.test_write import Page
@@ -108,7 +108,7 @@ def test_emulation_is_explained_once_and_no_table_has_rows_of_dashes_for_it(make
     for text in (html(results, {}), markdown(results, {}).replace("\\", "")):
         assert text.count("There is therefore no time, throughput, TLB or cycle figure in this report.") == 1
         assert WHY.replace("'", "&#39;") in text or WHY in text
-        assert ABSENT not in text
+        assert NOT_IN_EMULATION not in text
     for cell in results.cells:
         for table in (changes_table(results, cell), metrics_table(results, cell), counters_table(results, cell)):
             names = rows(table)
@@ -235,7 +235,7 @@ def test_what_a_guest_had_not_the_same_in_all_attempts_is_said() -> None:
 
 def test_json_csv_and_terminal_have_the_guests(tmp_path: Path) -> None:
     results = lpc()
-    paths = report.write(results, tmp_path)
+    paths = write(results, tmp_path)
     assert msgspec.json.decode(paths["json"].read_bytes(), type=Results).guests == results.guests
     first = next(csv.DictReader(io.StringIO(attempts_csv(results))))
     assert first["guest.accelerator"] == "tcg"

@@ -13,16 +13,16 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from hugewise.figures.effects import effects, overview
-from hugewise.figures.theme import colours
+from hugewise.model.results import Comparison, Results, Tier
 from hugewise.report import csv, images, json
 from hugewise.report.changes import changes_table
+from hugewise.report.figures.effects import effects, overview
+from hugewise.report.figures.theme import colours
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from hugewise.report.sentences import effect_of, sentence
 from hugewise.report.tables import effects_table, reach_table
 from hugewise.report.terminal import show
-from hugewise.results import Comparison, Results, Tier
 from tests.results_example import LATENCY, plain
 
 BOTH = plain().cells[0].comparisons[0]

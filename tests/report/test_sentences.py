@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from hugewise.model.results import Comparison
 from hugewise.report.sentences import printable, sentence, winners
-from hugewise.results import Comparison
 from tests.results_example import FAULTS, HOSTILE, LATENCY, example, plain
 
 RESULTS = plain()

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from hugewise import report
+from hugewise.model.results import CellResult, Difference, Results, Steadiness
 from hugewise.report import terminal
 from hugewise.report.within import common, remarks
-from hugewise.results import CellResult, Difference, Results, Steadiness
+from hugewise.report.write import write
 from tests.results_example import HOSTILE, plain
 
 
@@ -85,7 +85,7 @@ def test_every_report_has_them_and_escapes(results: Results, tmp_path: Path) -> 
         differing=(Difference(name=HOSTILE, values={HOSTILE: (HOSTILE,), "thp": (None,)}),),
         steadiness=(Steadiness(arm=HOSTILE, n=3, change=-0.2, settled=False),),
     )
-    paths = report.write(changed(results, cell), tmp_path)
+    paths = write(changed(results, cell), tmp_path)
     page, text = (paths[key].read_text(encoding="utf-8") for key in ("html", "markdown"))
     assert "<script" not in page
     assert "<b>" not in page

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hugewise import report
 from hugewise.errors import StorageError
+from hugewise.model.results import Results
 from hugewise.report import json
 from hugewise.report.names import file_name
 from hugewise.report.sentences import SYMBOLS, sentence
-from hugewise.results import Results
+from hugewise.report.write import write
 from tests.results_example import HOSTILE, example
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -66,7 +66,7 @@ def results() -> Results:
 
 @pytest.fixture(scope="module")
 def paths(results: Results, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return report.write(results, tmp_path_factory.mktemp("run"))
+    return write(results, tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_one_row_per_comparison(results: Results, paths: dict[str, Path]) -> Non
 
 def test_a_spreadsheet_does_not_run_text(results: Results, tmp_path: Path) -> None:
     first = replace(results.attempts[0], reason="=1+cmd|' /C calc'!A0")
-    paths = report.write(replace(results, cells=(), attempts=(first,)), tmp_path)
+    paths = write(replace(results, cells=(), attempts=(first,)), tmp_path)
     assert ",'=1+cmd" in paths["attempts"].read_text(encoding="utf-8")
 
 
@@ -216,7 +216,7 @@ def test_the_reference_of_the_json_is_current() -> None:
 def test_a_second_report_replaces_the_first(results: Results, tmp_path: Path) -> None:
     small = replace(results, cells=(), attempts=())
     (tmp_path / "report.html").write_text("old")
-    paths = report.write(small, tmp_path)
+    paths = write(small, tmp_path)
     assert "No cell was measured." in paths["html"].read_text(encoding="utf-8")
     assert not list(tmp_path.rglob(".*"))
 
@@ -224,7 +224,7 @@ def test_a_second_report_replaces_the_first(results: Results, tmp_path: Path) ->
 def test_a_report_that_cannot_be_written_says_so_and_leaves_the_old_one(results: Results, tmp_path: Path) -> None:
     (tmp_path / "report.json").mkdir()  # a folder cannot be replaced by a file
     with pytest.raises(StorageError, match=r"report\.json: the report cannot be written") as caught:
-        report.write(replace(results, cells=()), tmp_path)
+        write(replace(results, cells=()), tmp_path)
     assert caught.value.hint is not None
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 

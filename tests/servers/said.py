@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from hugewise.scene import RoleUse
+from hugewise.model.scene import RoleUse
 
 __all__ = ["NOT_COUNTED", "Said"]
 

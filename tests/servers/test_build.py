@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.scene import Places, RoleUse, Step, Write
-from hugewise.workload import ParameterValue
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, RoleUse, Step, Write
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads._elf import digests, sections
 from hugewise.workloads.build import WORKLOAD
 from tests.requirements import need_program

@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise import dataset, performance, recovery, study
+from hugewise.attempt import performance
 from hugewise.errors import HugewiseError, UserError
-from hugewise.local_machine import LocalMachine
-from hugewise.runlog import RunFolder
-from hugewise.trial import Attempt
+from hugewise.host import recovery
+from hugewise.host.local_machine import LocalMachine
+from hugewise.model.trial import Attempt
+from hugewise.store import dataset
+from hugewise.store.runlog import RunFolder
+from hugewise.study.load import read
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
 
@@ -66,7 +69,7 @@ def run(results: Path, workload: Mapping[str, Any], policies: Sequence[str] = ("
         "attempt": {"retries": 0},
         "workload": [{"delivery": {"share": 0.0}, **workload}],
     }
-    hugewise.run(study.read(data, "test"), results=results)
+    hugewise.run(read(data, "test"), results=results)
 
 
 def attempts(results: Path) -> list[Attempt]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import programs
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.scene import Peer, Places
-from hugewise.workload import ParameterValue
+from hugewise.machine import programs
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Peer, Places
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads.iperf3 import WORKLOAD
 from tests.requirements import need_program
 from tests.servers.said import Said

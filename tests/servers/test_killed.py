@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise import recovery, runner, session
-from hugewise.runlog import RunFolder
+from hugewise.attempt import runner
+from hugewise.host import recovery
+from hugewise.session import session
+from hugewise.store.runlog import RunFolder
 from tests.drive import drive, words
 from tests.requirements import need_program, need_root
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import probe, serving
-from hugewise.load_generator import Load, Timed
-from hugewise.local_machine import LocalMachine
+from hugewise.host.local_machine import LocalMachine
+from hugewise.machine import probe, serving
+from hugewise.machine.load_generator import Load, Timed
 from tests.servers.running import Running, memcached, redis
 
 KEYS = 20_000

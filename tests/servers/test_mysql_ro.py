@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.policy import Treatment
-from hugewise.scene import Step
-from hugewise.trial import Attempt
-from hugewise.workload import ParameterValue
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Step
+from hugewise.model.trial import Attempt
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _mariadb
 from hugewise.workloads.mysql_ro import WORKLOAD, MysqlReadOnly
 from tests.requirements import need, need_program

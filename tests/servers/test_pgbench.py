@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from hugewise.errors import HugewiseError
-from hugewise.policy import Treatment
-from hugewise.trial import Attempt
-from hugewise.workload import ParameterValue
+from hugewise.model.policy import Treatment
+from hugewise.model.trial import Attempt
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _postgres
 from hugewise.workloads.pgbench import WORKLOAD, Pgbench
 from tests.requirements import need, need_root

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hugewise.policy import Treatment
-from hugewise.trial import Attempt
-from hugewise.workload import ParameterValue
+from hugewise.model.policy import Treatment
+from hugewise.model.trial import Attempt
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _mariadb, _postgres
 from hugewise.workloads.tpcc import WORKLOAD, Tpcc, go_tpc
 from tests.requirements import need

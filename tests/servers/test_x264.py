@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hugewise.policy import Treatment
-from hugewise.trial import Attempt
-from hugewise.workload import ParameterValue
+from hugewise.model.policy import Treatment
+from hugewise.model.trial import Attempt
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads.x264 import X264
 from tests.requirements import need_program
 from tests.servers.trying import need_pages, tried

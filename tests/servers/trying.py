@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import hugewise
-from hugewise import study
-from hugewise.trial import Attempt
+from hugewise.model.trial import Attempt
+from hugewise.study.load import read
 from tests.requirements import need
 from tests.state import changed, page_state
 
@@ -45,6 +45,6 @@ def attempts(
         "workload": [dict(workload)],
         **keys,
     }
-    results = hugewise.run(study.read(data, "test"), results=folder / "results")
+    results = hugewise.run(read(data, "test"), results=folder / "results")
     assert (differing := changed(before)) == {}, differing  # pytest explains assertions in test modules only
     return list(results.attempts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hugewise.metric import Metric
-from hugewise.pages import PageKind, PageTarget
+from hugewise.model.metric import Metric
+from hugewise.model.pages import PageKind, PageTarget
+from hugewise.model.trial import Attempt, AttemptState, Block, BlockState, Delivery
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
-from hugewise.trial import Attempt, AttemptState, Block, BlockState, Delivery
 
 LOWER = Metric("ns", "ns", "lower", "time")
 HIGHER = Metric("rate", "1/s", "higher", "rate")

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hugewise import analysis, design, study
+from hugewise.analysis import analysis
+from hugewise.model import coin
 from hugewise.report.terminal import show
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Method
-from hugewise.study import Study
+from hugewise.study.load import read
+from hugewise.study.study import Study
 from tests.examples import block
 from tests.test_forecast import cell, write_run
 
@@ -33,7 +35,7 @@ def the_study(confidence: float = 0.99, blocks: int = 60, **changes: object) -> 
         "budget": {"blocks": blocks},
         "workload": [{"name": "chase"}],
     }
-    return study.read(data | changes, "chain.toml")
+    return read(data | changes, "chain.toml")
 
 
 def campaign(of: Study, seed: int, effects: dict[str, float]) -> tuple[Method, ...]:
@@ -46,7 +48,7 @@ def campaign(of: Study, seed: int, effects: dict[str, float]) -> tuple[Method, .
         if not undecided:
             break
         values = {}
-        for trial in design.order(seed.to_bytes(16), number, ["base", *undecided], cell="chase"):
+        for trial in coin.order(seed.to_bytes(16), number, ["base", *undecided], cell="chase"):
             level = 0.95 * level + random.normal(0, 0.02)
             stall = random.exponential(1.0) if random.random() < 0.02 else 0.0
             noise = random.normal(0, 0.01) + (0.02 if trial.order == 0 else 0.0)

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.metric import Metric
-from hugewise.results import Comparison
+from hugewise.model.metric import Metric
+from hugewise.model.results import Comparison
+from hugewise.model.trial import Block
 from hugewise.stats import inversion, signflip
 from hugewise.stats.covariate import Controlled
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
-from hugewise.study import parse
-from hugewise.trial import Block
+from hugewise.study.load import parse
 from tests.examples import block
 
 CONTRAST = Contrast("chase", "thp", "base", Metric("ns_per_load", "ns", "lower", ""))

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.metric import Metric
-from hugewise.results import Comparison
+from hugewise.model.metric import Metric
+from hugewise.model.results import Comparison
+from hugewise.model.trial import Block
 from hugewise.stats import tail
 from hugewise.stats.end_points import END_POINTS, EndPoint, differences, evidence
 from hugewise.stats.eprocess import EProcess, SumEProcess
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pair, log_ratio
 from hugewise.stats.signflip import SignFlip
-from hugewise.trial import Block
 from tests.examples import attempt, block, delivery
 
 NAME = "ns_per_load"

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hugewise.pages import PageSizes
-from hugewise.plan import plan
+from hugewise.model.pages import PageSizes
+from hugewise.plan.plan import plan
 from hugewise.stats.family import conclude, holm, methods_for
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.paired import Student
-from hugewise.study import read
+from hugewise.study.load import read
 from tests.stats.blocks import LOWER, NEUTRAL, attempt, block, fed, pair
 from tests.study_example import SIZES, FakeHost, policies, workloads
 

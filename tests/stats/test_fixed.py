@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hugewise.metric import Metric
+from hugewise.model.metric import Metric
+from hugewise.model.trial import Block
 from hugewise.stats.family import conclude
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
-from hugewise.trial import Block
 from tests.stats.blocks import HIGHER, LOWER, NEUTRAL, attempt, block, fed, method, pair
 
 

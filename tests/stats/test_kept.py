@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from hugewise.model.trial import Block
 from hugewise.stats.pairs import Finding, Pairs, against
 from hugewise.stats.sequential import Sequential
-from hugewise.trial import Block
 from hugewise.verification.scenes import CONTRAST, Fate, pair
 
 

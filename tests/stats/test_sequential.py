@@ -9,17 +9,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from hugewise.metric import Metric
-from hugewise.plan import DeliveryThreshold
-from hugewise.results import Comparison
+from hugewise.model.metric import Metric
+from hugewise.model.results import Comparison
+from hugewise.model.trial import Block, DeliveryThreshold
 from hugewise.stats.end_points import EndPoint
 from hugewise.stats.eprocess import EProcess
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import verdict
-from hugewise.study import parse
-from hugewise.trial import Block
+from hugewise.study.load import parse
 from tests.examples import attempt, block, delivery
 
 METRIC = Metric("ns_per_load", "ns", "lower", "")

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hugewise.policy import Deployment
-from hugewise.results import ArmSummary
+from hugewise.model.policy import Deployment
+from hugewise.model.results import ArmSummary
+from hugewise.model.trial import Block
 from hugewise.stats.summary import PROBABILITIES, describe, summarise
-from hugewise.trial import Block
 from tests.stats.blocks import LOWER, attempt, block
 
 

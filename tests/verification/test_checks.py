@@ -8,10 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from hugewise import design, runlog, study
 from hugewise.errors import UserError
+from hugewise.model import coin
 from hugewise.stats import signflip
 from hugewise.stats.boundary import Boundary
+from hugewise.store import runlog
+from hugewise.study.load import load
 from hugewise.verification import (
     coverage,
     evalue,
@@ -162,7 +164,7 @@ def test_orders_are_made_again() -> None:
     assert_all(orders.of_design(1, 200))
     for arms in (["a"], ["b", "a"], list("abcdefg")):
         for slots in (1, 2, 8):
-            made = design.order(bytes(16), 3, arms, slots, 100)
+            made = coin.order(bytes(16), 3, arms, slots, 100)
             again = orders.places(bytes(16), 3, arms, slots, 100)
             assert [trial.arm for trial in made] == list(again)
             assert [(trial.order, trial.slot, trial.environment_pad) for trial in made] == list(again.values())
@@ -170,13 +172,13 @@ def test_orders_are_made_again() -> None:
 
 def run_folder(tmp_path: Path, *, ended: bool = True, honest: bool = True) -> Path:
     seed = bytes(range(16))
-    of = study.load(STUDY)
+    of = load(STUDY)
     folder = runlog.RunFolder.create(tmp_path, "s", study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
-    commitment = design.commitment(seed if honest else bytes(16))
+    commitment = coin.commitment(seed if honest else bytes(16))
     folder.append(examples.opened(folder.run, t=0.0, digest=of.digest, seed_hash=commitment, mechanism="none"))
     for block in range(1, 9):
         folder.append(runlog.BlockOpened(t=float(block), block=block, cell="c", session=1, arms=["base", "thp"]))
-        trials = list(design.order(seed, block, ["base", "thp"], pad_max=of.attempt.environment_pad))
+        trials = list(coin.order(seed, block, ["base", "thp"], pad_max=of.attempt.environment_pad))
         if not honest and block == 4:
             trials.reverse()
         for position, trial in enumerate(trials):

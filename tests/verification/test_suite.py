@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import cli
+from hugewise.cli import main
 from hugewise.errors import UserError
 from hugewise.verification import show, suite
 from hugewise.verification.faults import DoubledAlpha
@@ -86,7 +86,7 @@ def test_progress_without_a_terminal_is_ten_lines() -> None:
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["hugewise", "verify-statistics", *arguments])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     assert isinstance(ended.value.code, int)
     return ended.value.code
 

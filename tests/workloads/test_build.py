@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from hugewise import parameters
 from hugewise.errors import StudyError
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.study import WorkloadUse, read
-from hugewise.study_keys import Place
-from hugewise.workload import discover
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.plan import parameters
+from hugewise.study.keys import Place
+from hugewise.study.load import read
+from hugewise.study.workload import WorkloadUse
+from hugewise.workloads import discover
 
 BUILD = discover()["build"]
 BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))

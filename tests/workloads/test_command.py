@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise import study
 from hugewise.errors import StudyError
-from hugewise.metric import Metric
+from hugewise.model.metric import Metric
+from hugewise.study.load import command_study, read
 from hugewise.workloads._value import extract, parse
 from hugewise.workloads.command import WORKLOAD
 from tests.servers.trying import attempts
@@ -108,21 +108,21 @@ def told(script: str, **parameters: Any) -> Mapping[str, Any]:
 def test_one_line_names_a_value_and_judges_it() -> None:
     environment = {"name": "other", "from": "as-is", "environment": {"A": "1"}}
     given = ["rate,higher,MiB/s=regex:rate (.*)", "spent,lower,s=json:.t"]
-    chosen = study.command_study(["as-is", "base"], ["true"], values=given)
+    chosen = command_study(["as-is", "base"], ["true"], values=given)
     (use,) = chosen.workload
     assert use.parameters["values"] == tuple(given)
     told = {"argv": ["true"], "values": given}
     data = {"format": 1, "name": "x", "policies": ["as-is", environment]}
     data["workload"] = [{"name": "command", "parameters": told}]
-    (cell,) = hugewise.make_plan(study.read(data, "x")).cells
+    (cell,) = hugewise.make_plan(read(data, "x")).cells
     assert (cell.metric.name, cell.metric.better, cell.metric.unit) == ("rate", "higher", "MiB/s")
     data["workload"] = [{"name": "command", "metric": "spent", "parameters": told}]
-    (cell,) = hugewise.make_plan(study.read(data, "x")).cells
+    (cell,) = hugewise.make_plan(read(data, "x")).cells
     assert cell.metric.name == "spent"
 
 
 def test_a_wrong_value_is_the_study_s_mistake(tmp_path: Path) -> None:
-    chosen = study.read(
+    chosen = read(
         {
             "format": 1,
             "name": "wrong",

@@ -6,10 +6,10 @@ import hashlib
 
 import pytest
 
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.scene import Places, Step, Write
-from hugewise.workload import ParameterValue
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, Step, Write
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _integer_inputs, _program
 from hugewise.workloads.integer_set import PROGRAMS, WORKLOAD
 from tests.servers.said import Said

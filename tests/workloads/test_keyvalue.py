@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise import programs
-from hugewise.load_generator import Load
-from hugewise.pages import THP, PageTarget
-from hugewise.parameters import typed
-from hugewise.policy import Treatment
-from hugewise.scene import Places, RoleUse, Scene
-from hugewise.study_keys import Place
-from hugewise.workload import ParameterValue
+from hugewise.machine import programs
+from hugewise.machine.load_generator import Load
+from hugewise.model.pages import THP, PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, RoleUse, Scene
+from hugewise.model.workload import ParameterValue
+from hugewise.plan.parameters import typed
+from hugewise.study.keys import Place
 from hugewise.workloads import memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
 from tests.servers.said import Said

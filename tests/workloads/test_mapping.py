@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 import hugewise
-from hugewise import probe
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.trial import Attempt
-from hugewise.workload import ParameterValue
+from hugewise.machine import probe
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.trial import Attempt
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads import lat_mmap, mmap_perf
 from tests.servers.trying import need_pages, tried
 

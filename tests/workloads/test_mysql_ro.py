@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from hugewise.pages import PageTarget
-from hugewise.parameters import typed
-from hugewise.policy import Treatment
-from hugewise.scene import Places, RoleUse, Server, Step, Write
-from hugewise.study_keys import Place
-from hugewise.workload import Missing, ParameterValue
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, RoleUse, Server, Step, Write
+from hugewise.model.workload import Missing, ParameterValue
+from hugewise.plan.parameters import typed
+from hugewise.study.keys import Place
 from hugewise.workloads import _mariadb, _sysbench_oltp
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
 from tests.servers.said import Said
@@ -30,7 +30,7 @@ BEGUN = "Innodb_buffer_pool_bytes_data\t52000000\nInnodb_buffer_pool_read_ahead\
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """MariaDB seems to be installed, here or not."""
     monkeypatch.setattr(_mariadb, "find", lambda folder="": INSTALLATION)
-    monkeypatch.setattr("hugewise.probe.find", lambda: "/bin/hugewise-probe")
+    monkeypatch.setattr("hugewise.machine.probe.find", lambda: "/bin/hugewise-probe")
 
 
 def given(**parameters: Any) -> dict[str, ParameterValue]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from hugewise.pages import PageTarget
-from hugewise.parameters import typed
-from hugewise.policy import Treatment
-from hugewise.scene import Places, RoleUse, Write
-from hugewise.study_keys import Place
-from hugewise.workload import ParameterValue
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, RoleUse, Write
+from hugewise.model.workload import ParameterValue
+from hugewise.plan.parameters import typed
+from hugewise.study.keys import Place
 from hugewise.workloads import _postgres
 from hugewise.workloads._pgbench_log import measured
 from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead

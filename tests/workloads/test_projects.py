@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import programs
-from hugewise.workload import ParameterValue
+from hugewise.machine import programs
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _projects
 from hugewise.workloads.build import WORKLOAD
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.scene import Places
-from hugewise.workload import ParameterValue
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads.speccpu import WORKLOAD, Row, results
 from tests.servers.said import Said
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from hugewise.pages import PageTarget
-from hugewise.parameters import typed
-from hugewise.policy import Treatment
-from hugewise.scene import Places, RoleUse, Server, Step, Write
-from hugewise.study_keys import Place
-from hugewise.workload import ParameterValue
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, RoleUse, Server, Step, Write
+from hugewise.model.workload import ParameterValue
+from hugewise.plan.parameters import typed
+from hugewise.study.keys import Place
 from hugewise.workloads import _mariadb, _postgres, tpcc
 from hugewise.workloads._tpcc_output import go_tpc, sysbench
 from hugewise.workloads.tpcc import WORKLOAD

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 import pytest
 
-from hugewise.pages import PageTarget
-from hugewise.policy import Treatment
-from hugewise.scene import Places, Step, Write
-from hugewise.workload import ParameterValue
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, Step, Write
+from hugewise.model.workload import ParameterValue
 from hugewise.workloads import x264
 from hugewise.workloads.x264 import WORKLOAD
 from tests.servers.said import Said

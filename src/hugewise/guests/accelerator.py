@@ -12,8 +12,8 @@ import msgspec
 from hugewise.errors import HugewiseError
 from hugewise.guests import program
 from hugewise.guests.boot import Booted, boot
-from hugewise.guests.definition import Accelerator, Architecture, Backing, Guest, Image, Kernel
 from hugewise.guests.hosting import for_one_boot
+from hugewise.model.guest import Accelerator, Architecture, Backing, Guest, Image, Kernel
 
 __all__ = ["TRIAL_S", "Choice", "choose", "refusal"]
 

@@ -18,10 +18,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from hugewise import probe
 from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import messages
 from hugewise.guests.messages import Answer, Ended, Fault, Hello, Line, Malformed, Request
+from hugewise.machine import probe
 
 __all__ = ["CHUNK", "PATIENCE_S", "WATCHED_S", "Agent", "Listener", "event"]
 

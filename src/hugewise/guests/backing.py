@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.guests.definition import PAGE_OF, Guest, Pages
+from hugewise.model.guest import PAGE_OF, Guest, Pages
 from hugewise.quantity import format_size
 
 __all__ = ["SHARE", "Area", "Proof", "areas", "guest_memory", "judge", "large", "nodes", "numa_maps", "smaps"]

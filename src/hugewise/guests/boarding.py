@@ -10,38 +10,38 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from hugewise.cgroup import Hierarchy
+from hugewise.attempt.underway import Backed
 from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.guests import boot, initramfs, program, qemu
 from hugewise.guests.agent import Agent
 from hugewise.guests.backing import Proof
 from hugewise.guests.boot import Booted, Hosting
 from hugewise.guests.counted import CountingKnobs, CountingMachine
-from hugewise.guests.definition import PAGE_OF, Backing, Guest, Initramfs, Kernel
 from hugewise.guests.folders import SCRATCH, GuestFolders
 from hugewise.guests.hosting import private_folder, qemu_account
-from hugewise.guests.hugetlbfs import Mount
 from hugewise.guests.knobs import GuestSettings
 from hugewise.guests.leaf import Groups
 from hugewise.guests.machine import GuestMachine
-from hugewise.guests.network import USER, Bridge, Link
 from hugewise.guests.nfs import Export, serve
 from hugewise.guests.orders import NAME
 from hugewise.guests.provided import Provided
-from hugewise.ledger import Mounted, Record
-from hugewise.local_machine import LocalMachine
-from hugewise.machine import Contained, Folders
-from hugewise.plan import Arm, Cell
-from hugewise.pool import Pools
+from hugewise.host.cgroup import Hierarchy
+from hugewise.host.hugetlbfs import Mount
+from hugewise.host.ledger import Mounted, Record
+from hugewise.host.local_machine import LocalMachine
+from hugewise.host.network import USER, Bridge, Link
+from hugewise.host.pool import Pools
+from hugewise.host.scratch import Scratch, discard
+from hugewise.machine.machine import Contained, Folders
+from hugewise.machine.site import Site
+from hugewise.model.guest import PAGE_OF, Backing, Guest, Initramfs, Kernel
+from hugewise.model.scene import Peer
+from hugewise.model.trial import Trial
+from hugewise.plan.plan import Arm, Cell
 from hugewise.quantity import format_size
-from hugewise.scene import Peer
-from hugewise.scratch import Scratch, discard
-from hugewise.site import Site
-from hugewise.study import Study
-from hugewise.study_guest import NFS, backing_of
-from hugewise.study_tables import Slots
-from hugewise.trial import Trial
-from hugewise.underway import Backed
+from hugewise.study.guest import NFS
+from hugewise.study.study import Study
+from hugewise.study.tables import Slots
 
 __all__ = ["Boarding"]
 
@@ -105,7 +105,7 @@ class Boarding:
                 raise UserError("nfs = true needs root and a network", hint='sudo hugewise ...; network = "user"')
             export = closing.enter_context(serve(place, link, who))
         mounts = {}
-        for page in sorted({_page(backing_of(use)) for use in study.policies if backing_of(use).source == "file"}):
+        for page in sorted({_page(use.backed_by) for use in study.policies if use.backed_by.source == "file"}):
             mount = Mount.open(page, who, lambda path: note(Mounted(path)))
             mounts[page] = closing.enter_context(mount).path
         return cls(

@@ -23,15 +23,15 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import probe
 from hugewise.errors import MachineError, ProbeError
+from hugewise.files import storing
 from hugewise.guests import backing, qemu
-from hugewise.guests.definition import Guest
 from hugewise.guests.qmp import Qmp
-from hugewise.local_machine import LocalMachine
-from hugewise.machine import Contained, Machine
-from hugewise.runlog import storing
-from hugewise.serving import Serving
+from hugewise.host.local_machine import LocalMachine
+from hugewise.machine import probe
+from hugewise.machine.machine import Contained, Machine
+from hugewise.machine.serving import Serving
+from hugewise.model.guest import Guest
 
 __all__ = ["PATIENCE_S", "Booted", "Hosting", "boot", "plain_lines"]
 

@@ -11,13 +11,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from hugewise import probe, programs
 from hugewise.errors import MachineError, ProbeError
 from hugewise.guests.agent import Agent
 from hugewise.guests.orders import Orders
 from hugewise.guests.survey import Survey, Surveyed
-from hugewise.host import Host
-from hugewise.knob import Drift
+from hugewise.machine import probe, programs
+from hugewise.machine.drift import Drift
+from hugewise.model.host import Host
 
 __all__ = ["CountingKnobs", "CountingMachine"]
 

@@ -24,8 +24,8 @@ import msgspec
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import apt_sources, cache
-from hugewise.guests.definition import Architecture
-from hugewise.workload import Missing
+from hugewise.model.guest import Architecture
+from hugewise.model.workload import Missing
 
 __all__ = ["ARCHITECTURES", "Package", "configuration", "fetch", "missing", "parse_uris", "resolve", "source", "unpack"]
 

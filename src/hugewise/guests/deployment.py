@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hugewise.guests import libvirt
-from hugewise.guests.definition import PAGE_OF, Backing
-from hugewise.pages import THP
-from hugewise.policy import Deployment
-from hugewise.pool import pool_folder
+from hugewise.host.pool import pool_folder
+from hugewise.model.guest import PAGE_OF, Backing
+from hugewise.model.pages import THP
+from hugewise.model.policy import Deployment
 from hugewise.quantity import format_size
 
 __all__ = ["deployed"]

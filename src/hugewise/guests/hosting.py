@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hugewise.account import account
+from hugewise.files import storing
 from hugewise.guests.boot import Hosting
-from hugewise.ledger import Record, Scratched
-from hugewise.runlog import storing
-from hugewise.scratch import Scratch, discard
+from hugewise.host.account import account
+from hugewise.host.ledger import Record, Scratched
+from hugewise.host.scratch import Scratch, discard
 
 __all__ = ["for_one_boot", "private_folder", "qemu_account"]
 

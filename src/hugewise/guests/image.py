@@ -20,9 +20,9 @@ import msgspec
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache, debian, initramfs
-from hugewise.guests.definition import Architecture, Image
-from hugewise.scratch import tree
-from hugewise.workload import Missing
+from hugewise.host.scratch import tree
+from hugewise.model.guest import Architecture, Image
+from hugewise.model.workload import Missing
 
 __all__ = ["PROBE", "SOURCES", "archives", "cached", "image", "missing"]
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from hugewise.errors import HugewiseError, UserError
+from hugewise.files import storing
 from hugewise.guests import cache, cpio
-from hugewise.guests.definition import Architecture, Initramfs, Kernel
-from hugewise.runlog import storing
-from hugewise.workload import Missing
+from hugewise.model.guest import Architecture, Initramfs, Kernel
+from hugewise.model.workload import Missing
 
 __all__ = ["build", "extended", "guest_probe", "need_probe", "told"]
 

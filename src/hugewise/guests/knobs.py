@@ -1,13 +1,13 @@
-"""The page settings of a guest: turned by the rules of `hugewise.setting`, and journalled nowhere.
+"""The page settings of a guest: turned by the rules of `hugewise.host.setting`, and journalled nowhere.
 
 A guest is thrown away with what was turned in it, so nothing is put back.
 """
 
 from __future__ import annotations
 
-from hugewise.host import Host
-from hugewise.ledger import Record
-from hugewise.setting import Settings
+from hugewise.host.ledger import Record
+from hugewise.host.setting import Settings
+from hugewise.model.host import Host
 
 __all__ = ["GuestSettings"]
 
@@ -23,7 +23,7 @@ class _Forgotten:
 
 
 class GuestSettings(Settings):
-    """The knobs of a guest; its pools are filled by `hugewise.pool` as on the host."""
+    """The knobs of a guest; its pools are filled by `hugewise.host.pool` as on the host."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host, _Forgotten())

@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise.cgroup import CpuTime
 from hugewise.errors import MachineError
 from hugewise.guests.agent import Agent
 from hugewise.guests.machine import GuestMachine
-from hugewise.host import Host
+from hugewise.machine.machine import CpuTime
+from hugewise.model.host import Host
 
 __all__ = ["ROOT", "Groups", "Leaf"]
 

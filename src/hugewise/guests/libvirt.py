@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hugewise.errors import UserError
-from hugewise.guests.definition import PAGE_OF, Backing, Pages
 from hugewise.guests.domain_xml import Element
+from hugewise.model.guest import PAGE_OF, Backing, Pages
 from hugewise.quantity import format_size
 
 __all__ = ["Asked", "asked", "default_page", "element", "toml"]

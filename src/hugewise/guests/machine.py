@@ -18,11 +18,11 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import probe, programs
 from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageError
+from hugewise.files import storing
 from hugewise.guests.agent import CHUNK, Agent
-from hugewise.host import Host
-from hugewise.runlog import storing
+from hugewise.machine import probe, programs
+from hugewise.model.host import Host
 
 __all__ = ["OUTPUTS", "GuestHost", "GuestMachine", "Launched", "guest_spec", "take", "tell"]
 

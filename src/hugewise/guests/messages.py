@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from hugewise.probe import Source, Spec
+from hugewise.machine.probe import Source, Spec
 
 __all__ = [
     "LONGEST",

@@ -26,15 +26,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hugewise.errors import MachineError, ProbeError, UserError
+from hugewise.files import storing
 from hugewise.guests import rpc
 from hugewise.guests.agent import Agent
-from hugewise.guests.network import Link
-from hugewise.local_machine import LocalMachine
-from hugewise.probe import Job, Spec
-from hugewise.runlog import storing
-from hugewise.scratch import Scratch, discard
-from hugewise.serving import Serving
-from hugewise.workload import Missing
+from hugewise.host.local_machine import LocalMachine
+from hugewise.host.network import Link
+from hugewise.host.scratch import Scratch, discard
+from hugewise.machine.probe import Job, Spec
+from hugewise.machine.serving import Serving
+from hugewise.model.workload import Missing
 
 __all__ = ["NAME", "Export", "configuration", "missing", "serve"]
 

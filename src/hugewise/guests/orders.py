@@ -16,13 +16,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from hugewise import knob, probe
 from hugewise.errors import ProbeError, SettingError
 from hugewise.guests import messages
 from hugewise.guests.agent import CHUNK, Agent, event
 from hugewise.guests.leaf import ROOT
 from hugewise.guests.machine import OUTPUTS, GuestHost, Launched, guest_spec, tell
 from hugewise.guests.messages import Answer, Fault, Request
+from hugewise.host import knob
+from hugewise.machine import probe
 
 __all__ = ["NAME", "Order", "Orders", "Spawned"]
 
@@ -103,7 +104,7 @@ class Orders:
     def turn(self, wanted: Mapping[str, str]) -> None:
         """Turn knobs. Whether the kernel took them is looked at when the orders are collected."""
         self._knobs |= {path: knob.canonical(value) for path, value in wanted.items()}
-        # Twice: the kernel refuses some values as long as another knob is not yet turned (`hugewise.knob.turn`).
+        # Twice: the kernel refuses some values as long as another knob is not yet turned (`hugewise.host.knob.turn`).
         for path, value in (*wanted.items(), *wanted.items()):
             self.write(path, value, optional=True)
 

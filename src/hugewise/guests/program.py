@@ -8,9 +8,9 @@ import shutil
 import subprocess
 
 from hugewise.errors import MachineError, UserError
-from hugewise.guests.definition import Architecture
 from hugewise.guests.qemu import PROGRAMS
-from hugewise.workload import Missing
+from hugewise.model.guest import Architecture
+from hugewise.model.workload import Missing
 
 __all__ = ["find", "missing", "version"]
 

@@ -14,20 +14,20 @@ from typing import Any
 
 import msgspec
 
-from hugewise import programs
-from hugewise.arms import Machine
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, boot, image, initramfs, kernels, program, survey
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.agent import Agent
-from hugewise.guests.definition import Architecture, Backing, Guest, Image, Initramfs, Kernel
 from hugewise.guests.hosting import for_one_boot
 from hugewise.guests.kernels.modules import without_nfs
 from hugewise.guests.machine import GuestMachine
-from hugewise.guests.record import GuestsRecord, KernelRecord, Option
-from hugewise.study import Study
-from hugewise.study_guest import GuestUse, KernelUse, kernel_of
-from hugewise.workload import Missing
+from hugewise.machine import programs
+from hugewise.model.guest import Architecture, Backing, Guest, Image, Initramfs, Kernel
+from hugewise.model.guest_record import GuestsRecord, KernelRecord, Option
+from hugewise.model.workload import Missing
+from hugewise.plan.arms import Machine
+from hugewise.study.guest import GuestUse, KernelUse
+from hugewise.study.study import Study
 
 __all__ = ["BUILD_TAKES", "FOR_A_DISK", "Provided", "look", "provide", "wanted_kernels", "without_disk"]
 
@@ -128,7 +128,7 @@ class Provided:
         """What the run's folder keeps of them. The configurations of the kernels are compared here and now."""
         wanted = {use.name: use for use in wanted_kernels(study)}
         named = next(use for use in study.policies if use.name == study.compared_with)
-        baseline = kernel_of(study, named).name
+        baseline = study.kernel_of(named).name
         first = self.kernels[baseline]
         kept = []
         for name, kernel in self.kernels.items():
@@ -285,7 +285,7 @@ def _begin(study: Study) -> tuple[GuestUse, Architecture]:
 
 def wanted_kernels(study: Study) -> list[KernelUse]:
     """The kernels that arms of the study boot, each once."""
-    return list({kernel.name: kernel for kernel in (kernel_of(study, use) for use in study.policies)}.values())
+    return list({kernel.name: kernel for kernel in (study.kernel_of(use) for use in study.policies)}.values())
 
 
 def _accelerator(use: GuestUse, found: list[Kernel]) -> Choice:

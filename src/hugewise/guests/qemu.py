@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.guests.definition import PAGE_OF, Architecture, Backing, Guest
+from hugewise.model.guest import PAGE_OF, Architecture, Backing, Guest
 
 __all__ = ["PORT", "PROGRAMS", "Places", "argv", "cpu_model", "thp_disable"]
 

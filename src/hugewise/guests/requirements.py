@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hugewise.doctor import Check, State
 from hugewise.errors import UserError
-from hugewise.guests import accelerator, debian, image, initramfs, kernels, network, nfs, program, provided, survey
-from hugewise.guests.definition import PAGE_OF, Architecture
+from hugewise.guests import accelerator, debian, image, initramfs, kernels, nfs, program, provided, survey
 from hugewise.guests.hosting import qemu_account
-from hugewise.results import LeftOut
-from hugewise.study import Study
-from hugewise.study_guest import KernelUse, backing_of
-from hugewise.workload import Missing
+from hugewise.host import network
+from hugewise.model.check import Check, State
+from hugewise.model.guest import PAGE_OF, Architecture
+from hugewise.model.results import LeftOut
+from hugewise.model.workload import Missing
+from hugewise.study.guest import KernelUse
+from hugewise.study.study import Study
 
 __all__ = ["checks"]
 
@@ -72,7 +73,7 @@ def _root(study: Study, *, privileged: bool) -> Iterator[Check]:
     """What of the study only root can have on this host."""
     use = study.guest
     assert use is not None
-    pools = [each.name for each in study.policies if backing_of(each).pages in PAGE_OF]
+    pools = [each.name for each in study.policies if each.backed_by.pages in PAGE_OF]
     needing = [
         *(['network = "tap"'] if use.network == "tap" else []),
         *(["nfs = true"] if use.nfs else []),

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from hugewise.guests import cache
-from hugewise.guests.definition import Kernel
 from hugewise.guests.kernels import store
 from hugewise.guests.survey import Survey
+from hugewise.model.guest import Kernel
 from hugewise.quantity import readable_size
 
 __all__ = ["Entry", "entries", "remove_unused", "show"]

@@ -13,9 +13,9 @@ import msgspec
 
 from hugewise.errors import StorageError
 from hugewise.guests import cache
-from hugewise.guests.definition import Kernel
-from hugewise.host import Host
-from hugewise.pages import HUGETLB, THP, PageSizes
+from hugewise.model.guest import Kernel
+from hugewise.model.host import Host
+from hugewise.model.pages import HUGETLB, THP, PageSizes
 
 __all__ = ["Survey", "Surveyed", "find", "keep", "take", "unasked"]
 

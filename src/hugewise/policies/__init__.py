@@ -1,1 +1,25 @@
-"""Page-size policies, one a file; see `hugewise.policy`."""
+"""Page-size policies, one a file, found by being there; the protocol is `hugewise.model.policy.Policy`.
+
+Imports the model. A new policy goes here: a file with `policies(sizes)`, which yields one for each size of the machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable
+
+from hugewise.model.pages import PageSizes
+from hugewise.model.policy import Policy
+
+__all__ = ["discover"]
+
+
+def discover(sizes: PageSizes) -> dict[str, Policy]:
+    """All policies for these page sizes, by name, in a stable order: the modules of this folder, sorted."""
+    found: dict[str, Policy] = {}
+    modules = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
+    for module in modules:
+        offered: Iterable[Policy] = importlib.import_module(f"{__name__}.{module}").policies(sizes)
+        found.update({policy.name: policy for policy in offered})
+    return found

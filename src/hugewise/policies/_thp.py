@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hugewise import knob
-from hugewise.host import Host
-from hugewise.pages import THP, PageSizes
-from hugewise.policy import Deployment, Mechanism, Treatment
+from hugewise.host import knob
+from hugewise.model.host import Host
+from hugewise.model.pages import THP, PageSizes
+from hugewise.model.policy import Deployment, Mechanism, Treatment
 
 __all__ = [
     "ADVISED_MALLOC",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hugewise.host import Host
-from hugewise.pages import PageSizes, PageTarget
-from hugewise.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.host import Host
+from hugewise.model.pages import PageSizes, PageTarget
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 
 __all__ = ["policies"]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hugewise.host import Host
-from hugewise.pages import PageSizes, PageTarget
+from hugewise.host.pool import available, pool_folder
+from hugewise.model.host import Host
+from hugewise.model.pages import PageSizes, PageTarget
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp
-from hugewise.policy import Deployment, Mechanism, Policy, Treatment
-from hugewise.pool import available, pool_folder
 from hugewise.quantity import format_size
 
 __all__ = ["policies"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hugewise.host import Host
-from hugewise.pages import THP, PageSizes, PageTarget
+from hugewise.model.host import Host
+from hugewise.model.pages import THP, PageSizes, PageTarget
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp
-from hugewise.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.quantity import format_size
 
 __all__ = ["policies"]

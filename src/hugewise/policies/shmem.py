@@ -16,12 +16,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hugewise.host import Host
-from hugewise.pages import THP, PageSizes
+from hugewise.model.host import Host
+from hugewise.model.pages import THP, PageSizes
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.policies.mthp import MultiSize
 from hugewise.policies.thp import Thp
-from hugewise.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.quantity import format_size
 
 __all__ = ["policies"]

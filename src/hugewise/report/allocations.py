@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
+from hugewise.model.results import CellResult, Results
 from hugewise.quantity import format_size, parse_size
 from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import printable
 from hugewise.report.tables import Table
-from hugewise.results import CellResult, Results
 
 __all__ = ["PREFIX", "allocations_table"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from hugewise.external_types import ArmFigures, ExternalComparison
+from hugewise.external.types import ArmFigures, ExternalComparison
 from hugewise.report import numbers
 from hugewise.report.numbers import Scale
 from hugewise.stats.classical import Figures

@@ -1,4 +1,4 @@
-"""Published beside measured: the tables and lines of a report. The rows are made by `hugewise.published.beside`.
+"""Published beside measured: the tables and lines of a report. The rows are made by `hugewise.analysis.beside`.
 
 A published figure is shown as the source's file has it, digit for digit, in columns of its own that are called
 published; a measured one is shown as everywhere else.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hugewise.emulation import ABSENT
+from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.published_rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
-from hugewise.published.rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.report import numbers
 from hugewise.report.numbers import MINUS, NOTHING
 from hugewise.report.sentences import SYMBOLS, effect_of, printable
@@ -203,7 +203,7 @@ def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
 def _side(measured: Measured | None, reason: str) -> tuple[str, str, str, str]:
     """Metric, change, n, verdict."""
     if measured is None:
-        why = "not measured by emulation" if reason == ABSENT else reason  # which is explained once
+        why = "not measured by emulation" if reason == NOT_IN_EMULATION else reason  # which is explained once
         return NOTHING, why or NOTHING, NOTHING, NOTHING
     change = effect_of(measured)
     if measured.verdict == "not judged":

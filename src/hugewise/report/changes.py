@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
-from hugewise.changes import Change, changes, emulated_away, known_metrics, value_of
+from hugewise.analysis.changes import Change, changes, emulated_away, known_metrics, value_of
+from hugewise.model.results import CellResult, Results
+from hugewise.model.trial import Attempt
 from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import SYMBOLS, effect_of, printable
 from hugewise.report.tables import Table
-from hugewise.results import CellResult, Results
-from hugewise.trial import Attempt
 
 __all__ = ["changes_table", "counters_table"]
 

@@ -7,10 +7,10 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 
-from hugewise.published.rows import Beside, Level, Measured
+from hugewise.model.published_rows import Beside, Level, Measured
+from hugewise.model.results import Comparison, Results, Spread
+from hugewise.model.trial import Attempt
 from hugewise.report.beside import published_words
-from hugewise.results import Comparison, Results, Spread
-from hugewise.trial import Attempt
 
 __all__ = ["attempts", "comparisons", "published"]
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hugewise.figures.bars import bars
-from hugewise.figures.coverage import coverage
-from hugewise.figures.distribution import distribution
-from hugewise.figures.effects import effects, overview
-from hugewise.figures.factors import groups, numeric
-from hugewise.figures.histogram import histogram
-from hugewise.figures.lines import lines
-from hugewise.figures.means import means
-from hugewise.figures.theme import Spec, colours
-from hugewise.figures.time_order import time_order
-from hugewise.figures.within import within
+from hugewise.model.results import Results
+from hugewise.report.figures.bars import bars
+from hugewise.report.figures.coverage import coverage
+from hugewise.report.figures.distribution import distribution
+from hugewise.report.figures.effects import effects, overview
+from hugewise.report.figures.factors import groups, numeric
+from hugewise.report.figures.histogram import histogram
+from hugewise.report.figures.lines import lines
+from hugewise.report.figures.means import means
+from hugewise.report.figures.theme import Spec, colours
+from hugewise.report.figures.time_order import time_order
+from hugewise.report.figures.within import within
 from hugewise.report.names import file_name
 from hugewise.report.numbers import percent
 from hugewise.report.sentences import printable
-from hugewise.results import Results
 
 __all__ = ["Drawing", "across", "drawings"]
 

@@ -12,11 +12,9 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hugewise.external_compare import effective
-from hugewise.external_types import ExternalComparison, ExternalResults, MetricResults, encode
-from hugewise.figures.sample import autocorrelations, histogram, in_time_order, qq_plot
-from hugewise.figures.theme import Spec, palette
-from hugewise.report import answers, numbers, write_file
+from hugewise.external.compare import effective
+from hugewise.external.types import ExternalComparison, ExternalResults, MetricResults, encode
+from hugewise.report import answers, numbers
 from hugewise.report.document import Document, Lines, Part, Picture, Section, html, markdown
 from hugewise.report.external_tables import (
     cleaned,
@@ -27,6 +25,8 @@ from hugewise.report.external_tables import (
     quantiles_table,
     unit_of,
 )
+from hugewise.report.figures.sample import autocorrelations, histogram, in_time_order, qq_plot
+from hugewise.report.figures.theme import Spec, palette
 from hugewise.report.names import file_name
 from hugewise.report.numbers import NOTHING, Scale
 from hugewise.report.sentences import (
@@ -39,6 +39,7 @@ from hugewise.report.sentences import (
     tier_name,
 )
 from hugewise.report.tables import Table
+from hugewise.report.write import write_file
 
 __all__ = ["document", "sentence", "show", "write"]
 

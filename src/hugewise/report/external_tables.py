@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hugewise.external_compare import effective
-from hugewise.external_types import MetricResults
+from hugewise.external.compare import effective
+from hugewise.external.types import MetricResults
 from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING, Scale
 from hugewise.report.sentences import printable

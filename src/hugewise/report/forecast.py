@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hugewise.forecast import TYPICAL, Forecast, Row
+from hugewise.analysis.forecast import TYPICAL, Forecast, Row
+from hugewise.analysis.published_forecast import Replanned, Reread
 from hugewise.published import Sample
-from hugewise.published.forecast import Replanned, Reread
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.sentences import printable

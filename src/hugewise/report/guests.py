@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hugewise.guests.definition import Backing
-from hugewise.guests.record import KernelRecord
+from hugewise.model.guest import Backing
+from hugewise.model.guest_record import KernelRecord
+from hugewise.model.results import GuestArm, Guests
 from hugewise.quantity import format_size
 from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import printable
 from hugewise.report.tables import Table
-from hugewise.results import GuestArm, Guests
 
 __all__ = ["TITLE", "arms_table", "brief", "differences", "introduction", "kernels_table", "remarks"]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from hugewise.figures.theme import colours
+from hugewise.model.results import Results
 from hugewise.report import allocations, beside, changes, guests, numbers, page, programs, tables, within
 from hugewise.report.drawings import across
+from hugewise.report.figures.theme import colours
 from hugewise.report.sentences import (
     LEGEND_TITLE,
     SYMBOLS,
@@ -22,7 +23,6 @@ from hugewise.report.sentences import (
     sentence,
     winners,
 )
-from hugewise.results import Results
 
 __all__ = ["html"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from hugewise.results import Results
+from hugewise.model.results import Results
 
 __all__ = ["encode", "reference"]
 
@@ -28,7 +28,7 @@ def reference() -> str:
 def _lines() -> Iterator[str]:
     yield "# report.json"
     yield ""
-    yield "Made from the types in `hugewise.results` by `hugewise.report.json.reference()`; a test keeps it current."
+    yield "Made from the types in `model.results` by `report.json`; a test keeps it current."
     yield ""
     yield (
         "Each run folder holds a `report.json` in UTF-8. Its key `format` rises when a meaning changes; new keys may "

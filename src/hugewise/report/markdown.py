@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Mapping
 
+from hugewise.model.results import CellResult, Results
 from hugewise.report import allocations, beside, changes, guests, programs, tables, within
 from hugewise.report.markdown_text import captioned, escape, paragraphs, rows
 from hugewise.report.sentences import (
@@ -19,7 +20,6 @@ from hugewise.report.sentences import (
     sentence,
     winners,
 )
-from hugewise.results import CellResult, Results
 
 __all__ = ["markdown"]
 

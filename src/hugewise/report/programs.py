@@ -1,13 +1,13 @@
-"""The geometric mean over the programs of a set, as a table: see `hugewise.overall`."""
+"""The geometric mean over the programs of a set, as a table: see `hugewise.analysis.sets`."""
 
 from __future__ import annotations
 
-from hugewise.overall import overall
+from hugewise.analysis.sets import overall
+from hugewise.model.results import Results
 from hugewise.report import numbers
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import printable
 from hugewise.report.tables import Table
-from hugewise.results import Results
 
 __all__ = ["CAPTION", "programs_table"]
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from hugewise.metric import Metric
+from hugewise.model.metric import Metric
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Reach, Results
 from hugewise.report import numbers
-from hugewise.results import ArmSummary, CellResult, Comparison, Reach, Results
 
 __all__ = [
     "EXACT_LEGEND",

@@ -6,24 +6,16 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hugewise.changes import emulated_away
-from hugewise.figures.coverage import kind_label, kind_order
-from hugewise.figures.points import points
-from hugewise.metric import COMMON
+from hugewise.analysis.changes import emulated_away
+from hugewise.model.metric import COMMON
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
+from hugewise.model.trial import Attempt
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
+from hugewise.report.figures.coverage import kind_label, kind_order
+from hugewise.report.figures.points import points
 from hugewise.report.numbers import NOTHING, Scale
-from hugewise.report.sentences import (
-    SYMBOLS,
-    arm_of,
-    better_direction,
-    earlier,
-    effect_of,
-    printable,
-    tier_name,
-)
-from hugewise.results import ArmSummary, CellResult, Comparison, Results
-from hugewise.trial import Attempt
+from hugewise.report.sentences import SYMBOLS, arm_of, better_direction, earlier, effect_of, printable, tier_name
 
 __all__ = [
     "Table",

@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import beside, guests, numbers, within
 from hugewise.report.sentences import (
     LEGEND_TITLE,
@@ -32,7 +33,6 @@ from hugewise.report.sentences import (
     winners,
 )
 from hugewise.report.tables import unit_of
-from hugewise.results import CellResult, Comparison, Results
 
 __all__ = ["render", "show", "verdict_lines"]
 

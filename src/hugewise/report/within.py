@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from hugewise.model.results import CellResult, Difference, Fact, Steadiness
 from hugewise.report import numbers
 from hugewise.report.sentences import printable
-from hugewise.results import CellResult, Difference, Fact, Steadiness
 
 __all__ = ["common", "remarks"]
 

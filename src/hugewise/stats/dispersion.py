@@ -48,7 +48,7 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import median, quantiles
 
-from hugewise.results import Spread
+from hugewise.model.results import Spread
 from hugewise.stats.signflip import SignFlip
 
 __all__ = ["FEWEST", "WINDOW", "Dispersion"]

@@ -31,12 +31,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from hugewise.results import Comparison, Verdict
+from hugewise.model.results import Comparison, Verdict
+from hugewise.model.trial import Block
 from hugewise.stats import campaign, tail
 from hugewise.stats.eprocess import EProcess, SumEProcess, finite
 from hugewise.stats.method import Contrast, Decision
 from hugewise.stats.pairs import Finding, Pair, Pairs, against
-from hugewise.trial import Block
 
 __all__ = ["END_POINTS", "EndPoint", "differences", "evidence"]
 

@@ -37,7 +37,7 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.results import Verdict
+from hugewise.model.results import Verdict
 from hugewise.stats.eprocess import combine as product
 from hugewise.stats.eprocess import finite
 

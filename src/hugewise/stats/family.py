@@ -39,14 +39,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from hugewise.metric import Metric
-from hugewise.plan import DeliveryThreshold
-from hugewise.results import Comparison
+from hugewise.model.metric import Metric
+from hugewise.model.results import Comparison
+from hugewise.model.trial import DeliveryThreshold
 from hugewise.stats.end_points import EndPoint
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast, Method
 from hugewise.stats.sequential import Sequential
-from hugewise.study import Study
+from hugewise.study.study import Study
 
 __all__ = ["Planned", "conclude", "holm", "methods_for"]
 

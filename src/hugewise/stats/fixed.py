@@ -25,11 +25,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hugewise.results import Comparison, Verdict
+from hugewise.model.results import Comparison, Verdict
+from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.paired import Signs, Tests, paired
 from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
-from hugewise.trial import Block
 
 __all__ = ["FixedN"]
 

@@ -9,9 +9,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from hugewise.metric import Metric
-from hugewise.results import Verdict
-from hugewise.trial import Block
+from hugewise.model.metric import Metric
+from hugewise.model.results import Verdict
+from hugewise.model.trial import Block
 
 __all__ = ["Contrast", "Decision", "Effect", "Method"]
 

@@ -37,10 +37,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from hugewise import covariates
-from hugewise.results import Comparison, Verdict
+from hugewise.model import covariate
+from hugewise.model.results import Comparison, Verdict
+from hugewise.model.trial import Attempt, Block
 from hugewise.stats.method import Contrast
-from hugewise.trial import Attempt, Block
 
 __all__ = ["Finding", "Pair", "Pairs", "against", "log_ratio", "ratio_of"]
 
@@ -247,7 +247,7 @@ class Pairs:
             return None
         known = over.value is not None and under.value is not None
         ratio = log_ratio(over.value, under.value) if known else None  # type: ignore[arg-type]
-        moved = covariates.difference(self.covariate, arm.covariates, baseline.covariates) if self.covariate else None
+        moved = covariate.difference(self.covariate, arm.covariates, baseline.covariates) if self.covariate else None
         return Pair(block.number, arm.session, ratio, over.value, under.value, over.failed, under.failed, moved)
 
     def failures(self) -> int:

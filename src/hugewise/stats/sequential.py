@@ -16,7 +16,7 @@ verdicts away. That is why the share of undelivered attempts may be held against
 data could have chosen. Pairs of which nothing is known are scored against whatever is claimed: so there are two walks
 of kept-in pairs, one for "larger" and one for "smaller", which part at the first such pair.
 
-How far a verdict reaches is named with it (`hugewise.results.Tier`): this campaign (the sign test), the campaign
+How far a verdict reaches is named with it (`hugewise.model.results.Tier`): this campaign (the sign test), the campaign
 average (`campaign`; from 100 pairs), beyond these sessions (`sessions`). A tier that the data cannot carry says so. The
 intervals of the last two have an error of alpha each of their own, outside the study's split.
 
@@ -45,7 +45,8 @@ import math
 
 import msgspec
 
-from hugewise.results import Comparison, Reach, Spread, Tier, Verdict
+from hugewise.model.results import Comparison, Reach, Spread, Tier, Verdict
+from hugewise.model.trial import Block
 from hugewise.stats import campaign, inversion, stopping, tiers
 from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsification, variance_ratio
 from hugewise.stats.dispersion import Dispersion
@@ -55,7 +56,6 @@ from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
 from hugewise.stats.power import least_pairs
 from hugewise.stats.signflip import SignFlip
 from hugewise.stats.spread import scale
-from hugewise.trial import Block
 
 __all__ = ["Sequential"]
 
@@ -68,7 +68,7 @@ class Sequential:
     `alpha` is its share of the study's error rate, `planned` the declared budget of pairs: both fixed before the first
     block. With `width` a better or worse does not end it until the interval of the ratio is at most as wide; the
     interval holds whenever one looks, so that waiting for it costs no error. `covariate` is a name of
-    `hugewise.covariates.COVARIATES`, taken out of the differences.
+    `hugewise.model.covariate.COVARIATES`, taken out of the differences.
     """
 
     name = "sequential"

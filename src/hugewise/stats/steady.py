@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from hugewise.results import Steadiness
+from hugewise.model.results import Steadiness
 
 __all__ = ["FEWEST", "LIMIT", "change_within", "settled", "steadiness"]
 

@@ -13,10 +13,10 @@ from statistics import fmean, median, stdev
 
 import msgspec
 
-from hugewise.metric import Metric
-from hugewise.policy import Deployment, Mechanism
-from hugewise.results import ArmSummary
-from hugewise.trial import Attempt, Block
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Deployment, Mechanism
+from hugewise.model.results import ArmSummary
+from hugewise.model.trial import Attempt, Block
 
 __all__ = ["PROBABILITIES", "Description", "describe", "summarise"]
 

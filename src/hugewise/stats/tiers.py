@@ -1,4 +1,4 @@
-"""The tiers of a claim: how far it reaches (`hugewise.results.Tier`), and what the usable pairs say at that reach.
+"""The tiers of a claim: how far it reaches (`model.results.Tier`), and what the usable pairs say at that reach.
 
 The verdict is made within the comparison's share of alpha. The intervals of the campaign average and of what lies
 beyond these sessions are made with an error of the same size each, of their own: outside the study's split.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hugewise.results import Reach, Tier
+from hugewise.model.results import Reach, Tier
 from hugewise.stats import sessions
 from hugewise.stats.campaign import Campaign
 from hugewise.stats.pairs import Pair, ratio_of

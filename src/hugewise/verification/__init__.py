@@ -4,4 +4,6 @@ Read it in this order: `finding` (what a check says), `candidate` (what is check
 and `magnitudes` (what it is checked on), then one check a file: `size`, `ledger` (with `independent`), `evalue`,
 `replay` (with `naive`), `coverage`, `metamorphic`, `orders`, `power` (with `matched`), `selftest` (with `faults`).
 `suite` runs them, `show` prints what they found. docs/concepts/verification.md says what each proves, and what not.
+
+Imports `stats` and the rooms below. A new check goes here: a file that finds `Finding`s, and its line in `suite`.
 """

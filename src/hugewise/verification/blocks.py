@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from hugewise.results import Comparison
+from hugewise.model.results import Comparison
+from hugewise.model.trial import Block
 from hugewise.stats import inversion
 from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import SignFlip
-from hugewise.trial import Block
 from hugewise.verification import reverts
 from hugewise.verification.finding import Finding, Task
 from hugewise.verification.generators import autoregression, generator

@@ -1,6 +1,6 @@
 """The coins: the revealed seed of a run gives the order of each of its blocks again, and was bound before the first.
 
-Order, slots and added environment are made again here from the description in `hugewise.design`, by code that shares
+Order, slots and added environment are made again here from the description in `model.coin`, by code that shares
 nothing with the one that made them. Without a run, those under fresh seeds are compared, and the coin is looked at.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from hugewise import design
-from hugewise.arrangement import at_once
 from hugewise.errors import UserError
-from hugewise.runlog import BlockOpened, Closed, RunFolder
+from hugewise.model import coin
+from hugewise.model.design import at_once
+from hugewise.store.runlog import BlockOpened, Closed, RunFolder
 from hugewise.verification.finding import Finding, Task
 from hugewise.verification.generators import generator
 
@@ -90,10 +90,10 @@ def of_design(seed: int, blocks: int = 2000) -> Sequence[Finding]:
         slots = 1 + block % 3
         made = {
             trial.arm: Place(trial.order, trial.slot, trial.environment_pad)
-            for trial in design.order(run_seed, block, arms, slots)
+            for trial in coin.order(run_seed, block, arms, slots)
         }
         other += made != places(run_seed, block, arms, slots)
-        first += design.order(run_seed, block, ["a", "b"])[0].arm == "a"
+        first += coin.order(run_seed, block, ["a", "b"])[0].arm == "a"
     away = abs(first - blocks / 2) / (blocks / 4) ** 0.5
     return [
         _finding("orders other than the description's", f"{other} of {blocks}", f"0 of {blocks}"),

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hugewise.results import Comparison
+from hugewise.model.results import Comparison
+from hugewise.model.trial import Block
 from hugewise.stats import campaign, scores
 from hugewise.stats.method import Contrast, Decision
 from hugewise.stats.pairs import Pair, Pairs
 from hugewise.stats.sequential import Sequential
-from hugewise.trial import Block
 
 __all__ = [
     "BlocksReplaced",

@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 import msgspec
 from numpy.random import Generator
 
-from hugewise.metric import Metric
-from hugewise.pages import PageTarget
+from hugewise.model.metric import Metric
+from hugewise.model.pages import PageTarget
+from hugewise.model.trial import Attempt, Block, Delivery
 from hugewise.stats.method import Contrast
-from hugewise.trial import Attempt, Block, Delivery
 
 __all__ = ["CONTRAST", "Fate", "Scene", "Stream", "attempt", "pair"]
 

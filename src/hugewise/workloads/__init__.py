@@ -1,1 +1,21 @@
-"""Workloads, one a file; see `hugewise.workload`."""
+"""Workloads, one a file, found by being there; the protocols are in `hugewise.model.workload` and `model.scene`.
+
+Imports `machine` and the model. A new workload goes here: a file with a `WORKLOAD`, and a row in
+docs/reference/workloads.md. What several share is in files that begin with an underscore.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from hugewise.model.workload import Workload
+
+__all__ = ["discover"]
+
+
+def discover() -> dict[str, Workload]:
+    """All workloads by name, in a stable order."""
+    modules = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
+    loaded = [importlib.import_module(f"{__name__}.{module}").WORKLOAD for module in modules]
+    return {workload.name: workload for workload in loaded}

@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from hugewise import programs as at_hand
-from hugewise.load_generator import Load, Timed
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
-from hugewise.roles import roles
-from hugewise.scene import Outputs, Places, Reading, Scene, Server, Step
-from hugewise.workload import Launch, Missing, Parameter
+from hugewise.machine import programs as at_hand
+from hugewise.machine.load_generator import Load, Timed
+from hugewise.machine.roles import roles
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _memtier, _outputs, _program
 from hugewise.workloads._parameters import Values, integer, number
 

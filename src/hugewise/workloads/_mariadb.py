@@ -18,11 +18,11 @@ from functools import lru_cache
 
 import msgspec
 
-from hugewise import probe, programs
 from hugewise.errors import UserError
-from hugewise.policy import Treatment
-from hugewise.scene import Act, Places, Server, Step, Write
-from hugewise.workload import Missing
+from hugewise.machine import probe, programs
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Act, Places, Server, Step, Write
+from hugewise.model.workload import Missing
 from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
 

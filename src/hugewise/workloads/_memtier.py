@@ -12,8 +12,8 @@ import json
 import math
 import re
 
-from hugewise.scene import Outputs, Places, Reading, Step
-from hugewise.workload import Launch
+from hugewise.model.scene import Outputs, Places, Reading, Step
+from hugewise.model.workload import Launch
 from hugewise.workloads._parameters import Values
 
 __all__ = ["PROGRAM", "fill", "launch", "read", "refuses"]

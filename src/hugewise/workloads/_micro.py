@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hugewise.policy import Treatment
-from hugewise.workload import Launch, Missing, ParameterValue, Proof
+from hugewise.model.policy import Treatment
+from hugewise.model.workload import Launch, Missing, ParameterValue, Proof
 
 __all__ = ["Micro", "ResidentMicro", "whole_pages"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hugewise.scene import Outputs
+from hugewise.model.scene import Outputs
 
 __all__ = ["cpu_us", "only", "saturated"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hugewise.workload import ParameterValue
+from hugewise.model.workload import ParameterValue
 
 __all__ = ["Values", "integer", "number"]
 

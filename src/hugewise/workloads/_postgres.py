@@ -23,12 +23,12 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import programs
 from hugewise.errors import UserError
-from hugewise.policy import Treatment
+from hugewise.machine import programs
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, Server, Step
+from hugewise.model.workload import Missing
 from hugewise.quantity import format_size
-from hugewise.scene import Places, Server, Step
-from hugewise.workload import Missing
 
 __all__ = [
     "PACKAGE",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hugewise import programs as places
-from hugewise.workload import Missing
+from hugewise.machine import programs as places
+from hugewise.model.workload import Missing
 
 __all__ = ["find", "not_on_path"]
 

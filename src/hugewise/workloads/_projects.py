@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import programs
-from hugewise.workload import Missing
+from hugewise.machine import programs
+from hugewise.model.workload import Missing
 from hugewise.workloads import _program
 from hugewise.workloads._parameters import Values
 

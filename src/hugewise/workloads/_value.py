@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hugewise.metric import COMMON, Direction, Metric
+from hugewise.model.metric import COMMON, Direction, Metric
 
 __all__ = ["EXAMPLE", "Value", "extract", "parse"]
 

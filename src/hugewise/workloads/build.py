@@ -21,12 +21,12 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from hugewise import programs
-from hugewise.metric import COMMON, Metric
-from hugewise.policy import Treatment
+from hugewise.machine import programs
+from hugewise.model.metric import COMMON, Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.quantity import format_size
-from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
-from hugewise.workload import Launch, Missing, Parameter
 from hugewise.workloads import _projects
 from hugewise.workloads._elf import digests
 from hugewise.workloads._outputs import only

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hugewise import programs
-from hugewise.metric import COMMON, Metric
-from hugewise.policy import Treatment
-from hugewise.workload import Launch, Missing, Parameter, ParameterValue, Proof
+from hugewise.machine import programs
+from hugewise.model.metric import COMMON, Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._value import Value, extract, parse
 
@@ -15,7 +15,7 @@ __all__ = ["WORKLOAD"]
 
 
 class Command:
-    """A command of the user's. The proof comes from its memory at exit; see `hugewise.workload.Proof`."""
+    """A command of the user's. The proof comes from its memory at exit; see `hugewise.model.workload.Proof`."""
 
     name = "command"
     description = "any command, timed as a whole"

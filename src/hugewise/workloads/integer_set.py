@@ -1,7 +1,7 @@
 """An open set of integer programs, after SPECint: compiler, interpreter, compressors, chess engine, SAT solver.
 
 Each program is a cell of its own (`program` is a list in the study); what is judged is its time, and the report adds
-the geometric mean over the programs (`hugewise.overall`), as SPEC does. Programs are Debian's, inputs are drawn from a
+the geometric mean over the programs (`analysis.sets`), as SPEC does. Programs are Debian's, inputs are drawn from a
 fixed seed, and every result is held against the one that was made with the data.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from hugewise import programs
-from hugewise.metric import COMMON
-from hugewise.policy import Treatment
+from hugewise.machine import programs
+from hugewise.model.metric import COMMON
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.quantity import format_size
-from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
-from hugewise.workload import Launch, Missing, Parameter
 from hugewise.workloads import _integer_inputs as inputs
 from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages

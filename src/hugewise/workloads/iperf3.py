@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from hugewise import programs
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
-from hugewise.scene import Data, Outputs, Places, Reading, Scene, Server, Step
-from hugewise.workload import Launch, Missing, Parameter
+from hugewise.machine import programs
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _program
 from hugewise.workloads._parameters import Values, integer, number
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hugewise import programs as at_hand
-from hugewise.metric import Metric
-from hugewise.pages import THP
-from hugewise.policy import Treatment
-from hugewise.scene import Places, Reading, Server, Step
-from hugewise.workload import Missing, Parameter
+from hugewise.machine import programs as at_hand
+from hugewise.model.metric import Metric
+from hugewise.model.pages import THP
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, Reading, Server, Step
+from hugewise.model.workload import Missing, Parameter
 from hugewise.workloads._keyvalue import STEP, KeyValue, parameters, program, tunables
 from hugewise.workloads._parameters import Values, integer
 

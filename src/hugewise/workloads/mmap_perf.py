@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
-from hugewise.workload import Parameter, ParameterValue
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.workloads._micro import Micro, whole_pages
 
 __all__ = ["WORKLOAD"]

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
-from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step
-from hugewise.workload import Launch, Missing, Parameter
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs, _program, _sysbench_oltp
 from hugewise.workloads._parameters import Values, integer, number
 

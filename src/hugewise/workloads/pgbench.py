@@ -14,10 +14,10 @@ import math
 import re
 from collections.abc import Iterable
 
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
-from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Window, Write
-from hugewise.workload import Launch, Missing, Parameter
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Window, Write
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _outputs, _postgres
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._pgbench_log import QUANTILES, Measured, measured

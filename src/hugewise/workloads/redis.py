@@ -12,18 +12,11 @@ from __future__ import annotations
 
 import re
 
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
-from hugewise.scene import Places, Reading, Server, Step
-from hugewise.workload import Parameter
-from hugewise.workloads._keyvalue import (
-    STEP,
-    KeyValue,
-    mean_payload,
-    parameters,
-    program,
-    tunables,
-)
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, Reading, Server, Step
+from hugewise.model.workload import Parameter
+from hugewise.workloads._keyvalue import STEP, KeyValue, mean_payload, parameters, program, tunables
 from hugewise.workloads._parameters import Values, integer
 
 __all__ = ["WORKLOAD"]

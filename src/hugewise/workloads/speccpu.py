@@ -18,10 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
-from hugewise.scene import Data, Outputs, Places, Reading, Scene, Step
-from hugewise.workload import Launch, Missing, Parameter
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Step
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
 

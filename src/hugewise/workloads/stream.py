@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hugewise.metric import Metric
-from hugewise.workload import Parameter
+from hugewise.model.metric import Metric
+from hugewise.model.workload import Parameter
 from hugewise.workloads._micro import ResidentMicro
 
 __all__ = ["WORKLOAD"]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 
-from hugewise import programs
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
-from hugewise.scene import Data, Outputs, Places, Reading, Scene
-from hugewise.workload import Launch, Missing, Parameter
+from hugewise.machine import programs
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Data, Outputs, Places, Reading, Scene
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer

@@ -19,11 +19,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hugewise import programs
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
-from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window
-from hugewise.workload import Launch, Missing, Parameter
+from hugewise.machine import programs
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs, _postgres, _program, _tpcc_output
 from hugewise.workloads._parameters import Values, integer, number
 

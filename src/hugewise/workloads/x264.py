@@ -13,12 +13,12 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hugewise import programs
-from hugewise.metric import Metric
-from hugewise.policy import Treatment
+from hugewise.machine import programs
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
+from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.quantity import format_size
-from hugewise.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
-from hugewise.workload import Launch, Missing, Parameter
 from hugewise.workloads import _arguments, _clips, _program
 from hugewise.workloads._clips import Clip
 from hugewise.workloads._micro import whole_pages

@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.guests.definition import Architecture, Kernel
 from hugewise.guests.kernels import build, own, packages, source, store, tools
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels.config import Difference
 from hugewise.guests.kernels.recipe import RECIPES, SUITE, Recipe
-from hugewise.study_guest import KernelUse
-from hugewise.workload import Missing
+from hugewise.model.guest import Architecture, Kernel
+from hugewise.model.workload import Missing
+from hugewise.study.guest import KernelUse
 
 __all__ = ["RECIPES", "SUITE", "Difference", "available", "base_page", "difference", "missing", "provide", "recipe"]
 

@@ -19,11 +19,11 @@ from typing import IO
 
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache
-from hugewise.guests.definition import Architecture, Kernel
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store, tools
 from hugewise.guests.kernels.recipe import Recipe
 from hugewise.guests.kernels.source import Source
+from hugewise.model.guest import Architecture, Kernel
 
 __all__ = ["asked", "log_of", "provide", "refused"]
 

@@ -11,11 +11,11 @@ import msgspec
 
 from hugewise.errors import UserError
 from hugewise.guests import kernels
-from hugewise.guests.definition import Architecture, Kernel
 from hugewise.guests.kernels import build as building
 from hugewise.guests.kernels import config, source
 from hugewise.guests.kernels.recipe import BASE, RECIPES, Recipe, fragment
-from hugewise.study_guest import KernelUse
+from hugewise.model.guest import Architecture, Kernel
+from hugewise.study.guest import KernelUse
 
 __all__ = ["DEBIAN", "build", "get", "known", "own_recipe", "use_of"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.guests.definition import Architecture
+from hugewise.model.guest import Architecture
 
 __all__ = ["Module", "about_image", "about_module", "parse_modinfo", "unpacked"]
 

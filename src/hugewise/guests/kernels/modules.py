@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.guests.definition import Kernel
 from hugewise.guests.kernels.elf import Module, about_module
+from hugewise.model.guest import Kernel
 
 __all__ = ["NEEDED", "WANTED", "index", "lacking", "load_order", "needed_in", "without_nfs"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hugewise.errors import UserError
-from hugewise.guests.definition import Architecture, Kernel
 from hugewise.guests.kernels import modules, store
 from hugewise.guests.kernels.elf import about_image
+from hugewise.model.guest import Architecture, Kernel
 
 __all__ = ["kernel"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian
 from hugewise.guests.debian import Package
-from hugewise.guests.definition import Architecture, Kernel
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store
 from hugewise.guests.kernels.elf import unpacked
+from hugewise.model.guest import Architecture, Kernel
 
 __all__ = ["asked", "chosen", "provide"]
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from hugewise.guests.definition import Architecture
+from hugewise.model.guest import Architecture
 
 __all__ = ["BASE", "RECIPES", "SUITE", "Recipe", "fragment"]
 

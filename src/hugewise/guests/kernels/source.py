@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian
-from hugewise.guests.definition import Architecture
 from hugewise.guests.kernels import store
+from hugewise.model.guest import Architecture
 
 __all__ = ["Source", "of_debian", "of_file"]
 

@@ -15,7 +15,7 @@ import msgspec
 
 from hugewise.errors import StorageError
 from hugewise.guests import cache
-from hugewise.guests.definition import Kernel
+from hugewise.model.guest import Kernel
 
 __all__ = ["CONFIG", "IMAGE", "KIND", "MODULES", "RECORD", "find", "have", "named", "sha256", "used", "write"]
 

@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Mapping
 
 from hugewise.errors import UserError
-from hugewise.guests.definition import Architecture
-from hugewise.workload import Missing
+from hugewise.model.guest import Architecture
+from hugewise.model.workload import Missing
 
 __all__ = ["ARCH", "IMAGES", "compiler", "missing", "prefix"]
 

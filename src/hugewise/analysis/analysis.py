@@ -1,0 +1,206 @@
+"""From a run's folder to its results: the methods see the stored blocks again, and everything is summed up.
+
+Nothing here asks the machine: a run can be analysed anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hugewise import published
+from hugewise.analysis import series
+from hugewise.analysis.beside import beside
+from hugewise.analysis.guest_arms import counted, guests
+from hugewise.model import design
+from hugewise.model import guest_record as record
+from hugewise.model.design import qualified
+from hugewise.model.policy import Treatment
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
+from hugewise.model.trial import Attempt, Block, Judged
+from hugewise.quantity import format_size
+from hugewise.stats.changepoint import host_changes
+from hugewise.stats.end_points import EndPoint
+from hugewise.stats.family import conclude, methods_for
+from hugewise.stats.method import Contrast, Method
+from hugewise.stats.pairs import Pair, Pairs
+from hugewise.stats.summary import summarise
+from hugewise.store import runlog
+from hugewise.store.runlog import ArmRecord, CellRecord, RunFolder
+from hugewise.study.study import Study
+
+__all__ = ["analyze"]
+
+_State = Literal["finished", "time is up", "interrupted", "failed"]
+
+
+def _kind(study: Study, opened: runlog.Opened, cell: str) -> design.Kind:
+    """How the arms of the cell ran: guests that ran together were a duet."""
+    together = any(each.together for each in opened.cells if each.id == cell)
+    return "duet" if together and study.design.kind == "sequential" else study.design.kind
+
+
+def analyze(path: Path) -> Results:
+    """What the run in the folder `path` has found so far. Raises RunError."""
+    folder = RunFolder(path)
+    records = folder.records()
+    opened = folder.opened()
+    study = folder.study()
+    blocks = folder.blocks()
+    methods = methods_for(study, opened.cells)
+    for block in blocks:
+        for method in methods:
+            method.observe(block)
+    comparisons = [
+        qualified(comparison, _kind(study, opened, method.contrast.cell), opened.withheld.get(method.contrast.cell))
+        for method, comparison in zip(methods, conclude(methods, study.confidence, study.margin), strict=True)
+    ]
+    found = list(zip(methods, comparisons, strict=True))
+    closed = next((record for record in records if isinstance(record, runlog.Closed)), None)
+    left_open = folder.open_block()
+    kept = record.read(path)
+    cells = [msgspec.structs.replace(cell, metric=counted(cell.metric, kept)) for cell in opened.cells]
+    attempts = [attempt for block in blocks for attempt in block.attempts] + (left_open[1] if left_open else [])
+    state: _State = closed.state if closed is not None else "interrupted"
+    results = Results(
+        run=opened.run,
+        study=opened.study,
+        question=study.question,
+        folder=str(path),
+        state=state,
+        started=opened.t,
+        ended=records[-1].t,
+        seed_hash=opened.seed_hash,
+        seed=closed.seed if closed is not None else None,
+        confidence=study.confidence,
+        margin=study.margin,
+        mechanism="system" if opened.mechanism == "system" else "process",
+        host=opened.host,
+        versions=opened.versions,
+        settings=opened.settings,
+        options=_options(study),
+        blocks_complete=sum(block.state == "complete" for block in blocks),
+        blocks_incomplete=sum(block.state == "incomplete" for block in blocks),
+        blocks_disturbed=sum(block.state == "disturbed" for block in blocks),
+        disturbances=(*_disturbances(records, blocks, attempts), *_host_changes(opened.cells, blocks)),
+        left_out=opened.left_out,
+        cells=tuple(_cell(cell, blocks, attempts, found, study.confidence) for cell in cells),
+        attempts=tuple(attempts),
+        guests=guests(opened.cells, attempts, kept, opened.versions),
+        earlier=opened.earlier,
+    )
+    if study.published is None:
+        return results
+    uses = [(use.called, use.published) for use in study.workload]
+    stood = beside(published.load(study.published), uses, study.published_arms, results)
+    return msgspec.structs.replace(results, beside=stood)
+
+
+def _cell(
+    cell: CellRecord,
+    blocks: Sequence[Block],
+    attempts: Sequence[Attempt],
+    found: Sequence[tuple[Method, Comparison]],
+    confidence: float,
+) -> CellResult:
+    names = [arm.name for arm in cell.arms]
+    own = [block for block in blocks if block.cell == cell.id]
+    arms = tuple(
+        msgspec.structs.replace(
+            summarise(
+                own,
+                arm.name,
+                cell.metric,
+                confidence,
+                policy=arm.treatment.policy,
+                mechanism=arm.treatment.mechanism,
+                treatment=described(arm.treatment),
+                deployment=arm.deployment,
+            ),
+            judged=_judged(cell, arm),
+        )
+        for arm in cell.arms
+    )
+    here = [(method, _with_shares(comparison, arms)) for method, comparison in found if method.contrast.cell == cell.id]
+    return CellResult(
+        cell=cell.id,
+        workload=cell.workload,
+        parameters=cell.values,
+        metric=cell.metric,
+        baseline=cell.baseline,
+        arms=arms,
+        comparisons=tuple(comparison for method, comparison in here if not isinstance(method, EndPoint)),
+        end_points=tuple(comparison for method, comparison in here if isinstance(method, EndPoint)),
+        facts=series.shared(cell.id, attempts),
+        differing=series.differing(cell.id, names, attempts),
+        steadiness=series.steady_arms(cell.id, names, attempts),
+    )
+
+
+def _judged(cell: CellRecord, arm: ArmRecord) -> Judged:
+    """What a verdict on `arm` speaks of: its setting where no delivery was required of it."""
+    required = cell.delivery.of(arm.judged).share > 0 and arm.treatment.target.kind != "any"
+    return "backing" if required else "setting"
+
+
+def _with_shares(comparison: Comparison, arms: Sequence[ArmSummary]) -> Comparison:
+    """The comparison with what is judged of its two sides, and how much of their memory was backed as promised."""
+    known = {arm.arm: arm for arm in arms}
+    arm, baseline = known[comparison.arm], known[comparison.baseline]
+    return msgspec.structs.replace(
+        comparison,
+        judged=arm.judged,
+        delivered_share=arm.delivered_share,
+        baseline_judged=baseline.judged,
+        baseline_share=baseline.delivered_share,
+    )
+
+
+def described(treatment: Treatment) -> str:
+    """What a treatment does, in a line."""
+    done = [f"{path.removeprefix('/sys/kernel/mm/')}={value}" for path, value in treatment.knobs.items()]
+    if treatment.thp_disable != "none":
+        done.append(f"prctl(PR_SET_THP_DISABLE, {treatment.thp_disable})")
+    if treatment.advice != "none":
+        done.append(f"madvise({treatment.advice})")
+    if treatment.map_hugetlb is not None:
+        done.append(f"mmap(MAP_HUGETLB, {format_size(treatment.map_hugetlb)})")
+    done += [f"{name}={value}" for name, value in treatment.environment.items()]
+    return f"{treatment.mechanism}: {', '.join(done) or 'nothing is turned'}; promises {treatment.target}"
+
+
+def _options(study: Study) -> dict[str, object]:
+    """The study's other keys as used, in the units of the file's reference."""
+    told = msgspec.to_builtins(study)
+    named = ("scale", "method", "covariate", "window", "budget", "between", "validity", "attempt", "policies", "file")
+    return {key: told[key] for key in named}
+
+
+def _disturbances(
+    records: Sequence[runlog.Record], blocks: Sequence[Block], attempts: Sequence[Attempt]
+) -> tuple[str, ...]:
+    said = [record.text for record in records if isinstance(record, runlog.Noted)]
+    said += [f"block {block.number} ({block.cell}): {block.state}: {block.reason}" for block in blocks if block.reason]
+    for attempt in attempts:
+        where = f"block {attempt.block} ({attempt.cell}), {attempt.arm}"
+        said += [f"{where}: {disturbance}" for disturbance in attempt.disturbances]
+    return tuple(said)
+
+
+def _host_changes(cells: Sequence[CellRecord], blocks: Sequence[Block]) -> list[str]:
+    """Warnings that the level of a cell changed, from what is blind to the labels: log(arm) + log(baseline)."""
+    said = []
+    for cell in cells:
+        pairs: dict[str, list[Pair]] = {}
+        for arm in cell.arms:
+            if arm.name != cell.baseline:
+                stream = Pairs(Contrast(cell.id, arm.name, cell.baseline, cell.metric, proof_demanded=False))
+                pairs[arm.name] = [pair for block in blocks if (pair := stream.take(block)) is not None]
+        longest = max(pairs.values(), key=len, default=[])
+        sums = [math.log(p.arm) + math.log(p.baseline) if p.arm and p.baseline else None for p in longest]
+        said += [f"{cell.id}: {change.sentence}" for change in host_changes(sums)]
+    return said

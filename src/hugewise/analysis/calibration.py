@@ -1,0 +1,159 @@
+"""Calibration records, and whether they let a verdict stand.
+
+A record lies in results/calibration/<host>/, a JSON file a calibration. It is valid for the machine, kernel, workload,
+parameters and metric that it was made with, of guests for their accelerator, size, kernel and backing too, and for as
+long as the study that asks says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hugewise.analysis.calibration_figures import Agreement, Purchase, Relabelled, Stream
+from hugewise.files import storing
+from hugewise.model.policy import Treatment
+from hugewise.quantity import format_duration
+from hugewise.study.study import Study
+
+__all__ = ["Calibrated", "Here", "Planned", "Record", "identity", "load", "same", "save", "withheld"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload's calibration. `key` says for which workload, parameters, metric and guest it counts."""
+
+    key: str
+    cell: str
+    metric: str
+    policy: str
+    streams: tuple[Stream, ...]
+    relabelled: Relabelled
+    purchases: tuple[Purchase, ...]
+    agreements: tuple[Agreement, ...]
+    passed: bool
+    reason: str
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One calibration of one host. `planted` is the share by which one label's work was larger (0: none)."""
+
+    format: int = 1
+    made: float
+    host: str
+    machine: str | None
+    kernel: str | None
+    versions: Mapping[str, str]
+    study: str
+    seed: str
+    planted: float
+    runs: tuple[str, ...]
+    cells: tuple[Calibrated, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every cell did."""
+        return all(cell.passed for cell in self.cells)
+
+
+def same(workload: str, values: Mapping[str, Any], metric: str, guest: Mapping[str, Any] | None = None) -> str:
+    """The key under which a calibration of this workload, parameters and metric is found again.
+
+    `guest` is the machine that the baseline runs in (`Provided.identity`), None for the host: its noise is another's.
+    """
+    asked = [workload, values, metric] if guest is None else [workload, values, metric, guest]
+    exact = msgspec.json.encode(asked, order="deterministic")
+    return hashlib.sha256(exact).hexdigest()[:16]
+
+
+def identity(treatment: Treatment) -> str:
+    """A treatment's own key: its name does not count, what it does, does."""
+    said = msgspec.structs.replace(treatment, policy="")
+    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16]
+
+
+def save(record: Record, folder: Path) -> Path:
+    """Write it below `folder`/<host>/. Raises StorageError."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(record.made))
+    path = folder / _UNSAFE.sub("-", record.host) / f"{stamp}-{_UNSAFE.sub('-', record.study)}-{record.seed[:4]}.json"
+    with storing(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
+    return path
+
+
+def load(folder: Path) -> list[Record]:
+    """The records below `folder`, the newest first; what is not one is passed over."""
+    found = []
+    for path in folder.glob("*/*.json"):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Record))
+        except (OSError, msgspec.DecodeError):
+            continue
+    return sorted(found, key=lambda record: record.made, reverse=True)
+
+
+class Here(msgspec.Struct, frozen=True):
+    """The host as it is: machine id, name, kernel release, and the time."""
+
+    machine: str | None
+    host: str
+    kernel: str | None
+    now: float
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What `withheld` needs of a cell."""
+
+    id: str
+    key: str
+    baseline: Treatment
+    arms: Mapping[str, Treatment]
+
+
+def withheld(study: Study, cells: Iterable[Planned], records: Sequence[Record], here: Here) -> dict[str, str]:
+    """Why the verdicts of a cell are withheld, by cell; cells that may have verdicts are not in it."""
+    duet = study.design.kind == "duet"
+    if not (duet or study.calibration.required):
+        return {}
+    found = {}
+    for cell in cells:
+        reason = _withheld(study, cell, records, here)
+        if reason is not None:
+            what = "a duet must be calibrated" if duet else "the study requires a calibration"
+            found[cell.id] = f"{what}, and {reason} (hugewise calibrate {study.file or 'STUDY'})"
+    return found
+
+
+def _withheld(study: Study, cell: Planned, records: Sequence[Record], here: Here) -> str | None:
+    """The first reason that holds."""
+    known_here = [r for r in records if (r.host, r.machine, r.planted) == (here.host, here.machine, 0)]
+    mine = [(r, c) for r in known_here for c in r.cells if c.key == cell.key]
+    if study.design.kind == "duet":
+        mine = [(r, c) for r, c in mine if c.agreements]
+    if not mine:
+        return "there is none of this workload on this host"
+    record, calibrated = mine[0]
+    if record.kernel != here.kernel:
+        return f"the last one was under kernel {record.kernel}"
+    age = here.now - record.made
+    if age > study.calibration.age:
+        return f"the last one is {format_duration(age)} old (age: {format_duration(study.calibration.age)})"
+    if not calibrated.passed:
+        return f"the last one failed: {calibrated.reason}"
+    if study.design.kind == "duet":
+        known = {(each.treatment, each.baseline): each for each in calibrated.agreements}
+        for name, treatment in cell.arms.items():
+            held = known.get((identity(treatment), identity(cell.baseline)))
+            if held is None:
+                return f"the last one had not {name} beside the baseline"
+            if not held.agrees:
+                return f"for {name} {held.reason}"
+    return None

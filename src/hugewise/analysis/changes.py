@@ -1,0 +1,163 @@
+"""What each arm of a cell changed in every metric: the judged ones with their intervals, the others as medians. Pure.
+
+The judged metric and its end points come from the study's method. Every other number that an attempt carries is
+compared by the medians of each arm's accepted attempts: it has no interval and no verdict, and is called not judged.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+
+import msgspec
+
+from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
+from hugewise.model.results import CellResult, Comparison, Verdict
+from hugewise.model.trial import Attempt, Judged
+
+__all__ = ["Change", "changes", "emulated_away", "known_metrics", "value_of"]
+
+_OF_EVERY_ATTEMPT = ("wall_s", "cpu_s", "peak_bytes", "pool_bytes")
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one arm against its baseline.
+
+    ratio, low, high   arm/baseline; the interval only where the study's method gives one
+    n, n_baseline      pairs of a judged comparison; else the accepted attempts of each that have a value
+    value, value_baseline   medians over those attempts, in `unit`
+    verdict            None: not judged
+    judged, delivered_share   whether a verdict speaks of the arm's pages (backing) or its setting; what was delivered
+    constant           every pair of a judged comparison has the same ratio
+    estimand           what `ratio` is of
+    reason             why there is no ratio, or no verdict
+    """
+
+    metric: str
+    unit: str
+    arm: str
+    baseline: str
+    n: int
+    n_baseline: int
+    value: float | None
+    value_baseline: float | None
+    ratio: float | None
+    low: float | None = None
+    high: float | None = None
+    confidence: float | None = None
+    verdict: Verdict | None = None
+    judged: Judged = "backing"
+    delivered_share: float | None = None
+    constant: bool = False
+    estimand: str = "ratio of medians"
+    reason: str = ""
+
+
+def changes(cell: CellResult, attempts: Iterable[Attempt]) -> tuple[Change, ...]:
+    """The judged metric of every compared arm, its end points, then all other metrics in the order of the attempts."""
+    mine = [attempt for attempt in attempts if attempt.cell == cell.cell and attempt.state == "accepted"]
+    known = known_metrics(cell.workload)
+    judged = [_judged(cell, one, mine) for one in (*cell.comparisons, *cell.end_points)]
+    arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
+    others = [name for name in _names(mine) if name != cell.metric.name]
+    return (
+        *judged,
+        *(_medians(cell, arm, name, known.get(name), mine) for name in others for arm in arms),
+    )
+
+
+def value_of(attempt: Attempt, metric: str) -> float | None:
+    """A number of an attempt; the times and memory that every attempt has count as metrics too."""
+    if metric in attempt.metrics:
+        return attempt.metrics[metric]
+    if metric in _OF_EVERY_ATTEMPT:
+        value: float | None = getattr(attempt, metric)
+        return value
+    return None
+
+
+def emulated_away(attempts: Iterable[Attempt]) -> frozenset[str]:
+    """The metrics that none of the attempts has because its guest was emulated: a report says that once for all."""
+    found = list(attempts)
+    lacking = {name for one in found for name, why in one.absent.items() if why == NOT_IN_EMULATION}
+    return frozenset(
+        name
+        for name in lacking
+        if all(value_of(one, name) is None and one.absent.get(name) == NOT_IN_EMULATION for one in found)
+    )
+
+
+@cache
+def known_metrics(workload: str) -> Mapping[str, Metric]:
+    """The metrics that a workload declares and those of every attempt, by name; of an unknown workload the latter."""
+    from hugewise.workloads import discover  # noqa: PLC0415  (loads every workload)
+
+    declared = discover().get(workload)
+    return {metric.name: metric for metric in (*COMMON, *(declared.metrics if declared is not None else ()))}
+
+
+def _names(attempts: Sequence[Attempt]) -> list[str]:
+    found = [name for attempt in attempts for name in (*attempt.metrics, *attempt.absent)]
+    some = [name for name in _OF_EVERY_ATTEMPT if any(value_of(attempt, name) is not None for attempt in attempts)]
+    return list(dict.fromkeys([*found, *some]))
+
+
+def _judged(cell: CellResult, one: Comparison, attempts: Sequence[Attempt]) -> Change:
+    value, _ = _median(attempts, one.arm, one.metric)
+    against, _ = _median(attempts, one.baseline, one.metric)
+    return Change(
+        metric=one.metric,
+        unit=cell.metric.unit,
+        arm=one.arm,
+        baseline=one.baseline,
+        n=one.n,
+        n_baseline=one.n,
+        value=value,
+        value_baseline=against,
+        ratio=one.ratio,
+        low=one.low,
+        high=one.high,
+        confidence=one.confidence,
+        verdict=one.verdict,
+        judged=one.judged,
+        delivered_share=one.delivered_share,
+        constant=one.constant,
+        estimand=one.estimand,
+        reason=one.reason,
+    )
+
+
+def _medians(cell: CellResult, arm: str, name: str, metric: Metric | None, attempts: Sequence[Attempt]) -> Change:
+    value, n = _median(attempts, arm, name)
+    against, n_baseline = _median(attempts, cell.baseline, name)
+    ratio = value / against if value is not None and against else None
+    return Change(
+        metric=name,
+        unit=metric.unit if metric is not None else "",
+        arm=arm,
+        baseline=cell.baseline,
+        n=n,
+        n_baseline=n_baseline,
+        value=value,
+        value_baseline=against,
+        ratio=ratio,
+        reason="" if ratio is not None else _why(cell, arm, name, value, against, attempts),
+    )
+
+
+def _median(attempts: Sequence[Attempt], arm: str, name: str) -> tuple[float | None, int]:
+    values = [value for one in attempts if one.arm == arm and (value := value_of(one, name)) is not None]
+    values = [value for value in values if math.isfinite(value)]
+    return (statistics.median(values) if values else None), len(values)
+
+
+def _why(  # noqa: PLR0917
+    cell: CellResult, arm: str, name: str, value: float | None, against: float | None, attempts: Sequence[Attempt]
+) -> str:
+    if value is not None and against is not None:
+        return "0 in both" if value == 0 else f"the median of {cell.baseline} is 0"
+    lacking = (arm, cell.baseline) if value is None else (cell.baseline,)
+    absent = next((one.absent[name] for one in attempts if one.arm in lacking and name in one.absent), None)
+    return absent or f"{' and '.join(dict.fromkeys(lacking))} gave no value"

@@ -1,0 +1,187 @@
+"""The runs of one question, on several hosts or at several times, judged together.
+
+What their comparisons carry is read from the folders and put together by `hugewise.stats.evidence`. The end points that
+the studies declared (mean, slow, p99) are comparisons beside the typical ratio, and share the error rate with it.
+Nothing but e-values is combined: a common effect or interval would need a model of how hosts and sessions differ, which
+runs like these do not give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from hugewise.analysis import analysis
+from hugewise.analysis.calibration import identity
+from hugewise.errors import UserError
+from hugewise.model.results import Comparison, Guests
+from hugewise.stats import evidence
+from hugewise.stats.end_points import END_POINTS
+from hugewise.stats.evidence import TYPICAL, Carried, Combined, Source
+from hugewise.store.runlog import CellRecord, Opened, RunFolder
+from hugewise.study.study import Study
+from hugewise.study.tables import Layout
+
+__all__ = ["Combination", "answer"]
+
+
+class Combination(msgspec.Struct, frozen=True, kw_only=True):
+    """What several runs say together; `alone` names the comparisons that only one of them has."""
+
+    format: int = 1
+    runs: tuple[str, ...]
+    confidence: float
+    comparisons: tuple[Combined, ...]
+    alone: tuple[str, ...]
+
+
+def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination:
+    """The runs in these folders, judged together at `confidence` (default: that of their studies). Raises UserError."""
+    if len(runs) < 2:
+        raise UserError("one run alone has nothing to be combined with", hint="hugewise combine RUN RUN...")
+    folders = [RunFolder(path) for path in runs]
+    opened, asked = [folder.opened() for folder in folders], [folder.study() for folder in folders]
+    _alike_enough(runs, opened, asked)
+    chosen = _level(asked) if confidence is None else confidence
+    carried = [_source(path, first, study) for path, first, study in zip(runs, opened, asked, strict=True)]
+    found = evidence.combine(carried, 1 - chosen)
+    if not found:
+        raise UserError(
+            "the runs have no comparison in common (cell, arm, baseline, metric and end point)",
+            hint="combine runs of one study; see the comparisons of each: hugewise report RUN",
+        )
+    if all(one.direction == "refused" for one in found):
+        one = found[0]
+        raise UserError(
+            f"nothing can be put together: {one.arm} against {one.baseline} on {one.cell}: {one.reason}",
+            hint="combine runs of the same study, with the same design and treatments",
+        )
+    shared = {one.key for one in found}
+    alone = [
+        f"{one.arm} against {one.baseline} on {one.cell}, {one.metric}, {one.end_point}: only in {source.run}"
+        for source in carried
+        for one in source.comparisons
+        if one.key not in shared
+    ]
+    return Combination(
+        runs=tuple(source.run for source in carried), confidence=chosen, comparisons=found, alone=tuple(alone)
+    )
+
+
+def _alike_enough(runs: Sequence[Path], opened: Sequence[Opened], asked: Sequence[Study]) -> None:
+    """Raises UserError where the runs cannot be put together, whatever they found."""
+    for path, study in zip(runs, asked, strict=True):
+        if study.method != "sequential":
+            raise UserError(
+                f"{path}: the method {study.method} gives no e-values", hint='combine runs with method = "sequential"'
+            )
+    if (same := evidence.not_separate([_unread(first) for first in opened])) is not None:
+        raise UserError(same, hint="each run needs coins of its own: name different runs, made without --seed")
+    if len({first.mechanism for first in opened}) > 1:
+        told = ", ".join(f"{first.run} is by {first.mechanism}" for first in opened)
+        raise UserError(
+            f"different mechanisms are never merged: {told}", hint="combine the runs of each mechanism by themselves"
+        )
+
+
+def _level(asked: Sequence[Study]) -> float:
+    """The confidence that all studies have. Raises UserError where they differ."""
+    levels = sorted({study.confidence for study in asked})
+    if len(levels) > 1:
+        raise UserError(
+            f"the studies have different confidences: {', '.join(f'{level:.6g}' for level in levels)}",
+            hint=f"choose one, such as --confidence {levels[-1]:.6g}",
+        )
+    return levels[0]
+
+
+def _unread(opened: Opened) -> Source:
+    name = opened.host.get("name")
+    host = name if isinstance(name, str) else ""
+    return Source(run=opened.run, seed_hash=opened.seed_hash, host=host, comparisons=())
+
+
+def _source(path: Path, opened: Opened, study: Study) -> Source:
+    results = analysis.analyze(path)
+    guests = results.guests
+    if guests is not None and guests.counting and any(arm.attempts and not arm.initramfs for arm in guests.arms):
+        raise UserError(
+            f"{path}: which agent its guests had was not kept, and a count is of one agent",
+            hint="run its study again, or leave it out",
+        )
+    cells = {cell.id: cell for cell in opened.cells}
+    comparisons = [
+        _carried(cells[cell.cell], one, study.design, results.guests)
+        for cell in results.cells
+        if cell.metric.better != "neutral"
+        for one in (*cell.comparisons, *cell.end_points)
+    ]
+    return msgspec.structs.replace(_unread(opened), comparisons=tuple(comparisons))
+
+
+def _carried(cell: CellRecord, one: Comparison, design: Layout, guests: Guests | None) -> Carried:
+    arms = {arm.name: arm.treatment for arm in cell.arms}
+    rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
+    judged = one.verdict != "none"
+    absent = "" if judged else one.reason
+    if judged and (one.evidence_larger is None or one.evidence_smaller is None):
+        absent = f"none was kept of its {_end_point(one)}"
+    return Carried(
+        cell=cell.id,
+        arm=one.arm,
+        baseline=one.baseline,
+        metric=one.metric,
+        higher_is_better=cell.metric.better == "higher",
+        identity={
+            "workload": cell.workload,
+            "parameters": _exactly(cell.values),
+            "metric": _exactly([cell.metric.unit, cell.metric.better]),
+            "delivery rule": _exactly([rules[one.arm], rules[one.baseline]]),
+            "treatment of the arm": identity(arms[one.arm]),
+            "treatment of the baseline": identity(arms[one.baseline]),
+            "design": f"{design.kind} {design.turns}" if design.kind == "crossover" else design.kind,
+            "estimand": one.estimand,
+        }
+        | ({} if guests is None else _machines(guests, one)),
+        pairs=one.n,
+        larger=one.evidence_larger if judged else None,
+        smaller=one.evidence_smaller if judged else None,
+        absent=absent,
+        end_point=_end_point(one),
+    )
+
+
+def _end_point(one: Comparison) -> str:
+    """What is judged of the metric, as the study names it. An estimand begins with it; the design may add to that."""
+    for name, kind in END_POINTS.items():
+        if one.estimand.startswith(kind.estimand):
+            return name
+    return TYPICAL
+
+
+def _machines(guests: Guests, one: Comparison) -> dict[str, str]:
+    """The guests of both sides: another accelerator, kernel, backing or size makes another question.
+
+    Where they count, so do another QEMU and another agent.
+    """
+    known = {arm.arm: arm for arm in guests.arms}
+    origins = {kernel.name: kernel.origin for kernel in guests.kernels}
+
+    def machine(name: str) -> str:
+        arm = known[name]
+        kernel = origins.get(arm.kernel, arm.sha256)
+        return _exactly([kernel, arm.backing, arm.cpu_model, arm.cpus, arm.memory, arm.qemu if guests.counting else ""])
+
+    agents = [known[name].initramfs for name in (one.arm, one.baseline)] if guests.counting else []
+    return {
+        "accelerator": guests.accelerator or "",
+        "agent of the counts": _exactly(agents),
+        "guest of the arm": machine(one.arm),
+        "guest of the baseline": machine(one.baseline),
+    }
+
+
+def _exactly(value: object) -> str:
+    return msgspec.json.encode(value, order="deterministic").decode()

@@ -1,0 +1,68 @@
+"""Whether a published sign or trend and a measured one agree, in words. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hugewise.model.published_rows import Level, Measured
+
+__all__ = ["BEYOND", "NOT_HERE", "agreement", "sign", "trend"]
+
+NOT_HERE = "not measured here"
+BEYOND = "beyond what was published"
+
+
+def sign(value: float) -> int:
+    """1, 0 or -1."""
+    return (value > 0) - (value < 0)
+
+
+def agreement(published: int | None, measured: Measured | None, ratio: float | None) -> str:
+    """Whether both have the same sign, in words. `published` None: no change is printed; `ratio`: of the same sense."""
+    if measured is None:
+        return NOT_HERE
+    match measured.verdict:
+        case "not judged":
+            return "not judged here"
+        case "none":
+            return "no verdict here"
+        case "undecided":
+            return "undecided here"
+        case "equivalent":
+            return "no effect in either" if published == 0 else "equivalent here"
+    if published is None:
+        return "no change published"
+    if published == 0:
+        return "an effect here, none published"
+    return "same sign" if ratio is not None and sign(ratio - 1) == published else "opposite sign"
+
+
+def trend(levels: Sequence[Level], better: str) -> tuple[str, str]:
+    """Whether the gain grows from the first level to the last, in words, and why not where that is not decided."""
+    first, last = levels[0].measured, levels[-1].measured
+    if len(levels) < 2 or first is None or last is None:
+        lacking = next((level.reason for level in (levels[0], levels[-1]) if level.reason), "there is one level here")
+        return NOT_HERE, lacking
+    before, after = _gain(first, better), _gain(last, better)
+    if before is None or after is None:
+        judged = "not judged" not in {first.verdict, last.verdict}
+        return ("no verdict here", "an interval is missing") if judged else ("not judged here", "")
+    if after[0] > before[1]:
+        return "same trend", ""
+    if after[1] < before[0]:
+        return "opposite trend", ""
+    return "undecided here", f"the intervals at {levels[0].value} and {levels[-1].value} overlap"
+
+
+def _gain(measured: Measured, better: str) -> tuple[float, float] | None:
+    """The interval of the gain as a ratio: above 1 is better, whichever direction the metric has.
+
+    An end that is not there is 0 or infinity; None where both are.
+    """
+    low, high = measured.low or 0.0, math.inf if measured.high is None else measured.high
+    if measured.verdict in {"none", "not judged"} or (low <= 0 and math.isinf(high)):
+        return None
+    if better == "lower":
+        return 1 / high, 1 / low if low > 0 else math.inf
+    return low, high

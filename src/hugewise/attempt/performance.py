@@ -1,0 +1,339 @@
+"""One attempt of a staged workload: what the runner's steps call, from laying out the data to reading the outputs.
+
+A performance never raises for what happens on its stage: `problem` says what went wrong and whether that was before the
+measured part (then the attempt is tried again) or in it (then it failed).
+"""
+
+from __future__ import annotations
+
+import pwd
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hugewise.attempt.outcome import Problem
+from hugewise.attempt.stage import Played, Stage, StageError
+from hugewise.errors import ProbeError
+from hugewise.files import storing
+from hugewise.host.counting import COUNTERS, Counting
+from hugewise.host.local_machine import LocalMachine
+from hugewise.host.scratch import Scratch, file_system
+from hugewise.machine import noise, probe
+from hugewise.machine.machine import Contained, Folders, Running
+from hugewise.machine.roles import roles
+from hugewise.machine.site import Site
+from hugewise.model.scene import Data, Places, Reading, RoleUse, Scene, Staged, Write
+from hugewise.plan.plan import Arm, Cell
+from hugewise.store import dataset
+
+__all__ = ["Performance"]
+
+# Beyond this share of its resident pages, faults in the measured part say that the system under test was not warm yet.
+# Some hundred are of a server's own life (a worker that starts, a buffer) whatever its size.
+_WARM, _FEW = 0.01, 500
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """Counters of both roles and of the machine at one end of the measured part."""
+
+    t: float
+    host: noise.Snapshot
+    sut: RoleUse
+    client: RoleUse
+
+
+@dataclass
+class Performance:
+    """A staged workload's attempt; the runner's steps call its methods in their order.
+
+    Its data are `kept` below the results; on a machine that has no copy of them they are made there first, from `made`.
+    """
+
+    site: Site
+    cell: Cell
+    arm: Arm
+    outputs: Path
+    scratch: Folders
+    account: pwd.struct_passwd | None
+    sut: Contained | None
+    client: Contained | None
+    kept: dataset.Kept | None = None
+    made: Data | None = None
+    problem: Problem | None = None
+    reading: Reading = field(default_factory=Reading)
+    coverage: list[probe.Coverage] = field(default_factory=list)
+    footprint: int | None = None
+    marks: list[str] = field(default_factory=list)
+    counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
+    _unheld: bool = False
+    _counting: Counting | None = None
+    _stage: Stage | None = None
+    _scene: Scene | None = None
+    _moments: list[_Moment] = field(default_factory=list)
+
+    @property
+    def workload(self) -> Staged:
+        """The cell's workload."""
+        assert isinstance(self.cell.workload, Staged)
+        return self.cell.workload
+
+    @property
+    def scene(self) -> Scene:
+        """What is played; known once it is supplied."""
+        assert self._scene is not None
+        return self._scene
+
+    @property
+    def stage(self) -> Stage:
+        """Where it is played; there once it is supplied."""
+        assert self._stage is not None
+        return self._stage
+
+    @property
+    def served(self) -> bool:
+        """Whether servers are the system under test, and the timed command a client."""
+        return any(server.where == "machine" for server in self.scene.servers)
+
+    def supply(self) -> None:
+        """Lay out the data, decide on the scene, and run what comes before the servers."""
+        machine = self.site.machine
+        if self.kept is not None and isinstance(self.scratch, Scratch):
+            data = dataset.lay_out(self.kept, self.scratch)
+        else:
+            data = self.scratch.folder("data")
+        sut, client = roles(self.workload.clients, self.cell.cpus, self.cell.client_cpus, machine.cpus())
+        places = Places(
+            data=str(data),
+            run=str(self.scratch.folder("run")),
+            ports=machine.ports(self.workload.ports),
+            peer=msgspec.structs.replace(self.site.peer, ports=LocalMachine().ports(self.workload.ports)),
+            sut=sut,
+            client=client,
+        )
+        if self.made is not None:
+            self._try(lambda: self._make(places), "rejected")
+        self._scene = self.workload.scene(self.arm.treatment, self.cell.given(self.arm), places)
+        self._stage = Stage(
+            machine, self.outputs, places, self.account, self.sut, self.client, self.arm.treatment, self.site.source
+        )
+        self._try(self._before, "rejected")
+
+    def _make(self, places: Places) -> None:
+        assert self.made is not None
+        stage = Stage(self.site.machine, self.outputs, places, self.account, None, None, None, self.site.source)
+        for path in self.made.inputs:
+            self.site.machine.put(path, Path(path).read_bytes(), None, None)
+        try:
+            stage.play(self.made.recipe(places))
+        finally:
+            stage.end()
+
+    def _before(self) -> None:
+        for act in self.scene.before:
+            if isinstance(act, Write):
+                self.stage.write(act)
+            else:
+                self.stage.do(act)
+
+    def serve(self) -> None:
+        """Start the servers and warm them."""
+
+        def serving() -> None:
+            if self.cell.memory is not None and self.sut is not None:
+                # A memory cgroup counts shared memory but no pages of a pool: an arm with a pool would have more left
+                # for its page cache than the others.
+                pool = self.workload.pool(self.arm.treatment, self.cell.given(self.arm))
+                self.sut.limit_memory(max(1 << 20, self.cell.memory - pool))
+            for server in self.scene.servers:
+                self.stage.start(server)
+            for step in self.scene.warm:
+                self.stage.do(step)
+            self.stage.check()
+
+        self._try(serving, "rejected")
+        if self.served and self.problem is None:
+            if self.site.machine.counters:
+                self._count(self._open_counters)
+            else:
+                self.counted = "the counters of a guest's servers are not read"
+
+    def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
+        """What to do while the timed command runs. `held`: a client with a gate waits there to be let go.
+
+        One that cannot be held stores its keys within the measured part, and memory is whole only at its end.
+        """
+        self._unheld = self.scene.gate and not held
+        if self.scene.window is None and (self._unheld or not self.scene.gate):
+            self.mark()
+        look = (lambda: None) if self._unheld else self.look
+        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside)
+
+    def mark(self) -> None:
+        """The measured part begins or ends."""
+        if self._moments and self._counting is not None:
+            self._count(self._counting.end)
+        self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), _use(self.sut), _use(self.client)))
+        if len(self._moments) == 1 and self._counting is not None:
+            self._count(self._counting.begin)
+
+    def _open_counters(self) -> None:
+        faults = () if _use(self.sut).faults is not None else ("page-faults",)
+        self._counting = Counting(self.stage.processes(), (*faults, *COUNTERS))
+
+    def _count(self, act: Callable[[], None]) -> None:
+        """Counters explain what is measured: an attempt that lacks them says why, and goes on."""
+        try:
+            act()
+        except ProbeError as error:
+            self.counted = error.message
+            self._stop_counting()
+
+    def _stop_counting(self) -> None:
+        counting, self._counting = self._counting, None
+        if counting is not None:
+            counting.close()
+
+    def timed(self, *, failed: bool = False) -> None:
+        """The timed command has ended; where it has `failed`, the reason may be that a server is about to be gone."""
+        if self.scene.window is None:
+            self.mark()
+        if self._counting is not None and len(self._moments) == 2:
+            self._count(self._take_counts)
+        self._try(self.stage.check_again if failed else self.stage.check, "failed")
+
+    def _take_counts(self) -> None:
+        assert self._counting is not None
+        self.counted = self._counting.counts()
+        with storing(str(self.outputs)):
+            (self.outputs / "counting.jsonl").write_bytes(self._counting.said)
+        self._stop_counting()
+
+    def fail(self, error: StageError) -> None:
+        """The timed command was broken off."""
+        self.problem = self.problem or Problem("failed", error.message)
+
+    def look(self) -> None:
+        """See what backs the servers' memory, while they hold it."""
+        if not self.served or self.coverage or self.problem is not None:
+            return
+        try:
+            self.coverage = self.stage.scan()  # the proof first: walking every process's page tables takes longer
+        except ProbeError as error:
+            self.marks.append(f"no proof of its pages: {error.message}")
+        self.footprint = self.stage.footprint()
+
+    def conclude(self) -> None:
+        """Look at the memory if that is still to be done, run what comes after, and read the outputs."""
+        self._try(self.look, "failed")
+        self._try(lambda: [self.stage.do(step) for step in self.scene.after], "failed")
+        if self.problem is not None or len(self._moments) < 2:
+            return
+        try:
+            self.reading = self.workload.read(self._played(), self.cell.given(self.arm))
+        except ValueError as error:
+            self.problem = Problem("failed", str(error))
+            return
+        if self.reading.problem is not None:
+            self.problem = Problem("failed", self.reading.problem)
+        self.marks += [mark for mark in self.reading.marks if self._told(mark)]
+        faults, resident = self.use("sut").faults, self.footprint
+        if self.served and not self._unheld and faults is not None and resident:
+            share = faults / (resident / self.site.base_size)
+            if share >= _WARM and faults > _FEW:
+                self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
+
+    def dismiss(self) -> None:
+        """Stop the servers, see that they are gone, and remove the folders."""
+        if self._stage is not None:
+            try:
+                self._stage.stop()
+            except StageError as error:
+                self.marks.append(error.message)
+        self.scratch.clear()
+
+    def close(self) -> None:
+        """Whatever happened: nothing of it lives on."""
+        self._stop_counting()
+        if self._stage is not None:
+            self._stage.end()
+        with suppress(OSError):
+            self.scratch.clear()
+
+    # -- what came out
+
+    def use(self, role: Literal["sut", "client"]) -> RoleUse:
+        """What a role used in the measured part."""
+        if len(self._moments) < 2:
+            return RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
+        first, last = self._moments[0], self._moments[-1]
+        before, after = (first.sut, last.sut) if role == "sut" else (first.client, last.client)
+        faults = _less(after.faults, before.faults)
+        return RoleUse(
+            cpu_s=_less(after.cpu_s, before.cpu_s),
+            user_s=_less(after.user_s, before.user_s),
+            system_s=_less(after.system_s, before.system_s),
+            faults=None if faults is None else int(faults),
+        )
+
+    @property
+    def measured(self) -> tuple[float, float] | None:
+        """Begin and end of the measured part, UTC epoch seconds; None when it was not completed."""
+        return (self._moments[0].t, self._moments[-1].t) if len(self._moments) >= 2 else None
+
+    @property
+    def around(self) -> tuple[noise.Snapshot, noise.Snapshot] | None:
+        """The machine's counters at both ends of the measured part."""
+        return (self._moments[0].host, self._moments[-1].host) if len(self._moments) >= 2 else None
+
+    def facts(self) -> Mapping[str, str | int | float]:
+        """What was done, with what data, and where they lay."""
+        found = {name: fact for name, fact in self.reading.facts.items() if self._told(name)}
+        if self.kept is not None:
+            found |= {"data_sha256": self.kept.digest, "data_bytes": self.kept.bytes}
+        if isinstance(self.scratch, Scratch):
+            found["storage"] = f"{self.scratch.path.parent} ({file_system(self.scratch.path)})"
+        return found
+
+    def _told(self, name: str) -> bool:
+        """Whether a mark, or the fact of that name, means something here."""
+        return not self.site.machine.emulated or name not in self.reading.of_time
+
+    def _played(self) -> Played:
+        measured = self.measured
+        assert measured is not None
+        return Played(self.stage, *measured, self.use("sut"), self.use("client"))
+
+    def _try(self, act: Callable[[], object], state: Literal["rejected", "failed"]) -> None:
+        """Do it unless something went wrong before; a failure on stage is kept."""
+        if self.problem is not None:
+            return
+        try:
+            act()
+        except StageError as error:
+            self.problem = Problem(state, error.message)
+            if self._stage is None:
+                return
+            try:
+                self._stage.check_again()
+            except StageError as cause:  # a client fails because its server is gone
+                self.problem = Problem(state, cause.message)
+
+
+def _use(leaf: Contained | None) -> RoleUse:
+    cpu = None if leaf is None else leaf.cpu()
+    return RoleUse(
+        cpu_s=None if cpu is None else cpu.total_s,
+        user_s=None if cpu is None else cpu.user_s,
+        system_s=None if cpu is None else cpu.system_s,
+        faults=None if leaf is None else leaf.faults(),
+    )
+
+
+def _less(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before

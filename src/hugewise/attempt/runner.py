@@ -1,0 +1,337 @@
+"""One attempt, or several at once: board, apply, check, supply, serve, launch, prove, re-check, leave, store.
+
+The steps are a list, walked by `attempt`; whoever passes `on_step` is told of each before it happens (the kill test is
+made from this list, so that a new step is killed too). Nothing here decides what runs next: the conductor does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+import msgspec
+
+from hugewise.attempt import covariates, outcome
+from hugewise.attempt import same as agreement
+from hugewise.attempt.launching import probes
+from hugewise.attempt.performance import Performance
+from hugewise.attempt.recording import stored
+from hugewise.attempt.stage import StageError
+from hugewise.attempt.underway import Bench, Disturbed, Group, Work
+from hugewise.errors import MachineError
+from hugewise.files import storing
+from hugewise.host.account import account
+from hugewise.machine import noise, probe
+from hugewise.model.design import Resident
+from hugewise.model.scene import Data, Staged
+from hugewise.model.trial import BESIDE, Attempt, Trial
+from hugewise.model.workload import Direct
+from hugewise.plan.plan import Arm, Cell
+
+__all__ = ["STEPS", "attempt", "together"]
+
+
+def attempt(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
+    """Run one attempt and store it. Raises Disturbed when a knob was turned by somebody else before or during it.
+
+    An attempt whose measurement was disturbed is stored all the same, and belongs to a block that does not count.
+    """
+    return together(bench, cell, [(arm, trial)], number)[0]
+
+
+def together(
+    bench: Bench, cell: Cell, arms: Sequence[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+) -> list[Attempt]:
+    """Run the attempts of all `arms` at once and store them: each a process, or with `turns` all in one.
+
+    On one machine their treatments have the same knobs. Either all of them count or none does: when one is to be tried
+    again, so are the others. Raises Disturbed like `attempt`, and MachineError when a guest was gone before anything
+    was launched in it.
+    """
+    works = []
+    for arm, trial in sorted(arms, key=lambda each: each[1].order):
+        name = f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"
+        works.append(Work(arm, trial, number, bench.folder.draft(name)))
+    if turns is not None:
+        assert isinstance(cell.workload, Resident)
+        resident = cell.workload.launch_together([work.arm.treatment for work in works], cell.values, turns)
+        works[0].launch = resident
+    group = Group(bench, cell, works, shared=turns is not None)
+    try:
+        for step in STEPS:
+            bench.on_step(step.__name__)
+            try:
+                step(group)
+            except MachineError as error:
+                if not group.started:
+                    error.arm = None if group.turn is None else group.turn.arm.name
+                    raise
+                _broken(group, error)
+    finally:
+        for work in works:
+            _clear(work)
+    if group.drift:
+        raise Disturbed(group.drift)
+    return group.stored
+
+
+def _broken(group: Group, error: MachineError) -> None:
+    """A guest that is gone takes its attempts with it, and those beside them: what is known of them is stored."""
+    for work in group.works:
+        work.broken = work.broken or error.message
+
+
+def _clear(work: Work) -> None:
+    """Whatever happened: nothing of the attempt lives on."""
+    if work.guest is not None:  # its processes and folders go with it
+        work.guest.close()
+    if work.play is not None:  # also of a guest: it may have servers on this host
+        work.play.close()
+    for leaf in (work.leaf, work.client):
+        if leaf is not None and work.guest is None:
+            leaf.kill()
+            leaf.remove()
+
+
+def observe(group: Group) -> None:
+    """Measure the covariates while the treatment is still to come: it cannot have moved them."""
+    group.clock = time.monotonic()
+    group.covariates = covariates.measure(group.bench.host, wash_out=group.bench.study.covariate is not None)
+
+
+def board(group: Group) -> None:
+    """Boot a guest for each attempt, where the study has guests."""
+    guests = group.bench.guests
+    if guests is None:
+        return
+    for work in group.each():
+        work.guest = guests.board(group.cell, work.arm, work.trial, work.number, work.draft)
+
+
+def apply(group: Group) -> None:
+    """Turn the knobs of the treatment; whatever somebody else turned since is a disturbance, seen here first."""
+    drift = [each for site, work in group.sites for each in site.knobs.apply(work.arm.treatment.knobs)]
+    if drift:
+        raise Disturbed(drift)
+
+
+def settle(group: Group) -> None:
+    """Carry-over control between trials: the same for all arms, chosen in the study."""
+    between = group.bench.study.between
+    for site, _ in group.sites:
+        if not site.host.privileged():
+            continue
+        if between.drop_caches:
+            if group.bench.guests is None:
+                os.sync()
+            site.host.write("/proc/sys/vm/drop_caches", "3")
+        if between.compact:
+            site.host.write("/proc/sys/vm/compact_memory", "1")
+    time.sleep(between.settle)
+
+
+def check(group: Group) -> None:
+    """Give each process its cgroup and look at the machines before it."""
+    for work in group.launched:
+        contain = group.site(work).contain
+        if contain is None:
+            continue
+        workload, name = group.cell.workload, work.draft.name.removeprefix(".")
+        work.leaf = contain(name)
+        if isinstance(workload, Staged) and workload.clients:
+            work.client = contain(f"{name}-client")
+    group.before = noise.snapshot(group.bench.host)
+    for work in group.works:
+        work.before = _seen(work, group.before)
+
+
+def supply(group: Group) -> None:
+    """What will be timed; for a staged workload the data, laid out anew, and what comes before its servers."""
+    bench, cell = group.bench, group.cell
+    for work in group.each():
+        if work.launch is not None:
+            continue
+        if isinstance(cell.workload, Direct):
+            work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
+            continue
+        site = group.site(work)
+        privileged = site.host.privileged()
+        work.play = Performance(
+            site=site,
+            cell=cell,
+            arm=work.arm,
+            outputs=work.draft,
+            scratch=site.scratch(cell.storage),
+            account=account(cell.user, unprivileged=True, privileged=privileged, root=False),
+            sut=work.leaf,
+            client=work.client,
+            kept=bench.data.get(cell.id),
+            made=_made(cell, work),
+        )
+        work.play.supply()
+        work.launch = work.play.scene.timed
+        if work.play.scene.account == "caller":
+            work.play.account = account(cell.user, unprivileged=False, privileged=privileged, root=work.launch.root)
+
+
+def _made(cell: Cell, work: Work) -> Data | None:
+    """Data that are made in the guest, which has no copy of them."""
+    return cell.workload.data(cell.given(work.arm)) if work.guest and isinstance(cell.workload, Staged) else None
+
+
+def serve(group: Group) -> None:
+    """Start the servers of a staged workload, and warm them."""
+    for work in group.each():
+        if work.play is not None:
+            work.play.serve()
+
+
+def launch(group: Group) -> None:
+    """The probe starts the workload, holds its memory, scans it, and kills what is left."""
+    group.started = time.time()
+    works = [work for work in group.launched if work.play is None or work.play.problem is None]
+    try:
+        if group.bench.guests is None or len(works) < 2:
+            found = _launch(group, works)
+        else:
+            found = _launch_in_guests(group, works)
+    finally:
+        group.ended = time.time()  # also of attempts whose guest is gone, which are stored
+    if group.shared:
+        for index, work in enumerate(group.works):
+            work.events = outcome.layout(found[0], index, len(group.works))
+    else:
+        for work, events in zip(works, found, strict=True):
+            work.events = events
+            if work.play is not None and work.play.problem is None:
+                exited = outcome.last(events, probe.Exit)
+                work.play.timed(failed=exited is None or exited.code not in work.command.success)
+
+
+def _launch_in_guests(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+    """Each of `works` in its own guest, at once. When one fails, the others are not waited for."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        try:
+            launched = [pool.submit(_launch, group, [work]) for work in works]
+            ended, _ = wait(launched, return_when=FIRST_EXCEPTION)
+            for each in ended:
+                each.result()
+            return [events for each in launched for events in each.result()]
+        except BaseException:
+            for work in works:
+                _clear(work)  # what waits for its guest waits no longer
+            raise
+
+
+def _launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+    """Run the timed commands of `works` at once; the events of each, empty where its stage failed meanwhile."""
+    try:
+        return probes(group, works, "spec.json", "events.jsonl", twin=False) if works else []
+    except StageError as error:
+        for work in works:
+            assert work.play is not None
+            work.play.fail(error)
+        return [[] for _ in works]
+
+
+def recheck(group: Group) -> None:
+    """Look at the machines and at the knobs after it."""
+    # In a guest there is nobody else. A knob of this host cannot change what an emulated one counts, and what backs its
+    # memory is proven of each.
+    if not all(site.machine.emulated for site, _ in group.sites):
+        group.drift = group.bench.settings.drift()
+    group.after = noise.snapshot(group.bench.host)
+    for work in group.works:
+        if work.broken is None:
+            work.after = _seen(work, group.after)
+    for site, _ in group.sites:
+        values = site.knobs.values()
+        for work in group.works:
+            if group.site(work) is site:
+                work.knobs = values
+    for work in group.works:
+        if work.leaf is not None and not group.shared:
+            work.cgroup_faults = work.leaf.faults()
+            work.cgroup_peak = work.leaf.peak_bytes()
+
+
+def _seen(work: Work, here: noise.Snapshot) -> noise.Snapshot | None:
+    """The machine that `work` runs on; None of a guest that counts, which must not be looked at."""
+    if work.guest is None:
+        return here
+    return None if work.guest.counting else noise.snapshot(work.guest.site.host)
+
+
+def prove(group: Group) -> None:
+    """Where processes came and went before the root's exit, an untimed twin of the attempt is scanned instead."""
+    for work in group.launched:
+        if work.play is not None:
+            work.play.conclude()
+            if work.play.problem is not None:
+                continue
+        exited = outcome.last(work.events, probe.Exit)
+        short_lived = work.command.proof == "exit" and exited is not None and exited.early_exits > 0
+        if group.cell.proof_wanted(work.arm) and (work.command.proof == "twin" or short_lived):
+            if work.play is not None:
+                work.play.supply()  # make on a tree that was built has nothing to do
+            work.twin = probes(group, [work], "twin-spec.json", "twin.jsonl", twin=True)[0]
+
+
+def dismiss(group: Group) -> None:
+    """Stop the servers, see that they are gone, and remove the folders."""
+    for work in group.works:
+        if work.play is not None:
+            work.play.dismiss()
+            if work.is_client and work.guest is None:  # before, the servers' own pages would be taken for others'
+                work.after = group.after = noise.snapshot(group.bench.host)
+
+
+def leave(group: Group) -> None:
+    """Power the guests off, with the proof of what backed them."""
+    for work in group.works:
+        if work.guest is not None:
+            work.backed = work.guest.leave()
+
+
+def store(group: Group) -> None:
+    """Make the attempts part of the run."""
+    found: list[Attempt] = []
+    for work in group.works:
+        same = () if work.play is None else work.play.reading.same
+        earlier = (*group.bench.folder.attempts(), *found) if same else ()
+        found.append(agreement.held(stored(group, work), same, group.cell, earlier))
+    rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
+    for work, attempt in zip(group.works, found, strict=True):
+        if rejected is not None and attempt.state != "rejected":
+            why = f"{rejected.arm}{BESIDE}{rejected.reason}"
+            attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
+        if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
+            attempt = msgspec.structs.replace(attempt, state="abandoned", reason=str(Disturbed(group.drift)))  # noqa: PLW2901
+        if group.shared and work is not group.works[0]:
+            with storing(str(work.draft)):
+                for path in group.works[0].draft.iterdir():
+                    shutil.copy2(path, work.draft / path.name)
+        group.stored.append(attempt)
+    # Together, as late as possible: a run that is killed between two of them begins the block anew.
+    for work, attempt in zip(group.works, group.stored, strict=True):
+        group.bench.folder.accept(work.draft, attempt)
+
+
+STEPS: tuple[Callable[[Group], None], ...] = (
+    observe,
+    board,
+    apply,
+    settle,
+    check,
+    supply,
+    serve,
+    launch,
+    recheck,
+    prove,
+    dismiss,
+    leave,
+    store,
+)

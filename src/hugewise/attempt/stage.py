@@ -1,0 +1,392 @@
+"""Plays a scene: lays out its data, runs its steps and servers, attends the timed command, and looks at the memory.
+
+All programs are started by the probe's launcher: as an unprivileged account, in their role's cgroup, pinned to their
+role's CPUs, ended with everything that they started when hugewise dies. A server is asked whether it is ready, never
+waited for by the clock.
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from hugewise.attempt import outcome
+from hugewise.errors import HugewiseError, ProbeError
+from hugewise.files import storing
+from hugewise.host.local_machine import LocalMachine
+from hugewise.machine import maps, probe, serving
+from hugewise.machine.machine import Contained, Machine, Running
+from hugewise.machine.serving import Serving
+from hugewise.model.host import Host
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Act, Places, RoleUse, Server, Step, Window, Write
+
+__all__ = ["Played", "Stage", "StageError"]
+
+_LAST_LINES = 3
+_GRACE = 0.5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
+_FOREVER = 10 * 365 * 86_400.0
+
+
+class StageError(HugewiseError):
+    """A step or a server failed; the message has its last lines."""
+
+
+@dataclass
+class Stage:
+    """Where one scene is played.
+
+    machine     whose programs, files and memory they are
+    outputs     folder (of the attempt, on this host) for what the programs say
+    account     whom they run as; None: as the caller
+    sut, client the cgroups of the roles; None where there are none
+    treatment   what reaches the servers; None while data are made
+    """
+
+    machine: Machine
+    outputs: Path
+    places: Places
+    account: pwd.struct_passwd | None
+    sut: Contained | None
+    client: Contained | None
+    treatment: Treatment | None
+    source: probe.Source
+    running: list[tuple[Server, Serving]] = field(default_factory=list)
+
+    # -- acts
+
+    def play(self, acts: Iterable[Act]) -> None:
+        """Carry out `acts` in their order, then stop the servers among them. Raises StageError."""
+        for act in acts:
+            match act:
+                case Step():
+                    self.do(act)
+                case Server():
+                    self.start(act)
+                case Write():
+                    self.write(act)
+        self.stop()
+
+    def do(self, step: Step) -> str:
+        """Run a step to its end; returns its stdout. Raises StageError."""
+        said = self._run(step)
+        if isinstance(said, StageError):
+            raise said
+        return said
+
+    def start(self, server: Server) -> None:
+        """Start a server, and wait until it answers. Raises StageError."""
+        beside = server.where == "host"
+        treatment = self.treatment if server.treated and not beside else None
+        spec = self._spec(
+            server.name,
+            server.argv,
+            {**(treatment.environment if treatment is not None else {}), **server.environment},
+            role="sut",
+            cwd=server.cwd,
+            timeout=_FOREVER,
+            thp_disable="none" if treatment is None else treatment.thp_disable,
+            cpus=server.cpus,
+            announce=True,
+        )
+        if beside:  # nothing of the scene's machine is there
+            env = {**LocalMachine().environment, **server.environment}
+            spec = msgspec.structs.replace(spec, env=env, cwd=server.cwd or "/", cgroup_procs=(), cpus=server.cpus)
+        try:
+            begun = Serving(LocalMachine() if beside else self.machine, self._job(server.name, spec))
+        except ProbeError as error:
+            raise StageError(f"{server.name}: {error.message}") from None
+        self.running.append((server, begun))
+        self._await(server, begun)
+
+    def _await(self, server: Server, begun: Serving) -> None:
+        end = time.monotonic() + server.ready_within
+        pause = _FIRST_PAUSE
+        while True:
+            if begun.ended():
+                self.running.pop()[1].close()
+                raise StageError(f"{server.name} ended before it answered{self._last(server.name)}")
+            said = self._run(server.ready)
+            if isinstance(said, str):
+                return
+            if time.monotonic() > end:
+                raise StageError(
+                    f"{server.name} does not answer after {server.ready_within:g} s: {said.message}"
+                    f"{self._last(server.name)}"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def stop(self) -> None:
+        """Stop the servers, the last first, and see that they are gone. Raises StageError if one had to be killed."""
+        stubborn = []
+        while self.running:
+            server, begun = self.running.pop()
+            if not begun.stop(signal.Signals[f"SIG{server.stop}"], server.patience):
+                stubborn.append(f"{server.name} did not stop within {server.patience:g} s{self._last(server.name)}")
+            begun.close()
+        left = self.sut.processes() if self.sut is not None else []
+        if self.sut is not None and left:
+            self.sut.kill()
+        if stubborn:
+            raise StageError("; ".join(stubborn))
+
+    def end(self) -> None:
+        """End whatever still runs, at once."""
+        while self.running:
+            self.running.pop()[1].close()
+
+    def write(self, act: Write) -> None:
+        """Write a text file into the data. Raises StorageError."""
+        self.machine.put(f"{self.places.data}/{act.path}", act.text.encode(), *self._owner)
+
+    @property
+    def _owner(self) -> tuple[int | None, int | None]:
+        return (None, None) if self.account is None else (self.account.pw_uid, self.account.pw_gid)
+
+    # -- the timed command
+
+    def attend(
+        self,
+        window: Window | None,
+        mark: Callable[[], None],
+        look: Callable[[], None],
+        beside: Sequence[Step] = (),
+    ) -> Callable[[Sequence[Running]], None]:
+        """What to do while the timed command runs: wait for its end, or for the window's ends.
+
+        `mark` is called at the window's begin and end, `look` after it; the steps `beside` are done when the measured
+        part has begun. Raises StageError as soon as a server has ended, when such a step fails, or when the command
+        ends before the window does.
+        """
+        begun = time.monotonic()
+
+        def alongside(processes: Sequence[Running]) -> None:
+            if window is None:
+                for step in beside:
+                    self.do(step)
+            else:
+                for number, moment in enumerate((window.lead, window.lead + window.length)):
+                    if self._ends(processes, begun + moment):
+                        self.check_again()
+                        raise StageError(
+                            f"it ended after {time.monotonic() - begun:.1f} s, before its measured part"
+                            f" ({window.lead:g} to {window.lead + window.length:g} s) was over{self._last('timed')}"
+                        )
+                    mark()
+                    for step in beside if number == 0 else ():
+                        self.do(step)
+                look()
+            self._ends(processes, None)
+
+        return alongside
+
+    def check_again(self) -> None:
+        """A client whose server was killed may be gone before the server's launcher is. Raises StageError."""
+        launchers = [each.launcher for _, each in self.running]
+        if launchers:
+            select.select(launchers, [], [], _GRACE)
+        self.check()
+
+    def _ends(self, processes: Sequence[Running], until: float | None) -> bool:
+        """Wait until all `processes` have ended (True) or until the moment (False). StageError if a server ended."""
+        servers = {begun.launcher: server for server, begun in self.running}
+        ends = {process.fileno() for process in processes if process.poll() is None}
+        while ends:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            readable, _, _ = select.select([*ends, *servers], [], [], left)
+            for descriptor in readable:
+                if descriptor in servers:
+                    raise StageError(self._ended(servers[descriptor]))
+                ends.discard(descriptor)
+            if not readable:
+                return False
+        return True
+
+    def check(self) -> None:
+        """Raises StageError when a server is gone."""
+        for server, begun in self.running:
+            if begun.ended():
+                raise StageError(self._ended(server))
+
+    def _ended(self, server: Server) -> str:
+        begun = next(begun for known, begun in self.running if known is server)
+        ended = outcome.last(begun.events(), probe.Exit)
+        how = "" if ended is None else f" (signal {ended.signal})" if ended.signal else f" (exit status {ended.code})"
+        return f"{server.name} ended during the attempt{how}{self._last(server.name)}"
+
+    # -- the proof
+
+    def scan(self) -> list[probe.Coverage]:
+        """What backs the servers' named memory now. Raises ProbeError, or StageError when a server is gone."""
+        self.check()
+        found = []
+        for server, begun in self.running:
+            if not server.treated or server.where == "host":
+                continue
+            pid = begun.pid if server.named != "shared" else _most_shared(self.machine.host, begun.pid, self.sut)
+            with suppress(FileNotFoundError, ProcessLookupError):
+                ranges = maps.named(self.machine.host.read(f"/proc/{pid}/maps"), server.named)
+                if ranges == []:
+                    continue
+                words = [word for start, end in ranges or () for word in ("--range", f"{start:x}-{end:x}")]
+                event = self.machine.ask("scan", "--pid", str(pid), *words, "--source", self.source)
+                if isinstance(event, probe.Coverage):
+                    found.append(event)
+        return found
+
+    def processes(self) -> list[int]:
+        """The system under test: what is in its cgroup, or the servers themselves, which all else descends from."""
+        return (
+            self.sut.processes()
+            if self.sut is not None
+            else [begun.pid for server, begun in self.running if server.where == "machine"]
+        )
+
+    def footprint(self) -> int | None:
+        """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
+        if self.sut is None:
+            return None
+        total, shared = 0, 0
+        for pid in self.sut.processes():
+            with suppress(OSError):
+                sizes = _sizes(self.machine.host.read(f"/proc/{pid}/smaps_rollup"))
+                total += sizes.get("Pss", 0) + sizes.get("Private_Hugetlb", 0)
+                shared = max(shared, sizes.get("Shared_Hugetlb", 0))
+        return (total + shared) or None
+
+    # -- how a program is run
+
+    def _run(self, step: Step) -> str | StageError:
+        spec = self._spec(step.name, step.argv, step.environment, role=step.role, cwd=step.cwd, timeout=step.timeout)
+        job = self._job(step.name, spec)
+        with storing(str(self.outputs)):
+            serving.run([(self.machine, job)])
+        ended = outcome.last(serving.events(job), probe.Exit)
+        said = self.text(step.name, "stdout")
+        if ended is None or ended.timed_out or ended.code != 0:
+            how = "did not start"
+            if ended is not None:
+                how = f"exit status {ended.code}" if ended.code is not None else f"signal {ended.signal}"
+            if ended is not None and ended.timed_out:
+                how = f"not done after {step.timeout:g} s"
+            return StageError(f"{step.name} ({Path(step.argv[0]).name}): {how}{self._last(step.name)}")
+        if step.expects is not None and step.expects not in said:
+            return StageError(f"{step.name}: its output does not contain {step.expects!r}{self._last(step.name)}")
+        return said
+
+    def environment(self, added: Mapping[str, str]) -> dict[str, str]:
+        """What programs of a scene find in their environment: little of the caller's, nothing of root's."""
+        found = dict(self.machine.environment) | {"HOME": self.places.run, "TMPDIR": self.places.run}
+        if self.account is not None:
+            found |= {"USER": self.account.pw_name, "LOGNAME": self.account.pw_name}
+        return found | dict(added)
+
+    def _spec(
+        self,
+        name: str,
+        argv: Sequence[str],
+        added: Mapping[str, str],
+        *,
+        role: str,
+        cwd: str | None,
+        timeout: float,
+        thp_disable: str = "none",
+        cpus: tuple[int, ...] | None = None,
+        announce: bool = False,
+    ) -> probe.Spec:
+        leaf = self.sut if role == "sut" else self.client
+        uid, gid = self._owner
+        return probe.Spec(
+            argv=tuple(argv),
+            micro=False,
+            env=self.environment(added),
+            cwd=cwd or self.places.run,
+            stdout=str(self.outputs / f"{name}.stdout"),
+            stderr=str(self.outputs / f"{name}.stderr"),
+            uid=uid,
+            gid=gid,
+            thp_disable=thp_disable,
+            cgroup_procs=() if leaf is None else tuple(str(path) for path in leaf.procs_files),
+            cpus=cpus or (self.places.sut if role == "sut" else self.places.client),
+            timeout_s=timeout,
+            counters=(),
+            scan="none",
+            source=self.source,
+            announce=announce,
+        )
+
+    def _job(self, name: str, spec: probe.Spec) -> probe.Job:
+        files = (self.outputs / f"{name}.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr"))
+        return probe.Job(spec, *files)
+
+    def text(self, name: str, stream: str) -> str:
+        """What a program said; empty when it said nothing."""
+        with suppress(FileNotFoundError):
+            return (self.outputs / f"{name}.{stream}").read_text(encoding="utf-8", errors="replace")
+        return ""
+
+    def _last(self, name: str) -> str:
+        """The last lines that a program said, stderr before stdout, for an error."""
+        for stream in ("stderr", "stdout"):
+            lines = [line.strip() for line in self.text(name, stream).splitlines() if line.strip()]
+            if lines:
+                return ": " + " | ".join(lines[-_LAST_LINES:])[:600]
+        return ""
+
+
+@dataclass
+class Played:
+    """What an attempt left behind: `hugewise.model.scene.Outputs`."""
+
+    stage: Stage
+    begin: float
+    end: float
+    sut: RoleUse
+    client: RoleUse
+
+    def stdout(self, step: str = "timed") -> str:
+        """What a step said."""
+        own = self.stage.text(step, "stdout") or _read(self.stage.outputs / "stdout", step)
+        return own or _read(self.stage.outputs / "events.jsonl", step)  # of a micro-workload: the probe's JSON Lines
+
+    def stderr(self, step: str = "timed") -> str:
+        """What a step said on stderr."""
+        return self.stage.text(step, "stderr") or _read(self.stage.outputs / "stderr", step)
+
+    def files(self, pattern: re.Pattern[str]) -> Iterator[bytes]:
+        """Regular files of the run folder by name."""
+        return self.stage.machine.files(self.stage.places.run, pattern)
+
+
+def _read(path: Path, step: str) -> str:
+    if step != "timed" or not path.exists():
+        return ""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """Sizes in bytes by name, of smaps_rollup or status."""
+    return {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+
+
+def _most_shared(host: Host, root: int, leaf: Contained | None) -> int:
+    """The process of the system under test that has most shared memory mapped: the one in which it can be looked at."""
+    best, most = root, -1
+    for pid in leaf.processes() if leaf is not None else [root]:
+        with suppress(OSError):
+            sizes = _sizes(host.read(f"/proc/{pid}/status"))
+            mapped = sizes.get("RssShmem", 0) + sizes.get("HugetlbPages", 0)
+            if mapped > most:
+                best, most = pid, mapped
+    return best

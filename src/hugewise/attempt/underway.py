@@ -1,0 +1,175 @@
+"""Attempts under way: what all of a run share, and what the runner's steps hand on to each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from hugewise.attempt.performance import Performance
+from hugewise.host.setting import Settings
+from hugewise.machine import noise, probe
+from hugewise.machine.drift import Drift
+from hugewise.machine.machine import Contained
+from hugewise.machine.site import Site
+from hugewise.model.host import Host
+from hugewise.model.trial import Attempt, Trial
+from hugewise.model.workload import Launch
+from hugewise.plan.plan import Arm, Cell
+from hugewise.store import dataset
+from hugewise.store.runlog import RunFolder
+from hugewise.study.study import Study
+
+__all__ = ["Backed", "Bench", "Boarded", "Disturbed", "Group", "Guests", "Work"]
+
+
+class Disturbed(Exception):  # noqa: N818  (an outcome of a block, not an error)
+    """Somebody else turned a knob that this run depends on: the block is closed, nothing is overwritten in silence."""
+
+    def __init__(self, drift: list[Drift]) -> None:
+        self.drift = drift
+        super().__init__("; ".join(str(each) for each in drift))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all attempts of a run share. `site` is this host; `guests` boots others, of a study that has some."""
+
+    site: Site
+    study: Study
+    settings: Settings
+    folder: RunFolder
+    session: int
+    boot_id: str
+    pools: Mapping[int, int]  # pages that this session reserved, by page size in bytes
+    on_step: Callable[[str], None] = lambda _: None
+    cwd: str = field(default_factory=os.getcwd)  # where commands run: the same in all sessions of a run
+    data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
+    guests: Guests | None = None
+
+    @property
+    def host(self) -> Host:
+        """This host."""
+        return self.site.host
+
+
+class Boarded(Protocol):
+    """A guest that was booted for an attempt."""
+
+    @property
+    def site(self) -> Site:
+        """Where the attempt runs."""
+        ...
+
+    @property
+    def counting(self) -> bool:
+        """Whether its clock goes by instructions."""
+        ...
+
+    def leave(self) -> Backed:
+        """Power it off and see that it is gone; what was found of its memory meanwhile."""
+        ...
+
+    def close(self) -> None:
+        """End it at once, whatever happened."""
+        ...
+
+
+class Backed(msgspec.Struct, frozen=True):
+    """What backed a guest's memory: facts for the record, and why it is not what the arm promises (None: it is)."""
+
+    facts: Mapping[str, str | int | float]
+    problem: str | None
+
+
+class Guests(Protocol):
+    """Boots guests."""
+
+    def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> Boarded:
+        """A guest for one attempt, with its agent there. Raises MachineError with the last console lines."""
+        ...
+
+
+@dataclass
+class Work:
+    """One arm's attempt under way: what the steps hand on to each other.
+
+    `before` and `after` are of the machine that it runs on; `broken` is why that machine was gone before the end.
+    """
+
+    arm: Arm
+    trial: Trial
+    number: int
+    draft: Path
+    guest: Boarded | None = None
+    backed: Backed | None = None
+    broken: str | None = None
+    before: noise.Snapshot | None = None
+    after: noise.Snapshot | None = None
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    launch: Launch | None = None  # known when the attempt is supplied
+    play: Performance | None = None  # of a staged workload
+    leaf: Contained | None = None  # of the system under test
+    client: Contained | None = None
+    events: list[probe.Event] = field(default_factory=list)
+    twin: list[probe.Event] | None = None
+    cgroup_faults: int | None = None
+    cgroup_peak: int | None = None
+
+    @property
+    def command(self) -> Launch:
+        """The timed command."""
+        assert self.launch is not None
+        return self.launch
+
+    @property
+    def is_client(self) -> bool:
+        """Whether the timed command is a client of the servers that are the system under test."""
+        return self.play is not None and self.play.served
+
+
+@dataclass
+class Group:
+    """The attempts that run at once, in the order of their trials: one, but for designs that lay out several."""
+
+    bench: Bench
+    cell: Cell
+    works: list[Work]
+    shared: bool  # all in one process, which the first work stands for
+    started: float = 0.0
+    ended: float = 0.0
+    clock: float = 0.0
+    covariates: Mapping[str, float] = field(default_factory=dict)
+    before: noise.Snapshot | None = None
+    after: noise.Snapshot | None = None
+    drift: list[Drift] = field(default_factory=list)
+    stored: list[Attempt] = field(default_factory=list)
+    turn: Work | None = None  # whose part of a step is being done, where it is one attempt's alone
+
+    def each(self) -> Iterator[Work]:
+        """The attempts one by one, so that whose turn it is when a step fails is known."""
+        for work in self.works:
+            self.turn = work
+            yield work
+        self.turn = None
+
+    def site(self, work: Work) -> Site:
+        """Where `work` runs."""
+        return self.bench.site if work.guest is None else work.guest.site
+
+    @property
+    def sites(self) -> list[tuple[Site, Work]]:
+        """Each machine once, with the first of those that run on it."""
+        found: dict[int, tuple[Site, Work]] = {}
+        for work in self.works:
+            found.setdefault(id(self.site(work)), (self.site(work), work))
+        return list(found.values())
+
+    @property
+    def launched(self) -> list[Work]:
+        """Those with a process of their own."""
+        return self.works[:1] if self.shared else self.works

@@ -1,0 +1,360 @@
+"""What this machine offers, what is missing, and the command that cures it.
+
+`examine` judges what `facts` gathered, and is pure but for the files that it reads through `Host`; `render` shows it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hugewise import policies
+from hugewise.cli.facts import PROGRAMS, Facts, gather
+from hugewise.errors import HugewiseError
+from hugewise.host.local_host import LocalHost
+from hugewise.machine import noise, probe
+from hugewise.model import policy
+from hugewise.model.check import Check
+from hugewise.model.host import Host
+from hugewise.model.pages import HUGETLB, THP, PageSizes
+from hugewise.model.policy import Mechanism, Treatment
+from hugewise.model.results import LeftOut
+from hugewise.plan.plan import EVERY, Plan
+from hugewise.quantity import format_size, readable_size
+
+__all__ = ["PlannedCell", "Report", "examine", "main", "render"]
+
+_STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
+
+
+class PlannedCell(msgspec.Struct, frozen=True):
+    """A cell of a study that can run here, with the arms that it can take."""
+
+    cell: str
+    baseline: str
+    arms: tuple[str, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was found; `cells` and `left_out` are of a study, if one was named, at the scale that was.
+
+    `packages` are the Debian packages that the study lacks here, `install` the one line that installs them, or in
+    words what to install on a system without apt. None of it is done.
+    """
+
+    format: int = 1
+    host: str
+    mechanism: Mechanism
+    checks: tuple[Check, ...]
+    cells: tuple[PlannedCell, ...] | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    scale: str | None = None
+    packages: tuple[str, ...] = ()
+    install: str | None = None
+
+
+def main(study: Path | None, scale: str | None = None, *, as_json: bool) -> int:
+    """`hugewise doctor [STUDY] [--scale NAME]`: 0, or 1 when nothing of the study can run.
+
+    Raises StudyError, UserError.
+    """
+    host = LocalHost()
+    plan, guests = (None, ()) if study is None else _plan(study, scale, host)
+    report = examine(host, gather(host), plan, scale, guests)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    else:
+        console = Console(highlight=False)
+        console.print(render(report), width=min(console.width, 100), crop=False)
+    return 1 if report.cells == () or any(check.state == "missing" for check in guests) else 0
+
+
+def _plan(path: Path, scale: str | None, host: Host) -> tuple[Plan | None, tuple[Check, ...]]:
+    """The plan of a study here; of one whose arms run in guests, what they need instead: it is planned when it runs."""
+    from hugewise.session import feasibility  # noqa: PLC0415  (only with a STUDY)
+    from hugewise.study.load import load  # noqa: PLC0415
+
+    read = load(path, scale)
+    if read.guest is None:
+        return feasibility.make_plan(read, host), ()
+    return None, feasibility.guest_checks(read)
+
+
+def examine(
+    host: Host,
+    facts: Facts,
+    plan: Plan | None = None,
+    scale: str | None = None,
+    guests: Iterable[Check] = (),
+) -> Report:
+    """Judge what was found on `host`, and what of a study can run here if its `plan` (at `scale`) is given.
+
+    `guests`: what its guests need, of a study that has some; the host's policies, TLBs and counters are left out then.
+    """
+    sizes = PageSizes.discover(host)
+    mechanism = policy.mechanism(host)
+    guests = tuple(guests)
+    checks = itertools.chain(
+        _pages(host, sizes),
+        # Arms in guests have the policies, TLBs and counters of their own machines.
+        () if guests else _policies(host, sizes, mechanism),
+        () if guests else _tlbs(facts.cpu, sizes),
+        () if guests else _counted(facts.counters),
+        _privileges(host, facts),
+        _programs(facts),
+        _quiet(facts),
+        guests,
+    )
+    left_out = () if plan is None else plan.left_out
+    lacking = [each.packages for each in left_out] + [each.packages for each in guests]
+    packages = tuple(sorted({name for several in lacking for name in several}))
+    return Report(
+        host=host.name,
+        mechanism=mechanism,
+        checks=tuple(checks),
+        cells=None
+        if plan is None
+        else tuple(PlannedCell(cell.id, cell.baseline, tuple(arm.name for arm in cell.arms)) for cell in plan.cells),
+        left_out=left_out,
+        scale=scale,
+        packages=packages,
+        install=_install(packages, apt=facts.apt, root=host.privileged()),
+    )
+
+
+def _install(packages: tuple[str, ...], *, apt: bool, root: bool) -> str | None:
+    """The line that installs the packages, where the machine has Debian's tool; else what to look for."""
+    if not packages:
+        return None
+    if not apt:
+        return f"with this system's package manager, what Debian calls {', '.join(packages)}"
+    return f"{'' if root else 'sudo '}apt install {' '.join(packages)}"
+
+
+def _pages(host: Host, sizes: PageSizes) -> Iterator[Check]:
+    yield Check("pages", "base page", "ok", format_size(sizes.base))
+    if sizes.pmd is None:
+        cure = "boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE"
+        yield Check("pages", "THP", "missing", "this kernel has no transparent huge pages", cure)
+    else:
+        set_to = ", ".join(
+            f"{name}={_chosen(host, f'{THP}/{name}')}" for name in ("enabled", "defrag", "shmem_enabled")
+        )
+        yield Check("pages", "THP", "ok", f"{format_size(sizes.pmd)} ({set_to})")
+    if sizes.mthp:
+        yield Check("pages", "mTHP", "ok", ", ".join(format_size(size) for size in sizes.mthp))
+    else:
+        cure = "boot Linux 6.8 or newer (Debian 12: sudo apt install -t bookworm-backports linux-image-amd64)"
+        yield Check("pages", "mTHP", "missing", "this kernel knows one size of transparent huge pages", cure)
+    if not sizes.hugetlb:
+        yield Check("pages", "hugetlb", "missing", "this kernel has no hugetlb pages", "boot one with CONFIG_HUGETLBFS")
+    for size in sizes.hugetlb:
+        folder = f"{HUGETLB}/hugepages-{size >> 10}kB"
+        total, free = (_number(host, f"{folder}/{name}_hugepages") for name in ("nr", "free"))
+        finding = "cannot be read" if total is None or free is None else f"pool of {total} pages, {free} free"
+        yield Check("pages", f"hugetlb {format_size(size)}", "ok" if free is not None else "limited", finding)
+
+
+def _policies(host: Host, sizes: PageSizes, mechanism: Mechanism) -> Iterator[Check]:
+    for name, offered in policies.discover(sizes).items():
+        reason = offered.missing(host, sizes, mechanism)
+        if reason is None:
+            yield Check("policies", name, "ok", _means(offered.treatment(host, sizes, mechanism)))
+        else:
+            root_helps = mechanism == "process" and offered.missing(_AsRoot(host), sizes, "system") is None
+            yield Check("policies", name, "missing", reason, "sudo hugewise run ..." if root_helps else None)
+
+
+class _AsRoot:
+    """The host as root would find it: what could be had with privileges."""
+
+    def __init__(self, host: Host) -> None:
+        self.name = host.name
+        self.read, self.write, self.writable, self.names = host.read, host.write, host.writable, host.names
+
+    def privileged(self) -> bool:
+        return True
+
+
+def _means(treatment: Treatment) -> str:
+    """By what a policy reaches a workload here."""
+    means = []
+    if treatment.knobs:
+        means.append(f"{len(treatment.knobs)} system-wide settings")
+    if treatment.thp_disable != "none":
+        means.append(f"prctl(PR_SET_THP_DISABLE, {treatment.thp_disable}) in the workload")
+    if treatment.advice != "none":
+        means.append(f"madvise({treatment.advice})")
+    if treatment.map_hugetlb is not None:
+        means.append("mmap(MAP_HUGETLB)")
+    means += [f"{name}={value}" for name, value in treatment.environment.items()]
+    return ", ".join(means) or "nothing to do: the machine as it is set"
+
+
+def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
+    """As CPUID states them; a hypervisor may state others than the processor has."""
+    if isinstance(cpu, HugewiseError):
+        yield Check("TLB", "sizes", "missing", cpu.message, cpu.hint)
+        return
+    if not cpu.tlbs:
+        finding = f"unknown: {cpu.reason or 'CPUID does not say'}"
+        yield Check("TLB", "sizes", "limited", finding)
+        return
+    for tlb in cpu.tlbs:
+        reach = ", ".join(f"{readable_size(tlb.entries * size)} in {format_size(size)}" for size in tlb.page_sizes)
+        ways = "fully associative" if tlb.ways == 0 else f"{tlb.ways}-way"
+        finding = f"{tlb.entries} entries, {ways}; reaches {reach} pages"
+        yield Check("TLB", f"L{tlb.level} {tlb.kind}", "limited" if cpu.reason else "ok", finding)
+    if cpu.reason:
+        yield Check("TLB", "caveat", "limited", f"{cpu.reason}; a chase over growing footprints shows what is there")
+    stated = {size for tlb in cpu.tlbs if tlb.kind != "instruction" for size in tlb.page_sizes}
+    silent = sorted({sizes.base, sizes.pmd or sizes.base, *sizes.hugetlb} - stated)
+    if silent:
+        pages = ", ".join(format_size(size) for size in silent)
+        yield Check("TLB", "unknown", "limited", f"CPUID does not say how many entries hold pages of {pages}")
+
+
+def _counted(counters: Mapping[str, str | None] | HugewiseError) -> Iterator[Check]:
+    if isinstance(counters, HugewiseError):
+        yield Check("counters", "all", "missing", counters.message, counters.hint)
+        return
+    there = [name for name, reason in counters.items() if reason is None]
+    if there:
+        yield Check("counters", "available", "ok", ", ".join(there))
+    reasons = sorted({reason for reason in counters.values() if reason is not None})
+    for reason in reasons:
+        names = ", ".join(name for name, why in counters.items() if why == reason)
+        if "paranoid" in reason:
+            cure = "sudo sysctl kernel.perf_event_paranoid=1"
+        elif "not offered" in reason:
+            cure = "measure on bare metal, or give the guest a virtual PMU (QEMU: -cpu host,pmu=on)"
+        else:
+            cure = None
+        yield Check("counters", "null", "limited" if there else "missing", f"{names}: {reason}", cure)
+
+
+def _privileges(host: Host, facts: Facts) -> Iterator[Check]:
+    if host.privileged():
+        yield Check("privileges", "root", "ok", "system-wide settings can be turned")
+    else:
+        finding = "an ordinary user: policies by per-process means only"
+        yield Check("privileges", "root", "limited", finding, "sudo hugewise ...")
+    if facts.page_flags:
+        yield Check("privileges", "page proof", "ok", "physical page flags: every page size can be told apart")
+    else:
+        finding = "smaps only: mTHP sizes cannot be told apart and are reported as unproven"
+        cure = "sudo hugewise ..." if not host.privileged() else "give the container CAP_SYS_ADMIN"
+        yield Check("privileges", "page proof", "limited", finding, cure)
+    memory = "v1" if "memory" in facts.hierarchies else "v2" if "2" in facts.hierarchies else None
+    if facts.cgroup_problem is not None:
+        yield Check("privileges", "cgroup", "limited", facts.cgroup_problem.message, facts.cgroup_problem.hint)
+    else:
+        yield Check("privileges", "cgroup", "ok", f"a group for each attempt; memory cgroup {memory or 'not mounted'}")
+
+
+def _programs(facts: Facts) -> Iterator[Check]:
+    for name, path in facts.programs.items():
+        purpose, cure = PROGRAMS[name]
+        if path is None:
+            yield Check("programs", name, "missing", f"not on PATH; {purpose}", cure)
+        else:
+            yield Check("programs", name, "ok", f"{purpose} ({path})")
+
+
+def _quiet(facts: Facts) -> Iterator[Check]:
+    if facts.journal is None:
+        yield Check("host", "settings", "ok", "no run is under way, and none left settings turned")
+    else:
+        yield Check("host", "settings", "limited", *facts.journal)
+    now, change = facts.after, noise.difference(facts.before, facts.after)
+    capacity = change.elapsed_s * change.cpus
+    if now.load is None:
+        yield Check("host", "load", "limited", "unknown: /proc/loadavg cannot be read")
+    else:
+        busy = now.load > now.cpus
+        finding = f"load average {now.load:.2f} on {now.cpus} CPUs"
+        yield Check("host", "load", "limited" if busy else "ok", finding, "end other work (see: top)" if busy else None)
+    stolen = change.steal_s / capacity if capacity > 0 else 0.0
+    finding = f"{stolen:.1%} of CPU time given to other guests now"
+    cure = "use a dedicated host, or fewer guests" if stolen > 0.05 else None
+    yield Check("host", "steal", "limited" if cure else "ok", finding, cure)
+    users = [f"{readable_size(size)} {_pages_named(kind)}" for kind, size in now.huge_in_use.items() if size]
+    finding = ", ".join(users) or "nobody uses huge pages"
+    yield Check("host", "huge pages in use", "ok", finding)
+    yield Check("host", "clock", "ok" if now.clock_source else "limited", now.clock_source or "unknown")
+
+
+def render(report: Report) -> RenderableType:
+    """The report for a terminal of 80 columns or more."""
+    parts: list[RenderableType] = [Text(f"{report.host} ({'root' if report.mechanism == 'system' else 'user'})")]
+    for section, checks in itertools.groupby(report.checks, key=lambda check: check.section):
+        table = _table(7, 17)
+        for check in checks:
+            said = Text(check.finding)
+            if check.cure is not None:
+                said.append(f"\ncure: {check.cure}", style="bold")
+            table.add_row(Text(check.state, style=_STYLES[check.state]), Text(check.name), said)
+        parts += [Text(f"\n{section}", style="bold"), Padding(table, (0, 0, 0, 2))]
+    if report.cells is not None:
+        table = _table(8)
+        for cell in report.cells:
+            others = ", ".join(arm for arm in cell.arms if arm != cell.baseline)
+            table.add_row(Text("runs"), Text(f"{cell.cell}: {others} against {cell.baseline}"))
+        for each in report.left_out:
+            table.add_row(Text("left out"), Text(_left_out(each)))
+        parts += [Text(f"\nthis study here{_at(report.scale)}", style="bold"), Padding(table, (0, 0, 0, 2))]
+    if report.install is not None:
+        # Never broken: it is there to be copied.
+        parts += [Text("\nto install what it lacks", style="bold")]
+        parts += [Text(f"  {report.install}", overflow="ignore", no_wrap=True)]
+    counts = {state: sum(check.state == state for check in report.checks) for state in _STYLES}
+    parts.append(Text("\n" + ", ".join(f"{count} {state}" for state, count in counts.items())))
+    return Group(*parts)
+
+
+def _table(*widths: int) -> Table:
+    """Columns of these widths, and one for text that takes the rest."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+    for width in widths:
+        table.add_column(width=width, overflow="fold")
+    table.add_column(overflow="fold", ratio=1)
+    return table
+
+
+def _at(scale: str | None) -> str:
+    return "" if scale is None else f", at the scale {scale}"
+
+
+def _left_out(each: LeftOut) -> str:
+    what = ", ".join(part for part in (each.cell, each.policy) if part != EVERY) or "everything"
+    return f"{what}: {each.reason}"
+
+
+def _pages_named(kind: str) -> str:
+    """`anon:65536` as people say it: `anon in 64k`."""
+    name, _, size = kind.partition(":")
+    return f"{name} in {format_size(int(size))}" if size else name
+
+
+def _chosen(host: Host, path: str) -> str:
+    """The chosen word of a knob such as `always [madvise] never`."""
+    try:
+        text = host.read(path)
+    except OSError:
+        return "unknown"
+    return text.split("[", 1)[1].split("]", 1)[0] if "[" in text else text
+
+
+def _number(host: Host, path: str) -> int | None:
+    try:
+        return int(host.read(path))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,115 @@
+"""`hugewise guest xml`: the memory backing of a libvirt domain as a study says it, and back."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from hugewise.errors import UserError
+from hugewise.guests import domain_xml, libvirt
+from hugewise.model.guest import Backing
+from hugewise.model.host import Host
+from hugewise.study.guest import BACKING
+from hugewise.study.keys import Place
+
+__all__ = ["command", "read", "write"]
+
+_MOST = 8 << 20  # bytes of a domain's XML that are read
+
+
+def read(file: Path, host: Host, expected: str | None = None, study: Path | None = None) -> tuple[str, tuple[str, ...]]:
+    """The backing that the domain in `file` asks for, as TOML, and the warnings.
+
+    `expected` is the backing that somebody wants, written as in a study; `study` one whose arms say it. Raises
+    UserError, StudyError.
+    """
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MOST + 1)
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror}", hint="write it with: virsh dumpxml DOMAIN > FILE") from None
+    if len(text) > _MOST:
+        raise UserError(f"{file}: is larger than 8 MiB", hint="name the XML of one domain")
+    try:
+        page = libvirt.default_page(host.read("/proc/meminfo"))
+    except OSError:
+        page = None
+    asked = libvirt.asked(domain_xml.parse(text, str(file)), str(file), page)
+    wanted = [("--expect", _backing(expected, "--expect"))] if expected is not None else []
+    wanted += _arms(study) if study is not None else []
+    return libvirt.toml(asked.backing), (*asked.warnings, *_unlike(asked, wanted, str(file)))
+
+
+def write(backing: str) -> str:
+    """The elements of a libvirt domain that ask for `backing`, which is written as in a study. Raises UserError."""
+    return libvirt.element(_backing(backing, "--backing"))
+
+
+def _backing(text: str, option: str) -> Backing:
+    """A backing as a study has it: a kind of pages, or a table in braces. Raises UserError."""
+    value: object = text
+    if text.strip().startswith("{"):
+        try:
+            value = tomllib.loads(f"backing = {text}")["backing"]
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            cure = "write for example '{ pages = \"hugetlb-2m\", nodes = [0] }'"
+            raise UserError(f"{option} {text}: is not TOML: {error}", hint=cure) from None
+    found: Backing = BACKING.read(value, Place("command line", option))
+    return found
+
+
+def _arms(path: Path) -> list[tuple[str, Backing]]:
+    from hugewise.study.load import load  # noqa: PLC0415  (only with --study: it brings the published figures)
+
+    loaded = load(path)
+    if loaded.guest is None:
+        raise UserError(f"{path}: is a study without guests", hint="name one with a table [guest]")
+    return [(f"arm {use.name} of {path}", use.backed_by) for use in loaded.policies]
+
+
+def _unlike(asked: libvirt.Asked, wanted: list[tuple[str, Backing]], file: str) -> Iterator[str]:
+    """That the domain asks for other pages than somebody wants: of several arms, than any of them.
+
+    Without a size it asks for whatever this host's default is. Where an arm says 1 GiB that is told even if another arm
+    says what the default happens to be: on a host with another default the same lines are another arm.
+    """
+    pages = asked.backing.pages
+    missed = [each for each in wanted if each[1].pages != pages]
+    if len(missed) < len(wanted):  # it is one of the arms
+        missed = [each for each in missed if asked.bare is not None and each[1].pages == "hugetlb-1g"]
+    if not missed:
+        return
+    said = ", ".join(f"{backing.pages} ({who})" for who, backing in missed)
+    if asked.bare is None:
+        yield f"{file}: asks for {pages}, and wanted is {said}"
+    else:
+        yield (
+            f"{file}:{asked.bare}: <hugepages/> without a size is this host's default, {pages}, and wanted is {said}:"
+            " name the size as in <page size='1' unit='GiB'/>, or boot the host with default_hugepagesz=1G"
+        )
+
+
+@click.command(name="xml")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--backing", metavar="BACKING", help="Print the elements for it instead: hugetlb-1g, or a study's table.")
+@click.option("--expect", metavar="BACKING", help="Warn where FILE asks for other pages.")
+@click.option("--study", type=click.Path(path_type=Path), help="Warn where FILE asks for pages of none of its arms.")
+def command(file: Path | None, backing: str | None, expect: str | None, study: Path | None) -> None:
+    """The memory backing that the libvirt domain in FILE asks for, as a study says it."""
+    from hugewise.host.local_host import LocalHost  # noqa: PLC0415
+
+    if (file is None) == (backing is None):
+        raise UserError("name a FILE, or a --backing", hint="hugewise guest xml domain.xml")
+    if backing is not None:
+        if expect is not None or study is not None:
+            raise UserError("--expect and --study are of a FILE", hint="remove them, or --backing")
+        click.echo(write(backing), nl=False)
+        return
+    assert file is not None
+    found, warnings = read(file, LocalHost(), expect, study)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(found, nl=False)

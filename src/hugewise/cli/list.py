@@ -1,0 +1,127 @@
+"""Plain listings for the terminal: a dry run's plan, and what there is of policies, workloads, metrics, and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from hugewise import policies, published, workloads
+from hugewise.errors import StudyError
+from hugewise.host.local_host import LocalHost
+from hugewise.model import coin
+from hugewise.model.metric import COMMON
+from hugewise.model.pages import PageSizes
+from hugewise.model.policy import mechanism as mechanism_of
+from hugewise.plan.plan import Plan
+from hugewise.study import load as studies
+
+__all__ = ["show_list", "show_plan"]
+
+
+def show_plan(plan: Plan, seed: bytes | None) -> None:
+    """Cells, arms, what is left out, and one example order under a seed that no run uses."""
+    console = _console()
+    table = _table("cell", "metric", "arms (baseline first)")
+    for cell in plan.cells:
+        arms = [cell.baseline, *(arm.name for arm in cell.arms if arm.name != cell.baseline)]
+        table.add_row(cell.id, f"{cell.metric.name} ({cell.metric.unit})", ", ".join(arms))
+    console.print(table)
+    for left in plan.left_out:
+        console.print(f"left out: {left.what}: {left.reason}", soft_wrap=True)
+    if not plan.cells:
+        console.print("nothing of it can run here")
+        return
+    for line in plan.first:
+        console.print(f"first: {line}", soft_wrap=True)
+    example = seed or coin.new_seed()
+    note = "shown only; no run uses it" if seed is None else "shown only; a run uses it if --seed gives it again"
+    console.print(f"\nexample orders under the seed {example.hex()} ({note}):", soft_wrap=True)
+    for number, cell in enumerate(plan.cells, 1):
+        order = coin.order(example, number, [arm.name for arm in cell.arms], cell=cell.id)
+        console.print(f"  block {number} ({cell.id}): {', '.join(trial.arm for trial in order)}", soft_wrap=True)
+
+
+def show_list(what: str) -> None:
+    """Print one of the listings."""
+    makers = {
+        "policies": _policies,
+        "workloads": _workloads,
+        "metrics": _metrics,
+        "studies": _studies,
+        "published": _published,
+    }
+    heads = {
+        "policies": ("policy", "here", "what it is"),
+        "workloads": ("workload", "judged by", "what it is"),
+        "metrics": ("metric", "of", "unit", "better", "what it is"),
+        "studies": ("study", "question"),
+        "published": ("source", "what it is"),
+    }
+    table = _table(*heads[what])
+    for row in makers[what]():
+        table.add_row(*row)
+    _console().print(table)
+
+
+def _console() -> Console:
+    # What a study calls things is text, never markup.
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table
+
+
+def _policies() -> Iterator[Sequence[str]]:
+    host = LocalHost()
+    sizes = PageSizes.discover(host)
+    mechanism = mechanism_of(host)
+    for policy in policies.discover(sizes).values():
+        missing = policy.missing(host, sizes, mechanism)
+        yield policy.name, mechanism if missing is None else f"no: {missing}", policy.description
+
+
+def _workloads() -> Iterator[Sequence[str]]:
+    for workload in workloads.discover().values():
+        values = ", ".join(parameter.name for parameter in workload.parameters)
+        yield workload.name, workload.metrics[0].name, f"{workload.description}\nparameters: {values}"
+
+
+def _metrics() -> Iterator[Sequence[str]]:
+    for metric in COMMON:
+        yield metric.name, "every attempt", metric.unit, metric.better, metric.description
+    for workload in workloads.discover().values():
+        for metric in workload.metrics:
+            if metric not in COMMON:
+                yield metric.name, workload.name, metric.unit, metric.better, metric.description
+
+
+def _studies() -> Iterator[Sequence[str]]:
+    for path in sorted({path.resolve() for folder in _folders() for path in folder.glob("*.toml")}):
+        try:
+            found = studies.load(path)
+            yield _shown(path), found.question
+        except StudyError as error:
+            yield _shown(path), f"cannot be read: {error.message}"
+
+
+def _published() -> Iterator[Sequence[str]]:
+    for name in published.names():
+        found = published.load(name)
+        planned = ", ".join(one.name for one in found.benchmarks) or "nothing, for want of figures"
+        yield name, f"{found.source.title} ({found.source.publisher}, {found.source.date})\nto plan: {planned}"
+
+
+def _folders() -> Iterable[Path]:
+    """Where studies lie: below the folder of the call, and those that come with hugewise."""
+    return (Path("studies"), Path(__file__).parents[3] / "studies")
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,391 @@
+"""The command line: verbs, options, exit statuses. Every verb is a few lines over the Python API.
+
+Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be done, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from hugewise.cli.guest import guest
+from hugewise.errors import HugewiseError, StorageError, UserError
+
+__all__ = ["main"]
+
+_RESULTS = click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Folder for results.",
+)
+
+_SCALE = click.option("--scale", metavar="NAME", help="Scale of STUDY, such as published (default: as it is written).")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.version_option(package_name="hugewise")
+def cli() -> None:
+    """Which page size should this workload run with, on this machine, and how sure are we?"""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the working directory was removed", hint="change to one that is there") from None
+
+
+cli.add_command(guest)
+
+
+@cli.command(context_settings={"ignore_unknown_options": False})
+@click.argument("study", required=False, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--policy", help="Policies to compare on a command, the baseline first: base,thp (with -- COMMAND).")
+@click.option("--metric", help="With --policy: the metric that is judged (wall_s, cpu_s, ...).")
+@click.option(
+    "--value",
+    "values",
+    multiple=True,
+    help="With --policy: a metric in the output, NAME,DIRECTION,UNIT=regex:PATTERN or =json:PATH (may be repeated).",
+)
+@click.option("--proof", type=click.Choice(["exit", "twin", "counters"]), help="With --policy: how pages are proven.")
+@click.option("--pool", help="With --policy: hugetlb memory that the command needs, such as 512m.")
+@click.option("--share", help="With --policy: share of memory that must be delivered; 0 judges the setting alone.")
+@click.option("--timeout", help="With --policy: longest run of the command, such as 90s.")
+@click.option("--blocks", type=int, help="Blocks per cell, instead of the study's.")
+@click.option("--time", "time_", help="Time budget, instead of the study's, such as 4m.")
+@click.option("--seed", help="Run seed, 32 hexadecimal digits (default: a fresh one).")
+@_SCALE
+@click.option("--only", metavar="LABELS", help="Only these workloads of STUDY: memcached,redis.")
+@click.option("--arms", metavar="POLICIES", help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
+@_RESULTS
+def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
+    """Run STUDY, or compare policies on a command: run --policy base,thp -- COMMAND.
+
+    Always starts a new run; `resume` continues one that was interrupted.
+    """
+    import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
+    from hugewise.cli.list import show_plan  # noqa: PLC0415
+
+    chosen = _study(study, command, policy, options)
+    seed = _seed(options["seed"])
+    if dry_run:
+        show_plan(hugewise.make_plan(chosen), seed)
+        return
+    _report(lambda listener: hugewise.run(chosen, results=options["results"], seed=seed, listener=listener))
+
+
+@cli.command()
+@click.argument("run_", metavar="RUN", type=click.Path(path_type=Path))
+def resume(run_: Path) -> None:
+    """Continue the interrupted run in the folder RUN."""
+    import hugewise  # noqa: PLC0415
+
+    _report(lambda listener: hugewise.resume(run_, listener=listener))
+
+
+@cli.command()
+@click.argument("run_", metavar="RUN", type=click.Path(path_type=Path))
+def report(run_: Path) -> None:
+    """Write the reports of the run in the folder RUN again, and show its verdicts."""
+    import hugewise  # noqa: PLC0415
+    from hugewise.report.terminal import show  # noqa: PLC0415
+
+    results = hugewise.open_results(run_)
+    try:
+        paths = hugewise.write_reports(results)
+    except StorageError:
+        show(results)  # a run that belongs to somebody else can be read all the same
+        raise
+    show(results, paths)
+
+
+@cli.command()
+@click.argument("study", required=False, type=click.Path(path_type=Path))
+@_SCALE
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(study: Path | None, scale: str | None, as_json: bool) -> None:
+    """What this machine offers, what is missing, and the command that cures it (for STUDY: which cells can run)."""
+    from hugewise.cli import doctor as examination  # noqa: PLC0415
+
+    _check_scale(study, scale)
+    sys.exit(examination.main(study, scale, as_json=as_json))
+
+
+@cli.command()
+@click.argument("study", required=False, type=click.Path(path_type=Path))
+@_SCALE
+@click.option("--from", "runs", multiple=True, type=click.Path(path_type=Path), help="A run of STUDY; may be repeated.")
+@click.option("--pilot", type=click.IntRange(6, 10_000), help="Run so many blocks of each cell first, to plan from.")
+@click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
+@click.option("--effect", help="The change to be shown, such as 1% (default: the study's margin).")
+@click.option("--session-cost", default="1m", show_default=True, help="What a new statistical session takes.")
+@click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
+@_RESULTS
+def plan(**asked: Any) -> None:
+    """Pairs and hours that STUDY needs, and the effect that its budget shows, from measured pairs.
+
+    STUDY may be left out where a run is named with --from.
+    """
+    from hugewise.cli import plan as planning  # noqa: PLC0415
+
+    _check_scale(asked["study"], asked["scale"])
+    planning.main(planning.Asked(**asked))
+
+
+@cli.command()
+@click.argument("study", required=False, type=click.Path(path_type=Path))
+@click.option("--pairs", type=int, default=60, show_default=True, help="Pairs of each stream.")
+@click.option(
+    "--planted", default="0%", show_default=True, help="Let one label do so much more work: it must be found."
+)
+@click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
+@_SCALE
+@_RESULTS
+def calibrate(
+    *, study: Path | None, pairs: int, planted: str, seed: str | None, scale: str | None, results: Path
+) -> None:
+    """A/A on this host: is the same under two labels called different, and how small an effect can be seen?
+
+    With the workloads of STUDY under its baseline; without, with a loop in the first cache. Writes a record that a
+    study may require. Exit status 1 when it does not pass.
+    """
+    from hugewise.cli.told import lines  # noqa: PLC0415
+    from hugewise.quantity import parse_share  # noqa: PLC0415
+    from hugewise.session import progress  # noqa: PLC0415
+    from hugewise.session.calibrate import calibrate as measure  # noqa: PLC0415
+    from hugewise.study import load as studies  # noqa: PLC0415
+
+    try:
+        share = parse_share(planted)
+    except ValueError as error:
+        raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
+    _check_scale(study, scale)
+    asked = None if study is None else studies.load(study, scale)
+    with progress.shown(sys.stderr) as listener:
+        record, path = measure(asked, results, pairs=pairs, planted=share, seed=_seed(seed), listener=listener)
+    for line in lines(record):
+        click.echo(line)
+    click.echo(f"Record: {path}")
+    if not record.passed:
+        sys.exit(1)
+
+
+@cli.command("list")
+@click.argument("what", type=click.Choice(["policies", "workloads", "metrics", "studies", "published"]))
+def list_(what: str) -> None:
+    """List policies, workloads, metrics, studies or published sources."""
+    from hugewise.cli.list import show_list  # noqa: PLC0415
+
+    show_list(what)
+
+
+@cli.command()
+def restore() -> None:
+    """Put back page settings that a killed run left (root)."""
+    from hugewise.host import recovery  # noqa: PLC0415
+
+    for line in recovery.restore():
+        click.echo(line)
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--arm", "arms", multiple=True, metavar="NAME", help="Name of each file's arm, in their order.")
+@click.option("--baseline", metavar="ARM", help="The arm to compare with (default: the first).")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="Metric to judge (default: the file's main one)."
+)
+@click.option("--better", type=click.Choice(["lower", "higher"]), help="Which direction is good.")
+@click.option("--unit", help="Unit of the values.")
+@click.option("--confidence", type=float, default=0.99, show_default=True, help="Of intervals and margins of error.")
+@click.option("--margin", default="0.5%", show_default=True, help="Differences within it are equivalent.")
+@click.option("--value", metavar="COLUMN", help="CSV and Parquet: the column of measurements.")
+@click.option("--arm-column", metavar="COLUMN", help="CSV and Parquet: the arm (default: arm, where there is one).")
+@click.option("--block", metavar="COLUMN", help="CSV and Parquet: the block or pair.")
+@click.option("--order", metavar="COLUMN", help="CSV and Parquet: time or place in time.")
+@click.option("--session", metavar="COLUMN", help="CSV and Parquet: what shares a boot, build or allocation.")
+@click.option("--slot", metavar="COLUMN", help="CSV and Parquet: where it ran (CPU, VM, machine).")
+@click.option("--run", metavar="COLUMN", help="CSV and Parquet: the program run, where a run has several rows.")
+@click.option("--randomised", is_flag=True, help="A coin chose the order of the arms within each block.")
+@click.option("--budget", type=click.IntRange(1), help="With --randomised: pairs declared before the first one.")
+@click.option("--format", "format_", metavar="NAME", help="Format of the files, where it cannot be told.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder of the report.")
+@_RESULTS
+def analyze(files: Sequence[Path], **options: Any) -> None:
+    """Figures, comparison and report of measurements made elsewhere.
+
+    Reads CSV and Parquet columns, hyperfine and memtier JSON, perf stat (-x, and -j), pgbench logs and summaries,
+    sysbench and Go benchmark text; recognised by content.
+    """
+    from hugewise.cli import analyze as external_main  # noqa: PLC0415
+
+    external_main.run(files, options)
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN RUN...")
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    help="Over all comparisons together (default: that of the studies).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> None:
+    """Judge several runs of the same comparisons together: hosts, sessions, campaigns.
+
+    Multiplies their e-values (method sequential). Name all runs that were made, whatever they found.
+    """
+    from hugewise.cli import combine as combining  # noqa: PLC0415
+
+    combining.main(runs, confidence, as_json=as_json)
+
+
+@cli.command("verify-statistics")
+@click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
+@click.option("--power", is_flag=True, help="Only the power replay, as --check power.")
+@click.option("--seed", type=int, help="Seed of all random streams (default: 1).")
+@click.option("--streams", type=int, help="Null streams of each noise family (default: 2000).")
+@click.option("--replays", type=int, help="Replays of each published benchmark (default: 400).")
+@click.option("--repeats", type=int, help="Repeats of each coverage case (default: 1000).")
+@click.option("--blocks", type=int, help="Streams of blocks of each case through the whole method (default: 200).")
+@click.option("--stops", type=int, help="Streams of each case of the correction for stopping (default: 1000).")
+@click.option("--spreads", type=int, help="Streams of each case of the test of spread (default: 100).")
+@click.option("--pilots", type=int, help="Simulated pilots of each case of planning (default: 300).")
+@click.option(
+    "--long", is_flag=True, help="More streams of blocks, spreads and pilots, and 20,000 pairs: hours of CPU."
+)
+@click.option("--vector", type=click.Path(path_type=Path), help="File of up to 16 magnitudes to prove the size on.")
+@click.option("--run", "run_", type=click.Path(path_type=Path), help="Folder of an ended run: its coins are checked.")
+@click.option("--jobs", type=int, help="Processes (default: one a CPU).")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **options: Any) -> None:
+    """Check the promises that verdicts rest on, in some 20 minutes of CPU: from closed blocks to the verdict.
+
+    Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
+    planning, power. Exit status 1 when one fails.
+    """
+    import msgspec  # noqa: PLC0415
+
+    from hugewise.verification import show, suite  # noqa: PLC0415
+
+    given = {name.rstrip("_"): value for name, value in options.items() if value is not None}
+    if power or checks:
+        given["checks"] = (*checks, *(["power"] if power else []))
+    with show.progress(sys.stderr) as listener:
+        found = suite.verify(suite.Options(**given), listener)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
+    else:
+        show.show(found)
+    sys.exit(0 if found.passed else 1)
+
+
+def _study(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
+    from hugewise.study import load as studies  # noqa: PLC0415
+
+    if policy is None:
+        alone = [name for name in ("metric", "proof", "pool", "share", "timeout") if options[name] is not None]
+        alone += ["value"] if options["values"] else []
+        if alone:
+            raise UserError(f"--{alone[0]} belongs to --policy", hint="in a study file, set it for the workload")
+        if study is None or command:
+            raise UserError(
+                "name one study, or policies and a command",
+                hint="hugewise run studies/demo.toml   or   hugewise run --policy base,thp -- COMMAND",
+            )
+        loaded = studies.load(Path(study), options["scale"])
+        loaded = studies.part(loaded, _names(options["only"]), _names(options["arms"]))
+        return studies.with_budget(loaded, options["blocks"], options["time_"])
+    _check_scale(None, options["scale"])
+    for name in ("only", "arms"):
+        if options[name] is not None:
+            raise UserError(f"--{name} {options[name]}: there is no study that it is a part of", hint="name a STUDY")
+    argv = ([study] if study is not None else []) + list(command)
+    if not argv:
+        raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
+    given = {name: options[name] for name in ("metric", "values", "proof", "pool", "share", "timeout", "blocks")}
+    return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
+
+
+def _names(text: str | None) -> list[str]:
+    """Names between commas; none where nothing was said."""
+    return [] if text is None else [name.strip() for name in text.split(",")]
+
+
+def _check_scale(study: object, scale: str | None) -> None:
+    if scale is not None and study is None:
+        raise UserError(
+            f"--scale {scale}: there is no study that it is a scale of", hint="name a STUDY, or leave it out"
+        )
+
+
+def _seed(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        seed = bytes.fromhex(text)
+    except ValueError:
+        seed = b""
+    if len(seed) != 16:
+        raise UserError(f"--seed {text}: not 32 hexadecimal digits", hint="leave it out for a fresh seed")
+    return seed
+
+
+def _report(start: Callable[[Any], Any]) -> None:
+    """Run with a progress display, then show the verdicts; an interrupted run is reported as far as it came."""
+    import hugewise  # noqa: PLC0415
+    from hugewise.report.terminal import show  # noqa: PLC0415
+    from hugewise.session import progress  # noqa: PLC0415
+
+    with progress.shown(sys.stderr) as listener:
+        results = start(listener)
+        listener(progress.Message("writing the report"))
+        try:
+            paths = hugewise.write_reports(results)
+        except StorageError:
+            show(results)  # what was found is not lost with the report
+            raise
+    show(results, paths)
+    if results.state == "interrupted":
+        sys.exit(130)
+
+
+def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM, or a closed terminal, ends a run as Ctrl-C does: settings are restored, what was accepted stays."""
+    del signum, frame
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Entry point of the `hugewise` command."""
+    signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        signal.signal(signal.SIGHUP, _terminate)
+    try:
+        cli(prog_name="hugewise", standalone_mode=False)
+    except HugewiseError as error:
+        click.echo(f"hugewise: {error.message}", err=True)
+        if error.hint:
+            click.echo(f"  cure: {error.hint}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"hugewise: {error}", err=True)
+        sys.exit(1)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("hugewise: interrupted", err=True)
+        sys.exit(130)

@@ -1,0 +1,96 @@
+"""The verb `plan`: what was asked, what it is planned from, and the forecast on the terminal or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hugewise import published
+from hugewise.analysis import forecast
+from hugewise.analysis.published_forecast import Reread, replan
+from hugewise.errors import UserError
+from hugewise.quantity import parse_duration, parse_share
+from hugewise.report.forecast import show
+from hugewise.session import feasibility, progress, session
+from hugewise.store.runlog import RunFolder
+from hugewise.study import load as studies
+from hugewise.study.study import Study
+
+__all__ = ["Asked", "answer", "main"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The options of `hugewise plan`, as they were given."""
+
+    study: Path | None = None
+    scale: str | None = None
+    runs: Sequence[Path] = ()
+    pilot: int | None = None
+    published: str | None = None
+    effect: str | None = None
+    session_cost: str = "1m"
+    as_json: bool = False
+    results: Path = Path("results")
+
+
+def main(asked: Asked) -> None:
+    """Print the forecast. Raises UserError, and what a pilot's run raises."""
+    found = answer(asked)
+    if asked.as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    else:
+        show(found)
+
+
+def answer(asked: Asked) -> forecast.Forecast | Reread:
+    """The forecast that was asked for; runs the pilot where one was. Raises UserError."""
+    if asked.published is not None:
+        if asked.study is not None or asked.runs or asked.pilot is not None or asked.effect is not None:
+            raise UserError(
+                "a published comparison is planned from its own figures",
+                hint=f"alone: hugewise plan --published {asked.published}",
+            )
+        return replan(published.load(asked.published))
+    effect = None if asked.effect is None else _value("--effect", asked.effect, _effect)
+    cost = _value("--session-cost", asked.session_cost, parse_duration)
+    study = _study(asked)
+    runs = list(asked.runs)
+    if asked.pilot is not None:
+        runs.append(_pilot(study, asked.pilot, asked.results))
+    if not runs:
+        raise forecast.missing(study, feasibility.make_plan(study).cells, asked.results)
+    return forecast.forecast(study, runs, effect=effect, session_cost=cost)
+
+
+def _study(asked: Asked) -> Study:
+    if asked.study is not None:
+        return studies.load(asked.study, asked.scale)
+    if not asked.runs:
+        raise UserError(
+            "name a study, or a published one", hint="hugewise plan studies/demo.toml   or   --published redhat-2021"
+        )
+    return RunFolder(asked.runs[0]).study()
+
+
+def _pilot(study: Study, blocks: int, results: Path) -> Path:
+    with progress.shown(sys.stderr) as listener:
+        return forecast.pilot(study, blocks, results, run=lambda s, path: session.run(s, path, listener=listener))
+
+
+def _value(name: str, text: str, read: Callable[[str], float]) -> float:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise UserError(f"{name} {text}: {error}", hint="see: hugewise plan --help") from None
+
+
+def _effect(text: str) -> float:
+    share = parse_share(text)
+    if share == 0:
+        raise ValueError("no number of pairs shows an effect of 0; write for example 1%")
+    return share

@@ -1,0 +1,178 @@
+"""From measurements made elsewhere to results: which metrics, which arms, the figures of each, the comparisons."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hugewise.errors import UserError
+from hugewise.external.compare import compare, grouped, usable
+from hugewise.external.reader import Ask, DataError, Series
+from hugewise.external.reading import load
+from hugewise.external.types import ArmFigures, ExternalResults, MetricResults, Plan
+from hugewise.model.metric import Metric
+from hugewise.stats.classical import Figures, figures
+
+__all__ = ["analyze"]
+
+_FIGURE_POINTS = 1500
+
+
+def analyze(
+    paths: Sequence[Path | str],
+    *,
+    arms: Sequence[str] = (),
+    ask: Ask | None = None,
+    plan: Plan | None = None,
+    format_: str | None = None,
+) -> ExternalResults:
+    """Read the files and say what they show. Raises UserError and DataError."""
+    ask, plan = ask or Ask(), plan or Plan()
+    loaded = load([Path(path) for path in paths], ask, arms=arms, name=format_)
+    series = [_as_asked(one, ask) for found in loaded.values() for one in found]
+    names = list(dict.fromkeys(one.metric.name for one in series))
+    chosen = _chosen(series, names, plan)
+    merged = {name: _merged([one for one in series if one.metric.name == name]) for name in chosen}
+    judged = sum(max(0, len(found) - 1) for found in merged.values())
+    return ExternalResults(
+        files=tuple(str(path) for path in paths),
+        formats=tuple(loaded),
+        confidence=plan.confidence,
+        margin=plan.margin,
+        randomised=plan.randomised,
+        budget=plan.budget,
+        metrics=tuple(_metric(found, plan, judged) for found in merged.values()),
+        others=tuple(name for name in names if name not in chosen),
+    )
+
+
+def _as_asked(series: Series, ask: Ask) -> Series:
+    metric = series.metric
+    return replace(
+        series,
+        metric=Metric(metric.name, ask.unit or metric.unit, ask.better or metric.better, metric.description),
+    )
+
+
+def _chosen(series: Sequence[Series], names: Sequence[str], plan: Plan) -> list[str]:
+    for name in plan.metrics:
+        if name not in names:
+            raise UserError(f"--metric {name}: not in these files", hint=f"one of: {', '.join(names)}")
+    primary = [name for name in names if any(one.primary for one in series if one.metric.name == name)]
+    return list(plan.metrics) or primary
+
+
+def _merged(series: Sequence[Series]) -> list[Series]:
+    """One series for each arm, in the order in which arms appear; several files of an arm are put one after another."""
+    by_arm: dict[str, list[Series]] = {}
+    for one in series:
+        by_arm.setdefault(str(one.arm), []).append(one)
+    return [parts[0] if len(parts) == 1 else _joined(parts) for parts in by_arm.values()]
+
+
+def _joined(parts: Sequence[Series]) -> Series:
+    def together(name: str) -> Any:
+        found = [getattr(one, name) for one in parts]
+        return None if any(one is None for one in found) else np.concatenate(found)
+
+    failed = [np.zeros(len(one.values), np.bool_) if one.failed is None else one.failed for one in parts]
+    return replace(
+        parts[0],
+        values=np.concatenate([one.values for one in parts]),
+        source=", ".join(dict.fromkeys(one.source for one in parts)),
+        order=together("order"),
+        block=together("block"),
+        session=together("session"),
+        slot=together("slot"),
+        run=together("run"),
+        failed=np.concatenate(failed) if any(one.failed is not None for one in parts) else None,
+        notes=tuple(dict.fromkeys(note for one in parts for note in one.notes)),
+    )
+
+
+def _metric(series: Sequence[Series], plan: Plan, judged: int) -> MetricResults:
+    names = [str(one.arm) for one in series]
+    baseline = plan.baseline or names[0]
+    if baseline not in names:
+        raise UserError(f"--baseline {baseline}: no such arm", hint=f"one of: {', '.join(names)}")
+    base = series[names.index(baseline)]
+    for one in series:
+        if not usable(one).any():
+            raise DataError(
+                f"no value of {one.metric.name} under {one.arm} is left",
+                file=one.source,
+                hint="all are missing or failed; choose another with --metric",
+            )
+    arms = tuple(_arm(one, plan.confidence) for one in series)
+    alpha = (1 - plan.confidence) / max(1, judged)
+    return MetricResults(
+        metric=base.metric,
+        baseline=baseline,
+        arms=arms,
+        comparisons=tuple(
+            compare(one, base, (mine, arms[names.index(baseline)]), plan, alpha)
+            for one, mine in zip(series, arms, strict=True)
+            if one is not base
+        ),
+    )
+
+
+def _arm(series: Series, confidence: float) -> ArmFigures:
+    good = usable(series)
+    values = series.values[good]
+    order_known = series.order is not None
+    if series.order is not None and (np.diff(series.order) < 0).any():
+        values = values[np.argsort(series.order[good], kind="stable")]
+    runs = None if series.run is None else len(np.unique(series.run))
+    return ArmFigures(
+        arm=str(series.arm),
+        sources=tuple(series.source.split(", ")),
+        missing=int((~np.isfinite(series.values)).sum()),
+        failed=0 if series.failed is None else int(series.failed.sum()),
+        order_known=order_known,
+        runs=runs,
+        figures=figures(values, confidence, ordered_in_time=order_known),
+        run_means=_run_means(series, good, confidence),
+        session_share=None if series.session is None else _between(series.session[good], series.values[good]),
+        sampled=_sampled(values),
+        notes=series.notes,
+    )
+
+
+def _sampled(values: NDArray[np.float64]) -> tuple[tuple[int, float], ...]:
+    """Values to draw: all, or the first, the lowest and the highest of each of 500 stretches: no peak is lost."""
+    n = len(values)
+    if n <= _FIGURE_POINTS:
+        return tuple(enumerate(values.tolist()))
+    cuts = np.linspace(0, n, _FIGURE_POINTS // 3 + 1).astype(np.int64).tolist()
+    places: set[int] = set()
+    for start, end in itertools.pairwise(cuts):
+        part = values[start:end]
+        places |= {start, start + int(part.argmin()), start + int(part.argmax())}
+    return tuple((place, float(values[place])) for place in sorted(places))
+
+
+def _run_means(series: Series, good: NDArray[np.bool_], confidence: float) -> Figures | None:
+    if series.run is None:
+        return None
+    groups = grouped(series.run[good], series.values[good])
+    if len(groups) < 2 or all(len(group) == 1 for group in groups):
+        return None
+    return figures(np.array([group.mean() for group in groups]), confidence, ordered_in_time=False)
+
+
+def _between(sessions: NDArray[np.int64], values: NDArray[np.float64]) -> float | None:
+    """The share of the variance between sessions."""
+    from hugewise.stats.sessions import components  # noqa: PLC0415
+
+    groups = grouped(sessions, values)
+    if len(groups) < 2 or all(len(group) < 2 for group in groups):
+        return None
+    between, within = components([group.tolist() for group in groups])
+    return between / (between + within) if between + within > 0 else None

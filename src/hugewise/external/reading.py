@@ -1,0 +1,112 @@
+"""Which reader knows a file of measurements, and all series of several files under one set of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from hugewise.errors import UserError
+from hugewise.external import readers
+from hugewise.external.reader import Ask, DataError, Reader, Series
+
+__all__ = ["head_of", "load", "recognise"]
+
+_HEAD = 1 << 16
+
+
+def head_of(path: Path) -> bytes:
+    """The first 64 KiB. Raises DataError."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD)
+    except IsADirectoryError:
+        raise DataError(
+            "a folder", file=path, hint="name files; a run of hugewise is shown by: hugewise report RUN"
+        ) from None
+    except OSError as error:
+        raise DataError(str(error.strerror or error), file=path, hint="check the name and its permissions") from error
+
+
+def recognise(path: Path, known: dict[str, Reader]) -> Reader:
+    """The reader that knows the file. Raises DataError when there is none, or more than one."""
+    head = head_of(path)
+    if not head.strip():
+        raise DataError("the file is empty", file=path, hint="name the file that the tool wrote its results to")
+    found = [reader for reader in known.values() if reader.recognises(head)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise DataError("its format is not known", file=path, hint=f"name it with --format, one of: {', '.join(known)}")
+    raise DataError(
+        f"it could be {' or '.join(reader.NAME for reader in found)}", file=path, hint="name it with --format"
+    )
+
+
+def load(
+    paths: Sequence[Path], ask: Ask, *, arms: Sequence[str] = (), name: str | None = None
+) -> dict[str, list[Series]]:
+    """All series of the files by format, labelled: by `arms` when given, else by the files' labels or their names.
+
+    `arms` holds one label for each file, or one for each arm that is found, in the order of the files. Labels of runs
+    are made distinct between files; those of blocks, sessions and slots are taken as they are, so that files can share
+    them. Raises DataError.
+    """
+    known = readers.discover()
+    if name is not None and name not in known:
+        raise UserError(f"--format {name}: no such format", hint=f"one of: {', '.join(known)}")
+    read = []
+    for path in paths:
+        reader = known[name] if name is not None else recognise(path, known)
+        series = reader.read(path, ask)
+        if not any(np.isfinite(one.values).any() for one in series):
+            raise DataError("no value in it", file=path, hint="did the tool end before it measured anything?")
+        read.append((reader.NAME, path, series))
+    found: dict[str, list[Series]] = {}
+    offset = 0
+    labels = _labels([(path, series) for _, path, series in read], arms)
+    for (kind, _, series), names in zip(read, labels, strict=True):
+        top = offset
+        for one in series:
+            moved = one.run
+            if moved is not None:
+                top = max(top, offset + int(moved.max(initial=-1)) + 1)
+                moved = moved + offset
+            found.setdefault(kind, []).append(replace(one, arm=names[one.arm], run=moved))
+        offset = top
+    return found
+
+
+def _labels(read: Sequence[tuple[Path, list[Series]]], arms: Sequence[str]) -> list[dict[str | None, str]]:
+    """For each file: its own labels -> those to use."""
+    own = [list(dict.fromkeys(one.arm for one in series)) for _, series in read]
+    total = sum(len(labels) for labels in own)
+    if arms and len(arms) == total:
+        given = iter(arms)
+        return [{label: next(given) for label in labels} for labels in own]
+    if arms:
+        listed = ", ".join(str(label) for labels in own for label in labels if label is not None)
+        raise UserError(
+            f"--arm is given {len(arms)} times for {len(read)} files with {total} arms",
+            hint="give one --arm for each file, in their order"
+            if total == len(read)
+            else f"give one --arm for each arm, in their order: {listed}",
+        )
+    labels = [
+        {label: path.stem if label is None else label for label in mine}
+        for (path, _), mine in zip(read, own, strict=True)
+    ]
+    seen: dict[str, Path] = {}
+    for (path, series), mine in zip(read, labels, strict=True):
+        if any(one.own_arm for one in series):
+            continue
+        for label in mine.values():
+            if label in seen:
+                raise UserError(
+                    f"{seen[label]} and {path} would both be the arm {label!r}",
+                    hint="say which arm each file is: --arm base --arm thp (the same name twice merges files)",
+                )
+            seen[label] = path
+    return labels

@@ -1,0 +1,368 @@
+"""A cgroup for each attempt: its processes can be killed as one, and its memory and faults counted.
+
+Works with cgroup v1 (memory, pids, freezer, each where mounted, and a v2 hierarchy beside them for cgroup.kill) and
+with v2; which one is found from /proc/self/mountinfo and /proc/self/cgroup, by what is present. All groups of a run
+lie in one folder `hugewise-PID` in each hierarchy, below hugewise's own group, so that its limits still hold.
+
+Sources: Documentation/admin-guide/cgroup-v1/ and cgroup-v2.rst of the Linux kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hugewise.errors import HugewiseError
+from hugewise.host.ledger import Folders
+from hugewise.machine.machine import CpuTime
+
+__all__ = ["Hierarchy", "Leaf", "clear", "find", "is_own", "unavailable"]
+
+_CONTROLLERS = ("memory", "pids", "freezer", "cpuacct")
+_OWN = re.compile(r"/(?:[^/]+/)*hugewise-\d+")
+_PATIENCE_S = 5.0
+_ESCAPE = re.compile(r"\\(\d{3})")
+
+
+class _CannotError(HugewiseError):
+    """A cgroup cannot be made here."""
+
+
+def is_own(path: str) -> bool:
+    """Whether the path is a run's folder in a cgroup file system; checked before it is cleared."""
+    return (
+        _OWN.fullmatch(path) is not None
+        and ".." not in path
+        and any(Path(path).is_relative_to(mount) for mount, _, _ in _mounts(Path("/proc/self")))
+    )
+
+
+def _mounts(proc: Path) -> list[tuple[Path, str, frozenset[str]]]:
+    """Mount point, root within the hierarchy, and controllers (`2` for v2) of each cgroup mount; see proc(5)."""
+    found = []
+    for line in (proc / "mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            root, point = (_ESCAPE.sub(lambda m: chr(int(m[1], 8)), text) for text in before.split(" ")[3:5])
+            names = frozenset("2") if kind == "cgroup2" else frozenset(options.split(","))
+            found.append((Path(point), root, names))
+    return found
+
+
+def find(proc: Path = Path("/proc/self")) -> dict[str, Path]:
+    """This process's own group by hierarchy: `2`, `memory`, `pids`, `freezer`, as far as mounted."""
+    own = {}
+    for line in (proc / "cgroup").read_text().splitlines():
+        number, names, path = line.split(":", 2)
+        for name in ["2"] if number == "0" else names.split(","):
+            own[name] = path
+    found = {}
+    for point, root, controllers in _mounts(proc):
+        for name in {"2", *_CONTROLLERS} & controllers & own.keys():
+            inside = os.path.relpath(own[name], root)
+            # A container may see only a part of the hierarchy: then its top is the nearest that can be reached.
+            reachable = point / inside if not inside.startswith("..") else point
+            found[name] = reachable if reachable.is_dir() else point
+    return found
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The cgroup of one attempt, or of one role in it: one folder in each hierarchy."""
+
+    folders: tuple[Path, ...]
+    memory: Path | None
+
+    @property
+    def procs_files(self) -> tuple[Path, ...]:
+        """What a process writes its pid to in order to enter."""
+        return tuple(folder / "cgroup.procs" for folder in self.folders)
+
+    def kill(self) -> int:
+        """Kill every process inside and wait until they are gone; returns how many were seen. Raises HugewiseError."""
+        return _kill(self.folders)
+
+    def peak_bytes(self) -> int | None:
+        """The most memory that was charged at once, page cache included and hugetlb pages not; None if not counted."""
+        return None if self.memory is None else _first_number(self.memory, "memory.peak", "memory.max_usage_in_bytes")
+
+    def faults(self) -> int | None:
+        """Page faults of all processes since the group was made; the kernel may keep back some 64 for each CPU."""
+        if self.memory is None:
+            return None
+        try:
+            lines = (self.memory / "memory.stat").read_text().splitlines()
+        except OSError:
+            return None
+        stats = dict(line.split() for line in lines)
+        count = stats.get("total_pgfault", stats.get("pgfault"))
+        return None if count is None else int(count)
+
+    def cpu(self) -> CpuTime | None:
+        """CPU time of all processes since the group was made; None where no hierarchy counts it."""
+        for folder in self.folders:
+            with suppress(OSError, KeyError, ValueError):
+                found = _table(folder / "cpu.stat")
+                return CpuTime(found["usage_usec"] / 1e6, found["user_usec"] / 1e6, found["system_usec"] / 1e6)
+            with suppress(OSError, KeyError, ValueError):
+                split, tick = _table(folder / "cpuacct.stat"), os.sysconf("SC_CLK_TCK")
+                total = int((folder / "cpuacct.usage").read_text()) / 1e9
+                return CpuTime(total, split["user"] / tick, split["system"] / tick)
+        return None
+
+    def processes(self) -> list[int]:
+        """The processes inside, as this process sees their numbers."""
+        return sorted(set(_pids(self.folders[:1])))
+
+    def limit_memory(self, size: int) -> None:
+        """Let the processes inside, and the page cache they fill, have at most `size` bytes. Raises HugewiseError."""
+        if self.memory is None:
+            raise _CannotError(
+                "memory = ... needs a memory cgroup, and there is none", hint="sudo hugewise ...; see: hugewise doctor"
+            )
+        name = "memory.max" if (self.memory / "memory.max").exists() else "memory.limit_in_bytes"
+        try:
+            (self.memory / name).write_text(str(size))
+        except OSError as error:
+            raise _CannotError(f"cannot limit the memory of {self.memory}: {error.strerror}") from error
+
+    def remove(self) -> None:
+        """Remove the folders, and those made inside. Raises HugewiseError while processes are inside."""
+        for folder in self.folders:
+            _remove(folder)
+
+
+def _table(file: Path) -> dict[str, int]:
+    return {name: int(value) for name, value in (line.split() for line in file.read_text().splitlines())}
+
+
+def _first_number(folder: Path, *names: str) -> int | None:
+    for name in names:
+        with suppress(OSError, ValueError):
+            return int((folder / name).read_text())
+    return None
+
+
+@dataclass
+class Hierarchy:
+    """The folders of one run, in which its attempts get theirs."""
+
+    made: Folders
+    parents: dict[str, Path]
+
+    @classmethod
+    def open(cls, note: Callable[[Folders], None] = lambda _: None, own: dict[str, Path] | None = None) -> Hierarchy:
+        """Make the run's folders; `note` (the journal) hears of them before.
+
+        `own` are the groups to start from, those of this process if not given. Hierarchies in which this user may
+        make no group are left out; raises HugewiseError with the cure when that leaves none.
+        """
+        own = dict(find() if own is None else own)
+        if not own:
+            raise _CannotError(
+                "no cgroup file system is mounted", hint="mount -t cgroup2 none /sys/fs/cgroup (as root)"
+            )
+        enabled: tuple[tuple[str, str], ...] = ()
+        if "2" in own and "memory" not in own:
+            own["2"] = _with_memory(own["2"])
+            enabled = _to_enable(own["2"], "memory", "pids")
+        parents = {key: base / f"hugewise-{os.getpid()}" for key, base in own.items()}
+        made = Folders(tuple(str(path) for path in parents.values()), enabled)
+        note(made)
+        usable, problem = _make_all(parents)
+        if not usable and problem is not None:
+            raise problem
+        _enable(enabled)
+        if "2" in usable:
+            _enable(_to_enable(usable["2"], "memory", "pids"))
+        return cls(made, usable)
+
+    def create(self, name: str) -> Leaf:
+        """The group of one attempt. Raises HugewiseError with the cure."""
+        folders = {key: parent / name for key, parent in self.parents.items()}
+        for folder in folders.values():
+            _make(folder)
+        memory = folders.get("memory", folders.get("2"))
+        counts = memory is not None and (memory / "memory.stat").exists()
+        return Leaf(tuple(folders.values()), memory if counts else None)
+
+    def remove(self) -> None:
+        """Kill what is left in the run's folders and remove them; controllers enabled for the run are disabled."""
+        clear(self.made)
+
+
+def _make_all(parents: dict[str, Path]) -> tuple[dict[str, Path], HugewiseError | None]:
+    """Make the folders that can be made and are of use; returns them, and the last problem.
+
+    Each hierarchy costs a process time to enter: the freezer is only wanted where cgroup.kill is missing, the CPU time
+    of version 1 where version 2 does not count it.
+    """
+    usable: dict[str, Path] = {}
+    problem: HugewiseError | None = None
+    for key in ("2", *_CONTROLLERS):
+        if key not in parents or (key == "freezer" and "2" in usable and (usable["2"] / "cgroup.kill").exists()):
+            continue
+        if key == "cpuacct" and "2" in usable and (usable["2"] / "cpu.stat").exists():
+            continue
+        try:
+            _make(parents[key], exist_ok=True)  # the number is ours: what is there is left of a dead run
+        except HugewiseError as error:
+            problem = error
+        else:
+            usable[key] = parents[key]
+    return usable, problem
+
+
+def unavailable(own: dict[str, Path] | None = None) -> HugewiseError | None:
+    """Why this process cannot make cgroups here, with the cure, or None when it can; makes and removes the folders."""
+    try:
+        Hierarchy.open(own=own).remove()
+    except HugewiseError as error:
+        return error
+    return None
+
+
+def _with_memory(base: Path) -> Path:
+    """The nearest v2 group, from `base` upwards, whose children can have the memory controller; else `base`.
+
+    A group that holds processes cannot give controllers to its children (the root can), and only the owner of a
+    delegated subtree may write in it.
+    """
+    for group in (base, *base.parents):
+        control = group / "cgroup.subtree_control"
+        if not control.exists():
+            break
+        busy = bool((group / "cgroup.procs").read_text()) and (group.parent / "cgroup.procs").exists()
+        given = "memory" in _words(control)
+        could = "memory" in _words(group / "cgroup.controllers") and not busy
+        if (given or could) and os.access(group, os.W_OK) and os.access(control, os.W_OK):
+            return group
+    return base
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except FileNotFoundError:
+        return []
+
+
+def _to_enable(group: Path, *names: str) -> tuple[tuple[str, str], ...]:
+    """Controllers that `group` has and does not yet give to its children: (subtree_control file, controller)."""
+    control = group / "cgroup.subtree_control"
+    offered, given = _words(group / "cgroup.controllers"), _words(control)
+    return tuple((str(control), name) for name in names if name in offered and name not in given)
+
+
+def _enable(controllers: tuple[tuple[str, str], ...]) -> None:
+    for file, name in controllers:
+        with suppress(OSError):  # then memory is not counted; groups can still be killed
+            Path(file).write_text(f"+{name}")
+
+
+def _make(folder: Path, *, exist_ok: bool = False) -> None:
+    try:
+        folder.mkdir(mode=0o755, exist_ok=exist_ok)
+    except OSError as error:
+        cures = {
+            errno.EACCES: "as an ordinary user start it with: systemd-run --user --scope -p Delegate=yes hugewise ...",
+            errno.EPERM: "in a container: start it privileged, or with its cgroup mounted writable",
+            errno.EROFS: "the cgroup file system is mounted read-only: mount -o remount,rw /sys/fs/cgroup (as root)",
+            errno.EEXIST: "an earlier run left it: sudo hugewise restore",
+            errno.EAGAIN: "cgroup.max.descendants is reached: remove unused groups or raise it",
+            errno.ENOSPC: "the kernel has no room for more cgroups: remove unused groups",
+        }
+        raise _CannotError(
+            f"cannot make the cgroup {folder}: {error.strerror}", hint=cures.get(error.errno or 0)
+        ) from error
+
+
+def _descendants(folder: Path) -> list[Path]:
+    """`folder` and every group below it, the deepest first."""
+    return [Path(path) for path, _, _ in os.walk(folder, topdown=False)]
+
+
+def _pids(folders: tuple[Path, ...]) -> Iterator[int]:
+    for top in folders:
+        for folder in _descendants(top):
+            with suppress(OSError):
+                yield from (int(pid) for pid in (folder / "cgroup.procs").read_text().split())
+
+
+def _kill(folders: tuple[Path, ...]) -> int:
+    seen = set(_pids(folders))
+    if not seen:
+        return 0
+    if 0 in seen or os.getpid() in seen:
+        raise _CannotError(
+            f"{folders[0]} holds processes that must not be killed from here",
+            hint="run hugewise in the PID namespace of the machine, and outside of its own groups",
+        )
+    end = time.monotonic() + _PATIENCE_S
+    pause = 0.0005
+    while left := set(_pids(folders)):
+        seen |= left
+        _kill_once(folders, left)
+        if time.monotonic() > end:
+            raise _CannotError(
+                f"{len(left)} processes in {folders[0]} do not die, such as pid {min(left)}",
+                hint="it may hang in the kernel: see /proc/PID/stack, or dmesg",
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+    return len(seen)
+
+
+def _kill_once(folders: tuple[Path, ...], pids: set[int]) -> None:
+    """Kill by cgroup.kill where there is one; else one by one, frozen so that none can fork away."""
+    by_kernel = [folder / "cgroup.kill" for folder in folders if (folder / "cgroup.kill").exists()]
+    for file in by_kernel:
+        file.write_text("1")
+    freezers = [folder / "freezer.state" for folder in folders if (folder / "freezer.state").exists()]
+    if not by_kernel:
+        for file in freezers:
+            file.write_text("FROZEN")
+    for pid in pids:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    for file in freezers:
+        with suppress(OSError):
+            file.write_text("THAWED")
+
+
+def _remove(top: Path) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    for folder in _descendants(top):
+        while True:
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                break
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > end:
+                    raise _CannotError(
+                        f"cannot remove the cgroup {folder}: {error.strerror}", hint=f"see {folder}/cgroup.procs"
+                    ) from error
+                time.sleep(0.001)  # the last process is gone but not yet taken off the books
+            else:
+                break
+
+
+def clear(made: Folders) -> int:
+    """Kill everything in a run's folders, remove them, and disable what was enabled; returns the number killed."""
+    folders = tuple(Path(path) for path in made.paths if Path(path).is_dir())
+    killed = _kill(folders) if folders else 0
+    for folder in folders:
+        _remove(folder)
+    for file, controller in made.enabled:
+        with suppress(OSError):  # others use the controller by now: it stays enabled
+            Path(file).write_text(f"-{controller}")
+    return killed

@@ -1,0 +1,231 @@
+"""The journal: what hugewise does to a host, on disk before it is done, so that it can be undone after a SIGKILL.
+
+One file per host, at one fixed path, append-only JSON Lines of `host.ledger` records. It is begun anew by each run
+that turns anything, and closed when everything is put back. After a reboot the kernel is at its boot settings: a
+journal of another boot is closed, not replayed. Only root has one: an ordinary user turns nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import LockedError, SettingError, StorageError, UserError
+from hugewise.host import cgroup, hugetlbfs, knob, network, pool, scratch
+from hugewise.host.ledger import Closed, Ledger, Opened, Record
+from hugewise.host.lock import boot_id
+from hugewise.machine.drift import Drift
+from hugewise.model.host import Host
+
+__all__ = ["JOURNAL", "Journal", "Recovery", "recover"]
+
+JOURNAL = Path("/var/lib/hugewise/journal.jsonl")
+
+_DECODER = msgspec.json.Decoder(Record)
+_ENCODER = msgspec.json.Encoder()
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+    """What `recover` found. `note` says why nothing was replayed, `killed` counts processes left by the dead run."""
+
+    run: str | None = None
+    put_back: tuple[str, ...] = ()
+    left: tuple[Drift, ...] = ()
+    killed: int = 0
+    note: str | None = None
+
+
+def start_time(host: Host, pid: int) -> int | None:
+    """Start of a process in clock ticks since boot (field 22 of /proc/PID/stat); None when it is gone or a zombie."""
+    try:
+        fields = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X", "x") else int(fields[19])
+
+
+class Journal:
+    """An open journal; the only writer of its file."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._kept_open = False
+
+    @classmethod
+    def begin(cls, host: Host, path: Path, run: str) -> Journal:
+        """Start the journal of a run. Raises UserError when an earlier one is still open: `recover` comes first."""
+        earlier = _load(path) if path.exists() else None
+        if earlier is not None and earlier.owner is not None and not earlier.closed:
+            raise UserError(f"{path} belongs to a run that has not been put back", hint="sudo hugewise restore")
+        try:
+            _own_folder(path.parent)
+            fresh = path.with_suffix(".new")
+            fresh.unlink(missing_ok=True)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise StorageError(f"cannot write the journal {path}: {error.strerror}") from error
+        journal = cls(path, descriptor)
+        pid = os.getpid()
+        journal.append(Opened(boot_id(host), pid, start_time(host, pid) or 0, run))
+        fresh.replace(path)
+        _sync_folder(path.parent)
+        return journal
+
+    @classmethod
+    def reopen(cls, path: Path) -> Journal:
+        """Go on with the journal of a dead run; a torn last line is cut off."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        whole = path.read_bytes()
+        os.ftruncate(descriptor, whole.rfind(b"\n") + 1)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        return cls(path, descriptor)
+
+    def append(self, record: Record, *, sync: bool = True) -> None:
+        """Keep a record; with `sync` it is on disk when this returns. Raises StorageError, and leaves no half line."""
+        line = _ENCODER.encode(record) + b"\n"
+        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+        problem = None
+        try:
+            if os.write(self._descriptor, line) != len(line):
+                problem = os.strerror(errno.ENOSPC)
+            elif sync:
+                os.fsync(self._descriptor)
+        except OSError as error:
+            problem = error.strerror
+        if problem is not None:
+            os.ftruncate(self._descriptor, end)
+            os.lseek(self._descriptor, end, os.SEEK_SET)
+            raise StorageError(
+                f"cannot write the journal {self.path}: {problem}", hint=f"free space on {self.path.parent}"
+            )
+
+    def keep_open(self) -> None:
+        """Something could not be put back: `close` leaves the journal to the next root call."""
+        self._kept_open = True
+
+    def close(self, reason: str = "put back") -> None:
+        """Everything is put back, or was changed by others and reported."""
+        try:
+            if not self._kept_open:
+                self.append(Closed(reason))
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the file without closing the journal: the next root call recovers from it."""
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def _own_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise UserError(
+            f"{folder} can be written by others: a journal there cannot be trusted",
+            hint=f"chown root: {folder} && chmod 755 {folder}",
+        )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _load(path: Path) -> Ledger:
+    """The state that the journal describes; a torn last line announces nothing that was done. Raises UserError."""
+    ledger = Ledger()
+    *lines, _torn = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            ledger.add(_DECODER.decode(line))
+        except (msgspec.DecodeError, KeyError) as error:
+            raise UserError(
+                f"{path}, line {number}: not a record of this version ({error})",
+                hint=f"compare your page settings with what you want, then: rm {path}",
+            ) from None
+    return ledger
+
+
+def recover(host: Host, path: Path = JOURNAL) -> Recovery:
+    """Put back what a dead run left turned, kill what it left running, and close its journal.
+
+    The caller holds the host's lock. Raises LockedError when the owner lives, UserError when root is needed or the
+    journal cannot be trusted, SettingError when the kernel refuses a value (the journal then stays open).
+    """
+    try:
+        ledger = _load(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Recovery(note="no run is left to be put back")
+    except PermissionError as error:
+        raise _needs_root(path) from error
+    owner = ledger.owner
+    if owner is None or ledger.closed:
+        return Recovery(note="no run is left to be put back")
+    if owner.boot_id != boot_id(host):
+        if host.privileged():
+            Journal.reopen(path).close("the machine was rebooted")
+        return Recovery(run=owner.run, note="the machine was rebooted since: nothing to put back")
+    if start_time(host, owner.pid) == owner.pid_start:
+        raise LockedError(owner.pid)
+    if not host.privileged():
+        raise _needs_root(path)
+    _check_trust(path, ledger)
+    return _replay(host, path, ledger, owner)
+
+
+def _needs_root(path: Path) -> UserError:
+    return UserError(
+        f"a run was killed and left this host's page settings turned ({path})", hint="sudo hugewise restore"
+    )
+
+
+def _check_trust(path: Path, ledger: Ledger) -> None:
+    status = path.stat()
+    foreign = [name for name in (*ledger.turned, *ledger.beside, *ledger.pools) if not knob.is_knob(name)]
+    foreign += [name for made in ledger.folders for name in made.paths if not cgroup.is_own(name)]
+    foreign += [name for name in ledger.scratch if not scratch.is_own(name)]
+    foreign += [name for name in ledger.mounts if not hugetlbfs.is_own(name)]
+    foreign += [name for name in ledger.links if not network.is_own(name)]
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022 or foreign:
+        what = f"it names {foreign[0]}" if foreign else "others can write it"
+        raise UserError(f"{path} cannot be trusted: {what}", hint=f"look at it, then remove it: rm {path}")
+
+
+def _note(journal: Journal, ledger: Ledger, record: Record) -> None:
+    with suppress(StorageError):  # a full disk must not keep the host from being put back
+        journal.append(record)
+    ledger.add(record)
+
+
+def _replay(host: Host, path: Path, ledger: Ledger, owner: Opened) -> Recovery:
+    journal = Journal.reopen(path)
+    try:
+        killed = sum(cgroup.clear(made) for made in ledger.folders)
+        for folder in ledger.scratch:
+            scratch.discard(folder)
+        for mount in ledger.mounts:  # before the pools: a file in it would keep its pages
+            hugetlbfs.remove(mount)
+        returned, left = pool.take_back(host, ledger, functools.partial(_note, journal, ledger))
+        back, drifted = knob.put_back(host, ledger.turned, ledger.beside)
+        for name in reversed(ledger.links):
+            network.remove(name)
+    except SettingError as error:
+        journal.abandon()
+        raise SettingError(f"{error.message}; run {owner.run} is not wholly put back", hint=error.hint) from error
+    journal.close("recovered")
+    return Recovery(
+        run=owner.run,
+        put_back=tuple(f"{name} = {value}" for name, value in (*returned.items(), *back.items())),
+        left=(*left, *drifted),
+        killed=killed,
+    )

@@ -1,0 +1,249 @@
+"""What hugewise did to a host, as records, and the state that follows from them.
+
+The same fold serves the run itself (in memory) and the recovery after it was killed (from the journal), so that there
+is one way to put a host back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+__all__ = [
+    "Beside",
+    "Closed",
+    "Folders",
+    "Intent",
+    "Ledger",
+    "Linked",
+    "Log",
+    "Mounted",
+    "Opened",
+    "PoolGranted",
+    "PoolIntent",
+    "PoolReturn",
+    "Record",
+    "Scratched",
+    "Share",
+    "Turn",
+    "Turned",
+    "Yielded",
+]
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    """First record: whose journal this is. `pid_start` is the process's start time in clock ticks since boot."""
+
+    boot_id: str
+    pid: int
+    pid_start: int
+    run: str
+    format: int = 1
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One knob of a batch: what it held, and what is to be written."""
+
+    path: str
+    before: str
+    wrote: str
+
+
+class Intent(msgspec.Struct, frozen=True, tag="intent"):
+    """Written before any knob of the batch is turned."""
+
+    turns: tuple[Turn, ...]
+
+
+class Beside(msgspec.Struct, frozen=True, tag="beside"):
+    """Before the first intent: values that the kernel itself changes when knobs are turned; see `knob.beside`."""
+
+    values: Mapping[str, str]
+
+
+class Turned(msgspec.Struct, frozen=True, tag="turned"):
+    """The batch before it was written whole and read back."""
+
+
+class Yielded(msgspec.Struct, frozen=True, tag="yielded"):
+    """Somebody else turned this knob, the run said so, and takes the found value as the one to go back to."""
+
+    path: str
+    found: str
+
+
+class PoolIntent(msgspec.Struct, frozen=True, tag="pool_intent"):
+    """Written before a pool is filled: persistent pages by the path of each nr_hugepages, and how many are wanted.
+
+    `surplus`: the surplus pages of the same pools, where they have any.
+    """
+
+    before: Mapping[str, int]
+    wanted: int
+    surplus: Mapping[str, int] = {}
+
+
+class PoolGranted(msgspec.Struct, frozen=True, tag="pool_granted"):
+    """What the kernel added, by path."""
+
+    added: Mapping[str, int]
+
+
+class PoolReturn(msgspec.Struct, frozen=True, tag="pool_return"):
+    """Written before pages are given back: the pool's pages then, and those it will have."""
+
+    path: str
+    found: int
+    wrote: int
+
+
+class Folders(msgspec.Struct, frozen=True, tag="folders"):
+    """Cgroups made for this run, and the controllers that were enabled for it: (subtree_control file, controller)."""
+
+    paths: tuple[str, ...]
+    enabled: tuple[tuple[str, str], ...] = ()
+
+
+class Scratched(msgspec.Struct, frozen=True, tag="scratched"):
+    """A folder for attempts that is about to be made; it goes with everything in it."""
+
+    path: str
+
+
+class Linked(msgspec.Struct, frozen=True, tag="linked"):
+    """Network interfaces that are about to be made for guests: the bridge first, then what is attached to it."""
+
+    names: tuple[str, ...]
+
+
+class Mounted(msgspec.Struct, frozen=True, tag="mounted"):
+    """A hugetlbfs that is about to be mounted for guests, by its folder."""
+
+    path: str
+
+
+class Closed(msgspec.Struct, frozen=True, tag="closed"):
+    """Last record: everything is put back, or reported."""
+
+    reason: str
+
+
+Record = (
+    Opened
+    | Beside
+    | Intent
+    | Turned
+    | Yielded
+    | PoolIntent
+    | PoolGranted
+    | PoolReturn
+    | Folders
+    | Scratched
+    | Linked
+    | Mounted
+    | Closed
+)
+
+
+class Log(Protocol):
+    """Where records are kept before what they announce is done; see `hugewise.host.journal.Journal`."""
+
+    def append(self, record: Record, *, sync: bool = True) -> None:
+        """Keep the record on disk. Raises StorageError."""
+        ...
+
+    def keep_open(self) -> None:
+        """Something could not be put back: the next root call shall try again."""
+        ...
+
+
+class Share(msgspec.Struct):
+    """Pages of one pool on one node: `added` None while filling is under way, `returned` the last PoolReturn.
+
+    `surplus`: pages that it had beside the persistent ones before it was filled.
+    """
+
+    before: int
+    wanted: int
+    surplus: int = 0
+    added: int | None = None
+    returned: PoolReturn | None = None
+
+
+class Ledger:
+    """The state after a sequence of records.
+
+    turned   path -> (original value, hugewise's own values there), in the order of first turning
+    pools    path of nr_hugepages -> Share
+    """
+
+    def __init__(self) -> None:
+        self.owner: Opened | None = None
+        self.closed = False
+        self.turned: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.beside: dict[str, str] = {}
+        self.pools: dict[str, Share] = {}
+        self.folders: list[Folders] = []
+        self.scratch: list[str] = []
+        self.links: list[str] = []
+        self.mounts: list[str] = []
+        self._under_way: tuple[Turn, ...] = ()
+
+    def add(self, record: Record) -> None:
+        """Take one more record into account."""
+        match record:
+            case Opened():
+                self.owner = record
+            case Intent(turns):
+                self._under_way = turns
+                for each in turns:
+                    original = self.turned[each.path][0] if each.path in self.turned else each.before
+                    self.turned[each.path] = (original, (each.wrote, each.before))
+            case Beside(values):
+                self.beside = dict(values)
+            case Turned():
+                for each in self._under_way:
+                    self.turned[each.path] = (self.turned[each.path][0], (each.wrote,))
+                self._under_way = ()
+            case Yielded(path, found):
+                self.turned.pop(path, None)
+                if path in self.pools:
+                    self._yield_pool(path, int(found))
+            case PoolIntent() | PoolGranted() | PoolReturn():
+                self._add_pool(record)
+            case Folders() | Scratched() | Linked() | Mounted():
+                self._add_made(record)
+            case Closed():
+                self.closed = True
+
+    def _add_made(self, record: Folders | Scratched | Linked | Mounted) -> None:
+        match record:
+            case Folders():
+                self.folders.append(record)
+            case Scratched(path):
+                self.scratch.append(path)
+            case Linked(names):
+                self.links.extend(names)
+            case Mounted(path):
+                self.mounts.append(path)
+
+    def _add_pool(self, record: PoolIntent | PoolGranted | PoolReturn) -> None:
+        match record:
+            case PoolIntent(before, wanted, surplus):
+                for path, pages in before.items():
+                    self.pools[path] = Share(pages, wanted, surplus.get(path, 0))
+            case PoolGranted(added):
+                for path, pages in added.items():
+                    self.pools[path].added = pages
+            case PoolReturn(path):
+                self.pools[path].returned = record
+
+    def _yield_pool(self, path: str, found: int) -> None:
+        """Pages that others added are theirs and ours stay ours; a pool that others made smaller is theirs."""
+        share = self.pools[path]
+        if share.added is not None and found >= share.before + share.added:
+            share.before = found - share.added
+        else:
+            del self.pools[path]

@@ -1,0 +1,145 @@
+"""This host as a `machine.Machine`."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import msgspec
+
+from hugewise.files import storing
+from hugewise.host import scratch
+from hugewise.host.local_host import LocalHost
+from hugewise.machine import probe
+from hugewise.model.host import Host
+
+__all__ = ["Launched", "LocalMachine"]
+
+
+_MINIMAL = ("PATH", "LANG", "TZ")
+
+
+class Launched:
+    """A process of this host, such as a launcher, as a `machine.Running`."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._descriptor = os.pidfd_open(process.pid)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once it has ended."""
+        return self._descriptor
+
+    def poll(self) -> int | None:
+        """Its exit status, or None while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises TimeoutError."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class LocalMachine:
+    """The machine that hugewise itself runs on."""
+
+    emulated = False
+    counters = True
+
+    def __init__(self, host: Host | None = None) -> None:
+        self.host: Host = host or LocalHost()
+        self.environment: Mapping[str, str] = {name: os.environ[name] for name in _MINIMAL if name in os.environ}
+
+    def cpus(self) -> tuple[int, ...]:
+        """The CPUs that this process may use."""
+        return tuple(sorted(os.sched_getaffinity(0)))
+
+    def ports(self, count: int) -> tuple[int, ...]:
+        """TCP ports that are free on the loopback now."""
+        with ExitStack() as held:
+            found = []
+            for _ in range(count):
+                taken = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+                taken.bind(("127.0.0.1", 0))
+                found.append(int(taken.getsockname()[1]))
+            return tuple(found)
+
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Launched:
+        """Start the launcher. Raises ProbeError, StorageError."""
+        with storing(str(job.told)):
+            job.told.touch(mode=0o600)  # the environment of a command can hold secrets
+            job.told.write_bytes(msgspec.json.format(msgspec.json.encode(job.spec), indent=1))
+        program = probe.find()
+        with storing(str(job.events)), job.events.open("wb") as events, job.stderr.open("wb") as stderr:
+            return Launched(
+                subprocess.Popen(
+                    [program, "run", "--spec", str(job.told)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=events,
+                    stderr=stderr,
+                    start_new_session=True,
+                    pass_fds=inherited,
+                )
+            )
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    def ask(self, *arguments: str) -> probe.Event:
+        """The first event of a subcommand of the probe."""
+        return probe.ask(*arguments)
+
+    def folder(self, path: str, uid: int | None, gid: int | None) -> None:
+        """A fresh, empty folder for the account."""
+        scratch.fresh(Path(path), uid, gid)
+
+    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
+        """Write a file."""
+        place = Path(path)
+        with storing(path):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+            if uid is not None and gid is not None:
+                os.chown(place, uid, gid)
+
+    def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
+        """Regular files by name. The folder belongs to the account: links are not followed."""
+        for path in sorted(Path(folder).iterdir()):
+            if pattern.fullmatch(path.name) is None:
+                continue
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                continue
+            with os.fdopen(descriptor, "rb") as file:
+                yield file.read()
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a tree."""
+        scratch.discard(path)

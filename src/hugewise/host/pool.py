@@ -1,0 +1,225 @@
+"""The hugetlb pools of a run: filled once, watched, and restored by what was added.
+
+Pages are added to what is there: the pages of others stay theirs. The kernel grants what it finds in one piece, so a
+request is read back and tried again after compaction. Pages are given back per NUMA node, since that is how they came;
+what is bound to a node is asked of that node, the rest of the machine, which spreads it over the nodes as it likes.
+
+The end of a process is not always the end of its memory: whoever reads its /proc/PID/status, smaps or the like just
+then (a monitor, `ps`) keeps the memory until the reading is done, and frees it. Measured with two busy readers beside
+two CPUs: pages still in use up to 12 ms after their process was waited for, in 4 of 200 ends. So what was given back
+is waited for.
+
+Sources: Documentation/admin-guide/mm/hugetlbpage.rst of the Linux kernel; get_task_mm() and mmput() in kernel/fork.c.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from hugewise.errors import SettingError
+from hugewise.host import knob
+from hugewise.host.knob import NODES
+from hugewise.host.ledger import Ledger, PoolGranted, PoolIntent, PoolReturn, Share
+from hugewise.host.setting import Settings
+from hugewise.machine.drift import Drift
+from hugewise.model.host import Host
+from hugewise.model.pages import HUGETLB
+
+__all__ = ["Pools", "Where", "available", "in_use", "pool_folder", "take_back"]
+
+Where = tuple[int, int | None]  # pages of a size in bytes, on one NUMA node or (None) on any
+
+_TRIES = 3
+_PATIENCE_S = 5.0
+_PAUSE_S = 0.001
+_COMPACT = "/proc/sys/vm/compact_memory"
+
+
+def pool_folder(size: int, node: int | None = None) -> str:
+    """The sysfs folder of the pool with pages of `size` bytes, of the machine or of one node."""
+    name = f"hugepages-{size >> 10}kB"
+    return f"{HUGETLB}/{name}" if node is None else f"{NODES}/node{node}/hugepages/{name}"
+
+
+def _number(host: Host, path: str) -> int:
+    """The file's number; 0 where this kernel or folder lacks it (nodes do not say what is reserved)."""
+    try:
+        return int(host.read(path))
+    except FileNotFoundError:
+        return 0
+
+
+def available(host: Host, size: int, node: int | None = None) -> int:
+    """Pages that are free and promised to nobody: what a program can map now."""
+    folder = pool_folder(size, node)
+    return max(0, _number(host, f"{folder}/free_hugepages") - _number(host, f"{folder}/resv_hugepages"))
+
+
+def in_use(host: Host, size: int, node: int | None = None) -> int:
+    """Pages that some program has mapped or reserved."""
+    folder = pool_folder(size, node)
+    taken = _number(host, f"{folder}/nr_hugepages") - _number(host, f"{folder}/free_hugepages")
+    return taken + _number(host, f"{folder}/resv_hugepages")
+
+
+def _parts(host: Host, size: int) -> list[str]:
+    """The nr_hugepages files that say where pages are: one a node, or the machine's where there are no nodes."""
+    name = f"hugepages-{size >> 10}kB"
+    nodes = [f"{NODES}/{each}/hugepages/{name}/nr_hugepages" for each in host.names(NODES)]
+    return [path for path in nodes if host.writable(path)] or [f"{pool_folder(size)}/nr_hugepages"]
+
+
+class Pools:
+    """The pools that a run fills. `settings` holds what was found at the start, the journal and the ledger."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._host = settings.host
+        self._granted: dict[Where, int] = {}  # None: on all nodes together
+        self.others: dict[int, int] = {}  # pages that others had mapped or reserved when the pool was filled
+
+    def fill(self, plan: Mapping[int, int]) -> dict[int, int]:
+        """Reserve `plan[size]` pages for each size in bytes, on any node; returns what can be mapped of them."""
+        granted = self.fill_nodes({(size, None): pages for size, pages in plan.items()})
+        return {size: pages for (size, _), pages in granted.items()}
+
+    def fill_nodes(self, plan: Mapping[Where, int]) -> dict[Where, int]:
+        """Reserve `plan[size, node]` pages; returns how many can be mapped there, free pages that were there before
+        included, at most those asked. On any node: what the parts of the nodes leave.
+
+        The largest size first: it is the hardest to find. An ordinary user gets what is free already. Raises
+        SettingError when there is no such pool, or somebody else has changed it since the start.
+        """
+        granted: dict[Where, int] = {}
+        for size in sorted({size for size, _ in plan}, reverse=True):
+            # What may lie on any node comes last: it is content with what is left.
+            nodes = sorted((node for each, node in plan if each == size), key=lambda node: (node is None, node))
+            granted |= self._reserve(size, {node: plan[size, node] for node in nodes})
+        return granted
+
+    def _reserve(self, size: int, wanted: Mapping[int | None, int]) -> dict[Where, int]:
+        host = self._host
+        for node in (None, *wanted):
+            if not host.writable(f"{pool_folder(size, node)}/nr_hugepages"):
+                which = "this machine" if node is None else f"NUMA node {node} of this machine"
+                raise SettingError(f"{which} has no pool of {size >> 10} kB pages", hint="see: hugewise doctor")
+        self.others[size] = in_use(host, size)
+        if host.privileged() and any(wanted.values()):
+            self._add(size, wanted)
+        left, granted = available(host, size), dict[Where, int]()
+        for node, pages in wanted.items():
+            granted[size, node] = min(pages, left, available(host, size, node))
+            left -= granted[size, node]
+        self._granted |= granted
+        self._granted[size, None] = sum(granted.values())
+        return granted
+
+    def _add(self, size: int, wanted: Mapping[int | None, int]) -> None:
+        host, settings = self._host, self._settings
+        parts = _parts(host, size)
+        expected = {
+            path: value
+            for path in {f"{pool_folder(size)}/nr_hugepages", *parts}
+            if (value := settings.expected(path)) is not None
+        }
+        for drift in knob.differing(host, expected):
+            raise SettingError(f"somebody else changed a pool: {drift}", hint="see who, then run it again")
+        taken = [path for path in parts if path in settings.ledger.pools]
+        if taken:
+            raise SettingError(f"{taken[0]} was filled already: pools are filled once per run")
+        before = {path: int(knob.read(host, path)) for path in parts}
+        surplus = {path: found for path in parts if (found := knob.surplus(host, path))}
+        settings.note(PoolIntent(before, sum(wanted.values()), surplus))
+        try:
+            for node, pages in wanted.items():
+                if pages:
+                    _grow(host, f"{pool_folder(size, node)}/nr_hugepages", pages)
+        finally:
+            added = {path: max(0, int(knob.read(host, path)) - had) for path, had in before.items()}
+            settings.note_return(PoolGranted(added))
+            settings.expect({path: knob.read(host, path) for path in expected})
+
+    def verify(self) -> list[Drift]:
+        """Pools that others changed, or whose pages others use, seen while no attempt runs."""
+        shares = self._settings.ledger.pools
+        expected = {path: str(share.before + (share.added or 0)) for path, share in shares.items()}
+        found = knob.differing(self._host, expected)
+        for (size, node), granted in self._granted.items():
+            path = f"{pool_folder(size, node)}/free_hugepages"
+            if (free := available(self._host, size, node)) < granted:
+                found.append(Drift(path, f"{granted} or more unreserved", str(free)))
+        return found
+
+    def restore(self) -> list[Drift]:
+        """Give back what was added, and wait until it is free. Returns what is not as it was: pools that others made
+        smaller, which are left so, and pages that programs still use. Idempotent.
+        """
+        settings = self._settings
+        with settings.closing_only_when_done():
+            back, left = take_back(self._host, settings.ledger, settings.note_return)
+        settings.expect({path: str(pages) for path, pages in back.items()})
+        totals = {f"{pool_folder(size)}/nr_hugepages" for size, _ in self._granted}
+        settings.expect({path: knob.read(self._host, path) for path in totals if settings.expected(path)})
+        return left
+
+
+def _grow(host: Host, total: str, pages: int) -> None:
+    """Ask for `pages` more, and again after compaction as long as some are missing."""
+    goal = int(knob.read(host, total)) + pages
+    for attempt in range(_TRIES):
+        if attempt:
+            with suppress(OSError):  # a kernel without compaction has no such file
+                host.write(_COMPACT, "1")
+        try:
+            host.write(total, str(goal))
+        except OSError:  # such as gigantic pages that this kernel gives at boot only: nothing is granted
+            return
+        if int(knob.read(host, total)) >= goal:
+            return
+
+
+def take_back(host: Host, ledger: Ledger, note: Callable[[PoolReturn], None]) -> tuple[dict[str, int], list[Drift]]:
+    """Give back the pages that the ledger says were added; returns the new sizes by path, and what was left alone.
+
+    `note` keeps each return before it is made. A pool that grew under others loses only what was added; one that
+    somebody made smaller is theirs. Pages that a program still uses become surplus, and go when it lets go of them:
+    that is waited for, up to 5 s for all pools, and then left to the program.
+    """
+    back: dict[str, int] = {}
+    left: list[Drift] = []
+    for path, share in reversed(ledger.pools.items()):
+        found = int(knob.read(host, path))
+        goal = _after_return(share, found)
+        if goal is None:
+            left.append(Drift(path, str(share.before + (share.added or 0)), str(found)))
+        elif goal != found:
+            note(PoolReturn(path, found, goal))
+            knob.turn(host, {path: str(goal)})
+            back[path] = goal
+    end = time.monotonic() + _PATIENCE_S
+    for path, share in ledger.pools.items():
+        if share.returned is not None and (held := _held(host, path, share.surplus, end)) is not None:
+            left.append(held)
+    return back, left
+
+
+def _held(host: Host, path: str, surplus: int, end: float) -> Drift | None:
+    """Wait until the pool has no more than `surplus` surplus pages, or until `end`: then what it has instead."""
+    while (found := knob.surplus(host, path)) > surplus:
+        if time.monotonic() > end:
+            return Drift(f"{path.removesuffix('nr_hugepages')}surplus_hugepages", str(surplus), str(found))
+        time.sleep(_PAUSE_S)
+    return None
+
+
+def _after_return(share: Share, found: int) -> int | None:
+    """How many pages the pool should have; None: somebody else decided, leave it."""
+    if share.returned is not None:  # done before, unless the kill came between the record and the write
+        return share.returned.wrote if found == share.returned.found else found
+    if share.added is None:  # killed while it was filled: what came since is ours, up to what was wanted
+        return found - min(max(0, found - share.before), share.wanted)
+    if found >= share.before + share.added:
+        return found - share.added
+    return found if found == share.before else None

@@ -1,1 +1,0 @@
-"""Formats of measurements made elsewhere, one a file; found by being there (see `hugewise.importer`)."""

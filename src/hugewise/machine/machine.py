@@ -1,0 +1,168 @@
+"""A machine on which programs run: this host, or a guest. Whatever plays a scene touches it only through `Machine`.
+
+`Host` is what a machine's files say; `Machine` adds processes, and files that programs leave behind. Every program is
+started by the launcher of the probe that is there (`probe run`), which drops privileges, enters cgroups, pins, proves,
+and ends everything when it is told to or its parent dies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hugewise.machine.probe import Event, Job
+from hugewise.model.host import Host
+
+__all__ = ["Contained", "CpuTime", "Folders", "Machine", "Running"]
+
+
+class Running(Protocol):
+    """A launcher under way, with the program below it."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once it has ended."""
+        ...
+
+    def poll(self) -> int | None:
+        """Its exit status (negative: the signal that killed it), or None while it runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; when it returns, all that the job's files will hold is in them.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
+        ...
+
+    def terminate(self) -> None:
+        """Ask it to end everything below it, to say so, and to leave."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it; it has ended."""
+        ...
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """CPU time in seconds; `user_s` and `system_s` may add up to slightly less than `total_s`."""
+
+    total_s: float
+    user_s: float
+    system_s: float
+
+
+class Contained(Protocol):
+    """The processes of an attempt, or of one role in it, held together by a cgroup."""
+
+    @property
+    def procs_files(self) -> tuple[Path, ...]:
+        """What a process writes its pid to in order to enter."""
+        ...
+
+    def kill(self) -> int:
+        """Kill every process inside and wait until they are gone; returns how many were seen."""
+        ...
+
+    def peak_bytes(self) -> int | None:
+        """The most memory that was charged at once, page cache included and hugetlb pages not."""
+        ...
+
+    def faults(self) -> int | None:
+        """Page faults of all processes since the group was made."""
+        ...
+
+    def cpu(self) -> CpuTime | None:
+        """CPU time of all processes since the group was made; None where it means nothing or is not counted."""
+        ...
+
+    def processes(self) -> list[int]:
+        """The processes inside, by their numbers on that machine."""
+        ...
+
+    def limit_memory(self, size: int) -> None:
+        """Let the processes inside, and the page cache they fill, have at most `size` bytes."""
+        ...
+
+    def remove(self) -> None:
+        """Remove the group, which is empty."""
+        ...
+
+
+class Folders(Protocol):
+    """Private folders in which an attempt is played, in one place of a machine."""
+
+    @property
+    def path(self) -> Path:
+        """Below which they lie."""
+        ...
+
+    def folder(self, name: str) -> Path:
+        """A fresh, empty folder of that name for the account. Raises StorageError."""
+        ...
+
+    def clear(self) -> None:
+        """Remove what is inside. Raises StorageError."""
+        ...
+
+
+class Machine(Protocol):
+    """Where programs run.
+
+    host         its files
+    environment  what every program there finds in its environment at least
+    emulated     its clock means nothing: no figure that depends on time may be had from it
+    counters     whether the counters of running servers can be had (`hugewise.host.counting`)
+    """
+
+    host: Host
+    environment: Mapping[str, str]
+    emulated: bool
+    counters: bool
+
+    def cpus(self) -> tuple[int, ...]:
+        """The CPUs that may be used, by number."""
+        ...
+
+    def ports(self, count: int) -> tuple[int, ...]:
+        """TCP ports that are free on its loopback now."""
+        ...
+
+    def start(self, job: Job, inherited: tuple[int, ...] = ()) -> Running:
+        """Start the launcher. The files of `job` (specification, lines, stderr, and its specification's stdout and
+        stderr) are on this side, whatever machine it is; `inherited` descriptors exist on this host alone.
+
+        Raises ProbeError when there is no probe, MachineError when the machine is gone.
+        """
+        ...
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal to a process; nothing happens when it is gone."""
+        ...
+
+    def ask(self, *arguments: str) -> Event:
+        """The first event of a short subcommand of the probe, such as `scan --pid 1`. Raises ProbeError."""
+        ...
+
+    def folder(self, path: str, uid: int | None, gid: int | None) -> None:
+        """Make a fresh, empty folder for that account, mode 0700, in place of what was there. Raises StorageError."""
+        ...
+
+    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
+        """Write a file, with the folders that it lies in. Raises StorageError."""
+        ...
+
+    def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
+        """The contents of the regular files whose name matches whole, in the order of names; links are not followed."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a folder with everything in it; nothing happens when it is gone. Raises StorageError."""
+        ...

@@ -1,0 +1,302 @@
+"""Was the host quiet? Cheap counters before and after an attempt.
+
+A snapshot reads about 50 small files of /proc and /sys and takes well under 2 ms. Rules that name
+what disturbed an attempt are in `hugewise.attempt.disturbances`.
+
+Sources: Documentation/filesystems/proc.rst, accounting/psi.rst, admin-guide/mm/transhuge.rst and
+admin-guide/pm/cpufreq.rst of the Linux kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import time
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar, cast
+
+import msgspec
+
+from hugewise.model.host import Host
+from hugewise.model.pages import HUGETLB, THP
+
+__all__ = [
+    "CPU",
+    "TICK",
+    "Difference",
+    "Snapshot",
+    "coverage_from_counters",
+    "difference",
+    "snapshot",
+]
+
+CPU = "/sys/devices/system/cpu"
+_CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+TICK = 1 / os.sysconf("SC_CLK_TCK")  # the unit of /proc/stat and /proc/PID/stat, in seconds
+
+_KERNEL_THREADS = ("khugepaged", "kcompactd", "kswapd")
+_VMSTAT = re.compile(
+    r"^(pswpin|pswpout|compact_(?:stall|fail|success|daemon_wake)|allocstall\w*|oom_kill"
+    r"|thp_(?:fault_alloc|fault_fallback|collapse_alloc|collapse_alloc_failed|split_page)) (\d+)$",
+    re.MULTILINE,
+)
+_MEMINFO = re.compile(r"^(Anon|Shmem)HugePages: +(\d+) kB$", re.MULTILINE)
+_FREQUENCY_FILES = (
+    "scaling_driver",
+    "scaling_governor",
+    "scaling_min_freq",
+    "scaling_max_freq",
+    "energy_performance_preference",
+)
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of one moment. Times in seconds, sizes in bytes; what the machine does not have is None or not listed.
+
+    own_cpu_s       CPU time of hugewise and of its children that have ended
+    pressure        `resource.some` or `.full` -> seconds stalled since boot (PSI)
+    huge_in_use     `anon:SIZE` for each THP size (`anon` on kernels that know one size), `shmem` (PMD size),
+                    `hugetlb:SIZE` -> bytes
+    faults          page size -> anonymous faults served at that size, and those that fell back
+    kernel_threads  name -> CPU time
+    """
+
+    monotonic_s: float
+    cpus: int
+    load: float | None
+    busy_s: float
+    steal_s: float
+    own_cpu_s: float | None
+    pressure: Mapping[str, float | None]
+    vmstat: Mapping[str, int]
+    throttles: Mapping[str, int]
+    clock_source: str | None
+    frequency: Mapping[str, str]
+    memory_bytes: int | None
+    huge_in_use: Mapping[str, int]
+    faults: Mapping[int, tuple[int, int]]
+    kernel_threads: Mapping[str, float]
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened between two snapshots, in the snapshot's units.
+
+    other_cpu_s  CPU time used by others: all busy time without hugewise, its children, and the memory kernel threads
+    other_load   the part of the one-minute load average that is others', by their share of the CPU time
+    swap_pages   pages swapped in and out
+    throttles    the largest rise of a throttle counter (CPUs of a package show the same events)
+    """
+
+    elapsed_s: float
+    cpus: int
+    steal_s: float
+    own_cpu_s: float | None
+    other_cpu_s: float | None
+    other_load: float | None
+    pressure: Mapping[str, float | None]
+    vmstat: Mapping[str, int]
+    swap_pages: int | None
+    throttles: int | None
+    huge_in_use: Mapping[str, int]
+    faults_by_size: Mapping[int, tuple[int, int]]
+    kernel_thread_cpu: Mapping[str, float]
+
+
+class _Sources(msgspec.Struct, frozen=True):
+    """Paths that do not change while a machine is up: found once a host."""
+
+    fault_stats: tuple[tuple[int, str], ...]
+    pools: tuple[tuple[int, str], ...]
+    throttles: tuple[str, ...]
+    frequency: tuple[str, ...]
+    kernel_threads: tuple[tuple[str, str], ...]
+
+
+@functools.lru_cache(maxsize=8)
+def _sources(key: Hashable) -> _Sources:
+    host = cast(Host, key)
+    sizes = [(int(name[10:-2]) << 10, f"{THP}/{name}/stats") for name in host.names(THP) if _is_size(name)]
+    pools = [(int(name[10:-2]) << 10, f"{HUGETLB}/{name}") for name in host.names(HUGETLB) if _is_size(name)]
+    policies = [f"{CPU}/cpufreq/{name}" for name in host.names(f"{CPU}/cpufreq") if name.startswith("policy")]
+    frequency = [f"{policy}/{name}" for policy in policies for name in _FREQUENCY_FILES]
+    frequency += [f"{CPU}/cpufreq/boost", f"{CPU}/intel_pstate/no_turbo"]
+    throttles = [
+        f"{folder}/{name}"
+        for cpu in host.names(CPU)
+        if re.fullmatch(r"cpu\d+", cpu)
+        for folder in [f"{CPU}/{cpu}/thermal_throttle"]
+        for name in host.names(folder)
+        if name in ("core_throttle_count", "package_throttle_count")
+    ]
+    return _Sources(
+        fault_stats=tuple(each for each in sorted(sizes) if host.names(each[1])),
+        pools=tuple(sorted(pools)),
+        throttles=tuple(throttles),
+        frequency=tuple(path for path in frequency if _read(host, path) is not None),
+        kernel_threads=_threads(host),
+    )
+
+
+def _threads(host: Host) -> tuple[tuple[str, str], ...]:
+    """Kernel threads that work on memory. Only children of kthreadd (pid 2): any program may take such a name."""
+    found = []
+    for name in host.names("/proc"):
+        if name.isdigit() and (stat := _read(host, f"/proc/{name}/stat")) is not None:
+            comm, rest = _stat(stat)
+            if comm.startswith(_KERNEL_THREADS) and rest[1] == "2":
+                found.append((comm, f"/proc/{name}/stat"))
+    return tuple(sorted(found))
+
+
+def snapshot(host: Host) -> Snapshot:
+    """The host's counters now. The first call on a host also looks for the files (some milliseconds)."""
+    sources = _sources(cast(Hashable, host))
+    vmstat, meminfo = _read(host, "/proc/vmstat") or "", _read(host, "/proc/meminfo") or ""
+    memory = re.search(r"^MemTotal: +(\d+) kB$", meminfo, re.MULTILINE)
+    source = _read(host, _CLOCK_SOURCE)
+    load = _read(host, "/proc/loadavg")
+    self_stat = _read(host, "/proc/self/stat")
+    cpus, busy, steal = _cpu_time(host.read("/proc/stat"))
+    faults: dict[int, tuple[int, int]] = {}
+    huge = {kind.lower(): int(size) << 10 for kind, size in _MEMINFO.findall(meminfo)}
+    for size, folder in sources.fault_stats:
+        allocated, fallback = _int(host, f"{folder}/anon_fault_alloc"), _int(host, f"{folder}/anon_fault_fallback")
+        if allocated is not None and fallback is not None:
+            faults[size] = (allocated, fallback)
+        if (pages := _int(host, f"{folder}/nr_anon")) is not None:
+            huge[f"anon:{size}"] = pages * size
+            huge.pop("anon", None)  # meminfo's figure says the same again, for the PMD size
+    for size, folder in sources.pools:
+        pages, free = _int(host, f"{folder}/nr_hugepages"), _int(host, f"{folder}/free_hugepages")
+        if pages is not None and free is not None:
+            huge[f"hugetlb:{size}"] = (pages - free) * size
+    return Snapshot(
+        monotonic_s=time.monotonic(),
+        cpus=cpus,
+        load=float(load.split()[0]) if load else None,
+        busy_s=busy,
+        steal_s=steal,
+        own_cpu_s=_process_time(self_stat, children=True) if self_stat else None,
+        pressure=_pressure(host),
+        vmstat={name: int(value) for name, value in _VMSTAT.findall(vmstat)},
+        throttles=_present(sources.throttles, lambda path: _int(host, path)),
+        clock_source=source,
+        frequency=_present(sources.frequency, lambda path: _read(host, path)),
+        memory_bytes=int(memory[1]) << 10 if memory else None,
+        huge_in_use=huge,
+        faults=faults,
+        kernel_threads={
+            name: _process_time(stat) for name, path in sources.kernel_threads if (stat := _read(host, path))
+        },
+    )
+
+
+def difference(before: Snapshot, after: Snapshot) -> Difference:
+    """What happened between `before` and `after`, two snapshots of one host and one boot."""
+    own = None if before.own_cpu_s is None or after.own_cpu_s is None else after.own_cpu_s - before.own_cpu_s
+    threads = _deltas(before.kernel_threads, after.kernel_threads)
+    vmstat = _deltas(before.vmstat, after.vmstat)
+    busy = after.busy_s - before.busy_s
+    other = None if own is None else max(0.0, busy - own - sum(threads.values()))
+    load = None if before.load is None or after.load is None else max(before.load, after.load)
+    throttles = _deltas(before.throttles, after.throttles)
+    return Difference(
+        elapsed_s=after.monotonic_s - before.monotonic_s,
+        cpus=after.cpus,
+        steal_s=after.steal_s - before.steal_s,
+        own_cpu_s=own,
+        other_cpu_s=other,
+        other_load=None if other is None or load is None else load * other / busy if busy > 0 else 0.0,
+        pressure={
+            name: None if value is None or (start := before.pressure.get(name)) is None else value - start
+            for name, value in after.pressure.items()
+        },
+        vmstat=vmstat,
+        swap_pages=vmstat["pswpin"] + vmstat["pswpout"] if {"pswpin", "pswpout"} <= vmstat.keys() else None,
+        throttles=max(throttles.values(), default=None),
+        huge_in_use=_deltas(before.huge_in_use, after.huge_in_use),
+        faults_by_size={
+            size: (allocated - before.faults[size][0], fallback - before.faults[size][1])
+            for size, (allocated, fallback) in after.faults.items()
+            if size in before.faults
+        },
+        kernel_thread_cpu=threads,
+    )
+
+
+def coverage_from_counters(
+    before: Snapshot, after: Snapshot, faults: int | None, base_size: int
+) -> dict[str, int] | None:
+    """Anonymous bytes by `anon:SIZE`, from the per-size fault counters around an attempt; None without them.
+
+    The proof for memory too short-lived to be scanned. Each size's `anon_fault_alloc` counts faults that were served
+    with one folio of that size; what remains of the attempt's own `faults` was served with a base page each. A kernel
+    without per-size counters has the PMD size alone (`thp_fault_alloc`), which cannot tell base pages from mTHP: None.
+
+    Limits, to be stated wherever the result is: the huge sizes are counted for the whole machine, so that another
+    program's faults count too; `faults` includes file, shared and copy-on-write faults and program start-up, so that
+    base is an upper bound; and pages collapsed later by khugepaged appear as they were first served.
+    """
+    sizes = difference(before, after).faults_by_size
+    if faults is None or not sizes:
+        return None
+    huge = {size: allocated for size, (allocated, _) in sizes.items() if size > base_size and allocated > 0}
+    small = max(0, faults - sum(huge.values()))
+    return {f"anon:{size}": count * size for size, count in sorted({base_size: small, **huge}.items()) if count}
+
+
+def _cpu_time(stat: str) -> tuple[int, float, float]:
+    """CPUs, busy seconds (guest time is part of user time) and stolen seconds, from /proc/stat."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.split("\n", 1)[0].split()[1:9])
+    cpus = len(re.findall(r"^cpu\d+ ", stat, re.MULTILINE))
+    return cpus, (user + nice + system + irq + softirq) * TICK, steal * TICK
+
+
+def _pressure(host: Host) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for resource in ("cpu", "memory", "io"):
+        text = _read(host, f"/proc/pressure/{resource}") or ""
+        totals = dict(re.findall(r"^(some|full) .*total=(\d+)$", text, re.MULTILINE))
+        for kind in ("some", "full"):
+            found[f"{resource}.{kind}"] = int(totals[kind]) / 1e6 if kind in totals else None
+    return found
+
+
+def _stat(text: str) -> tuple[str, list[str]]:
+    """The command's name and the fields after it, of /proc/PID/stat (a name may hold spaces and brackets)."""
+    head, tail = text.rsplit(")", 1)
+    return head.split("(", 1)[1], tail.split()
+
+
+def _process_time(stat: str, *, children: bool = False) -> float:
+    fields = _stat(stat)[1]
+    return sum(map(int, fields[11 : 15 if children else 13])) * TICK
+
+
+_Number = TypeVar("_Number", int, float)
+_Value = TypeVar("_Value")
+
+
+def _deltas(before: Mapping[str, _Number], after: Mapping[str, _Number]) -> dict[str, _Number]:
+    return {name: value - before[name] for name, value in after.items() if name in before}
+
+
+def _present(paths: tuple[str, ...], read: Callable[[str], _Value | None]) -> dict[str, _Value]:
+    return {path: value for path in paths if (value := read(path)) is not None}
+
+
+def _is_size(name: str) -> bool:
+    return re.fullmatch(r"hugepages-\d+kB", name) is not None
+
+
+def _read(host: Host, path: str) -> str | None:
+    try:
+        return host.read(path)
+    except OSError:
+        return None
+
+
+def _int(host: Host, path: str) -> int | None:
+    text = _read(host, path)
+    return int(text) if text is not None and text.isdigit() else None

@@ -1,0 +1,299 @@
+"""Find the Rust probe, tell it what to do, and read its JSON Lines. No other module knows their form.
+
+The protocol is docs/design/probe-protocol.md; `probe describe --examples` is decoded in tests/test_probe.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hugewise.errors import ProbeError
+from hugewise.machine.load_generator import Load
+
+__all__ = [
+    "Available",
+    "Barrier",
+    "Count",
+    "Counters",
+    "Coverage",
+    "Cpu",
+    "Error",
+    "Event",
+    "Exit",
+    "Hold",
+    "Job",
+    "Launches",
+    "Load",
+    "Phase",
+    "Result",
+    "Source",
+    "Spec",
+    "Start",
+    "Tlb",
+    "Touched",
+    "Usage",
+    "ask",
+    "decode",
+    "find",
+]
+
+VERSION = 1
+
+Source = Literal["kpageflags", "smaps"]  # how page sizes are looked up
+_PATIENCE_S = 600
+
+
+class Count(msgspec.Struct, frozen=True):
+    """A counter's value (already scaled when multiplexed), or the reason why there is none."""
+
+    value: int | None
+    reason: str | None
+    enabled_ns: int
+    running_ns: int
+
+
+class Range(msgspec.Struct, frozen=True):
+    """A half-open range of virtual addresses."""
+
+    start: int
+    end: int
+
+
+class Tlb(msgspec.Struct, frozen=True):
+    """A TLB as CPUID states it: `entries` for each of `page_sizes` (bytes); `ways` 0 means fully associative."""
+
+    level: int
+    kind: str
+    page_sizes: list[int]
+    entries: int
+    ways: int
+
+
+def _snake(name: str) -> str:
+    return name[0].lower() + "".join(f"_{c.lower()}" if c.isupper() else c for c in name[1:])
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="ev", tag=_snake):
+    pass
+
+
+class Start(_Event, frozen=True):
+    """The child exists and will be executed."""
+
+    v: int
+    t_ns: int
+    pid: int
+    probe: str
+
+
+class Phase(_Event, frozen=True):
+    """A micro-workload's phase began: setup, timed, held."""
+
+    t_ns: int
+    name: str
+
+
+class Result(_Event, frozen=True):
+    """A micro-workload's numbers."""
+
+    workload: str
+    wall_ns: int
+    metrics: dict[str, float]
+    facts: dict[str, int | float | str]
+
+
+class Hold(_Event, frozen=True):
+    """The memory that a micro-workload names; with `more`, that of another layout in the same process follows."""
+
+    ranges: list[Range]
+    more: bool = False
+
+
+class Counters(_Event, frozen=True):
+    """Performance counters of the whole command or of the timed region."""
+
+    scope: Literal["command", "timed"]
+    values: dict[str, Count]
+
+
+class Coverage(_Event, frozen=True):
+    """What backed the memory of one process: bytes by `kind:page size`."""
+
+    pid: int
+    command: str
+    named: bool
+    source: str
+    bytes: dict[str, int]
+    thp_disabled: bool | None
+    scan_ns: int
+
+
+class Usage(_Event, frozen=True):
+    """getrusage of the tree."""
+
+    user_s: float
+    system_s: float
+    peak_bytes: int
+    minor_faults: int
+    major_faults: int
+    voluntary: int
+    involuntary: int
+
+
+class Exit(_Event, frozen=True):
+    """How and when the root process ended."""
+
+    t_ns: int
+    wall_ns: int
+    code: int | None
+    signal: int | None
+    timed_out: bool
+    early_exits: int
+    killed: int
+
+
+class Error(_Event, frozen=True):
+    """What went wrong, and who is to blame."""
+
+    fault: Literal["host", "workload"]
+    before_timed: bool
+    message: str
+
+
+class Cpu(_Event, frozen=True):
+    """The TLBs of this processor."""
+
+    vendor: str
+    model: str
+    tlbs: list[Tlb]
+    reason: str | None
+
+
+class Touched(_Event, frozen=True):
+    """Memory was touched once."""
+
+    bytes: int
+    wall_ns: int
+
+
+class Available(_Event, frozen=True):
+    """Counters by name; the value is the reason why one is not available, or None when it is."""
+
+    counters: dict[str, str | None]
+
+
+class Launches(_Event, frozen=True):
+    """Nanoseconds from launch to reaped exit, one a run."""
+
+    wall_ns: list[int]
+    counters: bool
+    cgroup: bool
+
+
+Event = (
+    Start
+    | Phase
+    | Result
+    | Hold
+    | Counters
+    | Coverage
+    | Usage
+    | Exit
+    | Load
+    | Error
+    | Cpu
+    | Touched
+    | Available
+    | Launches
+)
+
+_DECODER = msgspec.json.Decoder(Event)
+
+
+class Barrier(msgspec.Struct, frozen=True):
+    """The descriptors at which probes meet before they begin: a byte into `ready`, then the end of `go`."""
+
+    ready: int
+    go: int
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What `run` is told; see the protocol's table."""
+
+    v: int = VERSION
+    argv: tuple[str, ...]
+    micro: bool
+    env: Mapping[str, str]
+    cwd: str | None
+    stdout: str
+    stderr: str
+    uid: int | None
+    gid: int | None
+    thp_disable: str
+    cgroup_procs: tuple[str, ...]
+    cpus: tuple[int, ...] | None
+    timeout_s: float
+    counters: tuple[str, ...]
+    scan: Literal["none", "exit", "every-exit"]
+    source: Source
+    barrier: Barrier | None = None
+    announce: bool = False
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One probe to run: what it is told, and the files for that (`told`), for its lines and for its stderr.
+
+    All files are on this host: also `spec.stdout` and `spec.stderr`, wherever the program runs.
+    """
+
+    spec: Spec
+    told: Path
+    events: Path
+    stderr: Path
+
+
+def find() -> str:
+    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError."""
+    named = os.environ.get("HUGEWISE_PROBE")
+    places = [named] if named else [str(Path(sys.executable).parent / "hugewise-probe"), shutil.which("hugewise-probe")]
+    for place in places:
+        if place and os.access(place, os.X_OK):
+            return place
+    looked = ", ".join(place for place in places if place)
+    raise ProbeError(f"hugewise-probe not found (looked at {looked})", hint="build it: make setup")
+
+
+def decode(lines: Iterable[bytes]) -> Iterator[Event]:
+    """Events from the probe's lines. A torn last line (no newline: the probe was killed) ends them."""
+    for line in lines:
+        if not line.endswith(b"\n"):
+            return
+        try:
+            yield _DECODER.decode(line)
+        except msgspec.DecodeError as error:
+            raise ProbeError(f"the probe said something unknown ({error})", hint="rebuild it: make setup") from None
+
+
+def ask(*arguments: str) -> Event:
+    """The first event of a short subcommand, such as `cpu` or `counters`. Raises ProbeError when it fails."""
+    try:
+        done = subprocess.run([find(), *arguments], capture_output=True, check=False, timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        raise ProbeError(
+            f"hugewise-probe {' '.join(arguments)} has not ended within {_PATIENCE_S} s",
+            hint="is the host swapping or out of memory? see: dmesg",
+        ) from None
+    if done.returncode != 0:
+        raise ProbeError(f"hugewise-probe {' '.join(arguments)} failed: {done.stderr.decode(errors='replace').strip()}")
+    first = next(decode(done.stdout.splitlines(keepends=True)), None)
+    if first is None:
+        raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
+    return first

@@ -1,0 +1,56 @@
+"""Where an attempt runs: this host for a whole session, or a guest for that attempt alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hugewise.machine.drift import Drift
+from hugewise.machine.machine import Contained, Folders, Machine
+from hugewise.machine.probe import Source
+from hugewise.model.host import Host
+from hugewise.model.scene import Peer
+
+__all__ = ["Knobs", "Site"]
+
+
+class Knobs(Protocol):
+    """The page settings of a machine."""
+
+    def apply(self, knobs: Mapping[str, str]) -> list[Drift]:
+        """Turn them; returns what somebody else turned since. Raises SettingError."""
+        ...
+
+    def drift(self) -> list[Drift]:
+        """What somebody else turned since."""
+        ...
+
+    def values(self) -> Mapping[str, str]:
+        """How they stand, by path."""
+        ...
+
+
+@dataclass(frozen=True)
+class Site:
+    """A machine with what attempts need there.
+
+    contain    makes the cgroup of that name; None where there are none
+    scratch    the private folders in a place of the machine, as a study names it
+    source     how page sizes are looked up
+    base_size  bytes of a base page
+    peer       this host, as a guest sees it
+    """
+
+    machine: Machine
+    knobs: Knobs
+    contain: Callable[[str], Contained] | None
+    scratch: Callable[[str], Folders]
+    source: Source
+    base_size: int
+    peer: Peer = field(default_factory=Peer)
+
+    @property
+    def host(self) -> Host:
+        """The machine's files."""
+        return self.machine.host

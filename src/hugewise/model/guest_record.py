@@ -1,0 +1,81 @@
+"""What a run's folder keeps of its guests beside its attempts: `guests.json`, written once, before the first block.
+
+A report is made from the folder alone, on any machine: so the configurations of kernels are compared while they are
+there, and their difference is kept. Nothing here knows QEMU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hugewise.errors import RunError
+from hugewise.model.guest import Accelerator, Architecture
+
+__all__ = ["NAME", "GuestsRecord", "KernelRecord", "Option", "read", "write"]
+
+NAME = "guests.json"
+
+
+class Option(msgspec.Struct, frozen=True):
+    """A symbol that two kernels' configurations set differently, without `CONFIG_`; `n`: not set, or not there."""
+
+    symbol: str
+    baseline: str
+    kernel: str
+
+
+class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel that arms of the run boot.
+
+    name       the study's
+    had        how it was had: by a recipe of hugewise, by a Debian package, or by a file. Memory is compared only
+               between kernels that were had in the same way
+    base_page  bytes of its base page; null where its configuration is not known
+    differs    in which symbols from the baseline's kernel (of which it is empty); null where one of the two
+               configurations is not known
+    """
+
+    name: str
+    release: str
+    origin: str
+    sha256: str
+    had: Literal["build", "package", "path"]
+    base_page: int | None
+    differs: tuple[Option, ...] | None
+
+
+class GuestsRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `guests.json`. `why`: how the accelerator was chosen; `baseline`: the kernel of the study's
+    baseline; `packages`: what the image is made of, with versions.
+    """
+
+    format: int = 1
+    arch: Architecture
+    accelerator: Accelerator
+    why: str
+    counting: bool
+    baseline: str
+    kernels: tuple[KernelRecord, ...]
+    packages: Mapping[str, str] = {}
+
+
+def write(folder: Path, record: GuestsRecord) -> None:
+    """Keep it in the run's folder. Raises OSError."""
+    (folder / NAME).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+
+
+def read(folder: Path) -> GuestsRecord | None:
+    """What was kept; None of a run without guests. Raises RunError where it cannot be read."""
+    path = folder / NAME
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=GuestsRecord)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}", hint="check its permissions") from None
+    except msgspec.DecodeError as error:
+        raise RunError(f"{path} cannot be read: {error}", hint="start a new run of its study") from None

@@ -1,0 +1,87 @@
+"""Named quantities with unit and direction."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["COMMON", "NOT_IN_EMULATION", "Direction", "Metric"]
+
+NOT_IN_EMULATION = "the guest is emulated (TCG): its clock, TLB and caches are not a processor's"
+"""Why a metric is null that emulation does not yield exactly."""
+
+Direction = Literal["lower", "higher", "neutral"]
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One number per attempt. `better` says which direction is good; `neutral` is never judged.
+
+    `emulated`: a guest that is emulated yields it exactly, being a count or a size that no clock enters. Every other is
+    null there.
+    """
+
+    name: str
+    unit: str
+    better: Direction
+    description: str
+    emulated: bool = False
+
+
+# Every attempt has these, whatever the workload; a value that the machine cannot give is null, never 0.
+COMMON = (
+    Metric("wall_s", "s", "lower", "elapsed time of the timed region (whole command: launch to exit)"),
+    Metric("cpu_s", "s", "lower", "user and system CPU time of the attempt's processes"),
+    Metric("peak_bytes", "bytes", "lower", "peak resident memory of the largest process", emulated=True),
+    Metric(
+        "page_faults", "faults", "lower", "page faults of the timed region (whole command: of the tree)", emulated=True
+    ),
+    Metric(
+        "context_switches", "switches", "lower", "context switches of the timed region (whole command: of the tree)"
+    ),
+    Metric("cpu_migrations", "migrations", "lower", "moves from one CPU to another, likewise"),
+    Metric("cycles", "cycles", "lower", "CPU cycles, from the hardware counter"),
+    Metric("instructions", "instructions", "lower", "instructions retired, from the hardware counter"),
+    Metric(
+        "dtlb_load_misses",
+        "misses",
+        "lower",
+        "data TLB load misses as perf's generic event counts them, which differs by vendor: page walks on AMD and"
+        " Intel, misses of the first level on Arm",
+    ),
+    Metric("dtlb_walk_steps", "steps", "lower", "page-walk steps for data, where the processor has such an event"),
+    Metric("ipc", "1", "higher", "instructions a cycle, from the hardware counters"),
+    Metric(
+        "dtlb_mpki",
+        "misses/1000",
+        "lower",
+        "`dtlb_load_misses` per 1,000 instructions: arms can be compared, vendors cannot",
+    ),
+    Metric("walk_steps_pki", "steps/1000", "lower", "`dtlb_walk_steps` per 1,000 instructions"),
+    Metric(
+        "footprint_bytes",
+        "bytes",
+        "lower",
+        "resident memory at the proof: RSS (servers: PSS) and hugetlb pages",
+        emulated=True,
+    ),
+    Metric("khugepaged_cpu_s", "s", "lower", "CPU time of khugepaged meanwhile (the whole machine's)"),
+    Metric("kcompactd_cpu_s", "s", "lower", "CPU time of kcompactd meanwhile (the whole machine's)"),
+    Metric("kswapd_cpu_s", "s", "lower", "CPU time of kswapd meanwhile (the whole machine's)"),
+    Metric(
+        "lifetime_faults",
+        "faults",
+        "lower",
+        "page faults of the cgroup of the system under test from its first process to the end of the measured part,"
+        " set-up and warming included",
+        emulated=True,
+    ),
+    Metric(
+        "charged_peak_bytes",
+        "bytes",
+        "lower",
+        "the most memory charged at once to its cgroup: page cache included, hugetlb pages not",
+        emulated=True,
+    ),
+    Metric("swap_bytes", "bytes", "lower", "memory swapped in and out meanwhile (the whole machine's)", emulated=True),
+)

@@ -1,0 +1,95 @@
+"""Which page sizes a machine has. Found by what is present in sysfs, never by kernel version.
+
+Sources: Documentation/admin-guide/mm/transhuge.rst and hugetlbpage.rst of the Linux kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hugewise.model.host import Host
+from hugewise.quantity import format_size
+
+__all__ = ["HUGETLB", "THP", "PageKind", "PageSizes", "PageTarget", "page_flags_readable"]
+
+THP = "/sys/kernel/mm/transparent_hugepage"
+HUGETLB = "/sys/kernel/mm/hugepages"
+
+PageKind = Literal["base", "thp", "mthp", "hugetlb", "any"]
+
+_FOLDER = re.compile(r"hugepages-(\d+)kB")
+
+
+class PageTarget(msgspec.Struct, frozen=True):
+    """The pages that a policy promises: `size` in bytes; kind `any` promises nothing."""
+
+    kind: PageKind
+    size: int
+
+    def __str__(self) -> str:
+        return "any page size" if self.kind == "any" else f"{format_size(self.size)} {self.kind} pages"
+
+
+class PageSizes(msgspec.Struct, frozen=True):
+    """Page sizes in bytes: the kernel's base page, the PMD (THP) size or None, mTHP sizes, hugetlb pool sizes.
+
+    `shmem` are those of the mTHP sizes that have a knob for shared memory too.
+    """
+
+    base: int
+    pmd: int | None
+    mthp: tuple[int, ...]
+    hugetlb: tuple[int, ...]
+    shmem: tuple[int, ...] = ()
+
+    @classmethod
+    def discover(cls, host: Host, base: int | None = None) -> PageSizes:
+        """Read them from `host`, whose base page is `base` bytes (None: this host's).
+
+        An absent folder means that the kernel lacks the feature.
+        """
+        try:
+            pmd = int(host.read(f"{THP}/hpage_pmd_size"))
+        except OSError:
+            pmd = None
+        anonymous = tuple(
+            size
+            for size in _sizes(host, THP)
+            if size != pmd and _present(host, f"{THP}/hugepages-{size >> 10}kB/enabled")
+        )
+        shared = tuple(size for size in anonymous if _present(host, f"{THP}/hugepages-{size >> 10}kB/shmem_enabled"))
+        return cls(base or os.sysconf("SC_PAGE_SIZE"), pmd, anonymous, tuple(_sizes(host, HUGETLB)), shared)
+
+
+def _sizes(host: Host, folder: str) -> list[int]:
+    return sorted(int(m[1]) << 10 for name in host.names(folder) if (m := _FOLDER.fullmatch(name)))
+
+
+def _present(host: Host, path: str) -> bool:
+    try:
+        host.read(path)
+    except OSError:
+        return False
+    return True
+
+
+def page_flags_readable() -> bool:
+    """Whether this process sees physical page numbers and flags, tried on a page of its own.
+
+    Without CAP_SYS_ADMIN the kernel gives page number 0 (Documentation/admin-guide/mm/pagemap.rst), also to a root
+    that lacks the capability, as in a container.
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    held = bytearray(b"touched")
+    try:
+        with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap, Path("/proc/kpageflags").open("rb"):
+            pagemap.seek(id(held) // page * 8)
+            entry = int.from_bytes(pagemap.read(8), "little")
+    except OSError:
+        return False
+    return entry & ((1 << 55) - 1) != 0

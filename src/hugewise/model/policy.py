@@ -1,0 +1,75 @@
+"""A page-size policy: what it needs, what it turns, what it promises, and how it is deployed.
+
+A policy is one file under `policies/`, found by its module's function `policies(sizes)`: sizes are discovered, so a
+module yields one policy for each size that the machine has. The *mechanism* is part of a treatment's identity:
+`system` turns the knobs of the whole machine (root), `process` uses only what an ordinary process may ask for itself.
+Measurements of different mechanisms are never merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+from hugewise.model.host import Host
+from hugewise.model.pages import PageSizes, PageTarget
+
+__all__ = ["Deployment", "Mechanism", "Policy", "Treatment", "mechanism"]
+
+Mechanism = Literal["system", "process"]
+
+
+def mechanism(host: Host) -> Mechanism:
+    """How policies reach a workload here: root turns the system's knobs, a user has what a process may ask for."""
+    return "system" if host.privileged() else "process"
+
+
+class Treatment(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a policy does to one attempt, decided before anything runs.
+
+    knobs         sysfs path -> value to write before the attempt (empty for the process mechanism)
+    thp_disable   prctl(PR_SET_THP_DISABLE) in the child: `all`, or `except-advised` (Linux 6.18 and later)
+    advice        what our own micro-workloads pass to madvise: `huge`, `nohuge` or nothing
+    map_hugetlb   page size in bytes that our own micro-workloads map with MAP_HUGETLB, or nothing
+    environment   variables for commands that are not ours, such as GLIBC_TUNABLES
+    parameters    parameters of the workload that this arm has instead of the cell's
+    """
+
+    policy: str
+    mechanism: Mechanism
+    target: PageTarget
+    knobs: Mapping[str, str] = {}
+    thp_disable: Literal["none", "all", "except-advised"] = "none"
+    advice: Literal["none", "huge", "nohuge"] = "none"
+    map_hugetlb: int | None = None
+    environment: Mapping[str, str] = {}
+    parameters: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
+
+
+class Deployment(msgspec.Struct, frozen=True):
+    """The commands that set a policy now, and the lines that set it at boot, each with a line of explanation."""
+
+    now: tuple[str, ...]
+    boot: tuple[str, ...]
+    note: str
+
+
+class Policy(Protocol):
+    """One treatment of pages."""
+
+    name: str
+    description: str
+
+    def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
+        """Why this machine cannot offer the policy by this mechanism, or None when it can."""
+        ...
+
+    def treatment(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> Treatment:
+        """What to do to an attempt. Only called when `missing` is None."""
+        ...
+
+    def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
+        """How to set the policy now and at boot; `pool_bytes` is the hugetlb memory that the workload used."""
+        ...

@@ -1,0 +1,331 @@
+"""What a run found: the documented JSON (`report.json`), and the only thing that reports are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from hugewise.model.guest import Accelerator, Architecture, Backing
+from hugewise.model.guest_record import KernelRecord
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Deployment, Mechanism
+from hugewise.model.published_rows import Beside
+from hugewise.model.trial import Attempt, Judged
+
+__all__ = [
+    "ArmSummary",
+    "CellResult",
+    "Comparison",
+    "Difference",
+    "Fact",
+    "GuestArm",
+    "Guests",
+    "LeftOut",
+    "Reach",
+    "Results",
+    "Spread",
+    "Steadiness",
+    "Tier",
+    "Verdict",
+]
+
+Verdict = Literal["better", "worse", "equivalent", "undecided", "none"]
+Fact = str | int | float
+
+
+class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm of one cell, over its accepted attempts in complete blocks (in the metric's unit).
+
+    quantiles   probability as text -> value, e.g. {"0.05": ...}
+    margin      half-width of the mean's t interval at the study's confidence (None below two values)
+    coverage    mean share of the named memory by `kind:page size` over those attempts
+    delivered_share  mean share of it at the promised size
+    judged      what verdicts on it speak of: its pages (backing; delivery required), or the setting as it was turned,
+                whatever pages came of it (declared so, with a delivery share of 0, or a policy that promises nothing)
+    first       value of the first complete block, to hold against the rest
+    """
+
+    arm: str
+    policy: str
+    mechanism: Mechanism
+    n: int
+    failed: int
+    undelivered: int
+    unproven: int
+    mean: float | None
+    sd: float | None
+    min: float | None
+    max: float | None
+    median: float | None
+    quantiles: Mapping[str, float]
+    margin: float | None
+    first: float | None
+    coverage: Mapping[str, float]
+    delivered_share: float | None
+    proof: str
+    peak_bytes: int | None
+    pool_bytes: int
+    treatment: str  # one line: what the policy did, for the reader
+    deployment: Deployment | None
+    judged: Judged = "backing"
+
+
+Reach = Literal["this campaign", "campaign average", "beyond these sessions"]
+
+
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a claim reaches, and what the data say at that reach.
+
+    this campaign          the policy matters on this host in this campaign: exact, by the coin alone
+    campaign average       the mean effect over the runs that were made, however it drifted
+    beyond these sessions  the mean over sessions like these (restarts, allocations, boots)
+
+    `supported` False: the data cannot carry this tier, and `reason` says why. Ratios are arm/baseline.
+    """
+
+    name: Reach
+    supported: bool
+    ratio: float | None
+    low: float | None
+    high: float | None
+    reason: str
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the arm's values are spread differently from the baseline's, by an exact test of the same coins.
+
+    shown   wider or narrower: the test has crossed; null: it has not
+    ratio   spread of the arm's values over that of the baseline's (interquartile ranges of the logarithms); null below
+            10 values a side, or where the baseline's do not vary
+    pairs   at which the test crossed, else null
+    alpha   its error rate over the declared budget: outside the study's split, as it is a finding beside the verdict
+    """
+
+    shown: Literal["wider", "narrower"] | None
+    ratio: float | None
+    pairs: int | None
+    alpha: float
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm against the baseline of its own blocks. All ratios are arm/baseline.
+
+    ratio, low, high     the effect and its interval at `confidence` (after the multiplicity correction); an end is null
+                         where the data do not bound the effect on that side; the ratio is null where there is no
+                         finite one: no pairs, or failures outweigh
+    change               the worst ratio still inside the interval for an undecided comparison, as |ratio-1|; null
+                         unless both ends are there
+    ratio_all, n_all     the same estimate with the blocks of undelivered treatment kept in
+    final                False while the planned number of blocks is not reached: intervals are provisional
+    estimand             what is estimated: declared before the first run
+    alpha, alpha_spent   the share of the study's error rate that this comparison has, and what it has spent so far
+    evidence             e-value now against "no difference", two-sided (`hugewise.stats.eprocess`); None where the
+                         data allow no verdict, and for methods without. It has no part in this run's verdict: it is
+                         what multiplies over runs. evidence_larger, evidence_smaller: for a ratio above 1, and below
+    reach, tiers         how far the verdict reaches (sequential methods), and each tier with its interval
+    warnings             what the reader should know beside the verdict; never changes it
+    constant             every pair has the same ratio (two at least): counts that do not vary. There is no spread that
+                         an interval could be made from; the verdict is the method's all the same
+    judged               whether the verdict speaks of the arm's pages (backing) or of its setting; and the same of the
+                         baseline. delivered_share, baseline_share: those of their `ArmSummary`
+    unstarted_arm, unstarted_baseline   blocks in which that side could not be started at all: failures of that side in
+                         the test of the kept-in pairs, and counted under the delivery rule
+    corrected            the ratio corrected for having stopped when it looked decided (`hugewise.stats.stopping`); null
+                         where the comparison did not stop at an early better or worse
+    spread               whether the arm's values spread more or less widely than the baseline's; null for methods
+                         without that test
+    bias                 the largest bias, as |ratio-1|, that a covariate moved by the arm could have put into the ratio
+                         without being noticed; null without a covariate
+    """
+
+    arm: str
+    baseline: str
+    metric: str
+    method: str
+    n: int
+    planned: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    p: float | None
+    verdict: Verdict
+    reason: str
+    final: bool
+    change: float | None
+    n_all: int
+    ratio_all: float | None
+    failures_arm: int
+    failures_baseline: int
+    estimand: str = "ratio of geometric means"
+    alpha: float | None = None
+    alpha_spent: float | None = None
+    reach: Reach | None = None
+    tiers: tuple[Tier, ...] = ()
+    warnings: tuple[str, ...] = ()
+    evidence: float | None = None
+    evidence_larger: float | None = None
+    evidence_smaller: float | None = None
+    constant: bool = False
+    judged: Judged = "backing"
+    delivered_share: float | None = None
+    baseline_judged: Judged = "backing"
+    baseline_share: float | None = None
+    unstarted_arm: int = 0
+    unstarted_baseline: int = 0
+    corrected: float | None = None
+    spread: Spread | None = None
+    bias: float | None = None
+
+
+class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an arm's throughput moved within the measured part: median of the last third of its seconds, over that
+    of the first third, less 1 (`hugewise.stats.steady`). A rule of thumb: it changes no verdict.
+
+    change    median over n attempts; null with its reason where there is none (too few seconds, or it began at 0)
+    settled   whether it is at most 10%, which a throughput that began at 0 is not; null where it cannot be told
+    """
+
+    arm: str
+    n: int
+    change: float | None
+    settled: bool | None = None
+    reason: str = ""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact in which arms, or attempts of one arm, differ although they should not (`Attempt.facts`).
+
+    values   by arm the distinct values of its accepted attempts; null for attempts that lack it
+    """
+
+    name: str
+    values: Mapping[str, tuple[Fact | None, ...]]
+
+
+class CellResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload with its parameters, its arms and its comparisons.
+
+    end_points   what else the study declared to judge on the same pairs, each with its own share of the error rate
+    facts        what all accepted attempts have in common: hashes of data, versions, where the data lay
+    differing    facts that differ although they should not
+    steadiness   of each arm whose workload tells its throughput by the second
+    """
+
+    cell: str
+    workload: str
+    parameters: Mapping[str, Any]
+    metric: Metric
+    baseline: str
+    arms: tuple[ArmSummary, ...]
+    comparisons: tuple[Comparison, ...]
+    end_points: tuple[Comparison, ...] = ()
+    facts: Mapping[str, Fact] = {}
+    differing: tuple[Difference, ...] = ()
+    steadiness: tuple[Steadiness, ...] = ()
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A cell, an arm or a policy that the plan left out before anything ran, and why.
+
+    `cell` is `*` for a policy that no cell has, `policy` is `*` for a cell that is left out whole. `packages` are the
+    Debian packages that bring what was missing, where any do.
+    """
+
+    cell: str
+    policy: str
+    reason: str
+    packages: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """What was left out, in words: `thp on chase`, `thp`, `chase`, or `everything`."""
+        return " on ".join(part for part in (self.policy, self.cell) if part != "*") or "everything"
+
+
+class GuestArm(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm whose attempts ran in guests, as they were found to be (attempts that were rejected are not among them).
+
+    attempts     how many tell of their guest
+    policy       the page policy within the guest
+    kernel, backing   the study's name of the kernel, and what the guest's memory was to be made of on the host
+    release, sha256   of the kernel
+    share        the smallest share of the guest's memory that was proven to be so backed; null without attempts
+    memory       bytes; image: its SHA-256, empty where there is nothing but the agent
+    initramfs    SHA-256 of the agent with the kernel's modules; empty in runs that were made before it was kept
+    varied       facts that should be the same in all attempts of the arm and were not, with their values
+    """
+
+    arm: str
+    policy: str
+    attempts: int
+    kernel: str
+    release: str
+    sha256: str
+    backing: Backing
+    share: float | None
+    proof: str
+    accelerator: str
+    cpu_model: str
+    cpus: int | None
+    memory: int | None
+    qemu: str
+    image: str
+    initramfs: str = ""
+    varied: Mapping[str, tuple[str, ...]] = {}
+
+
+class Guests(msgspec.Struct, frozen=True, kw_only=True):
+    """The guests of a run. `why` says how the accelerator was chosen, `counting` whether instructions are counted.
+
+    kernels   as they were when the run began, with the difference of their configurations from the baseline's kernel;
+              empty in runs that were made before it was kept
+    """
+
+    arch: Architecture | None
+    accelerator: Accelerator | None
+    why: str
+    counting: bool
+    baseline: str
+    arms: tuple[GuestArm, ...]
+    kernels: tuple[KernelRecord, ...] = ()
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run.
+
+    guests   where the arms ran in guests: what these were; else null
+    beside   the published experiment that the study restates beside what was measured; null where it names none
+    earlier  runs of the same study on this host that were begun before this one, the newest first: a reader who is
+             shown one of them should know of the others; null for runs that were begun before these were looked for
+    """
+
+    format: int = 1
+    run: str
+    study: str
+    question: str
+    folder: str
+    state: Literal["finished", "time is up", "interrupted", "failed"]
+    started: float
+    ended: float
+    seed_hash: str
+    seed: str | None
+    confidence: float
+    margin: float
+    mechanism: Mechanism
+    host: Mapping[str, Any]
+    versions: Mapping[str, str]
+    settings: Mapping[str, str]
+    options: Mapping[str, Any]  # the study's other keys as used: budget, validity, between, window ...
+    blocks_complete: int
+    blocks_incomplete: int
+    blocks_disturbed: int
+    disturbances: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+    cells: tuple[CellResult, ...]
+    attempts: tuple[Attempt, ...]
+    guests: Guests | None = None
+    beside: Beside | None = None
+    earlier: tuple[str, ...] | None = None

@@ -1,0 +1,258 @@
+"""What an attempt needs around its timed command: data, servers, clients. Declared here, played by `attempt.stage`.
+
+A `Staged` workload says, as plain values, how its data are made (once, kept below the results folder), which servers
+run as the system under test, how they are warmed, what is timed, and how the outputs are read. The same bytes are laid
+out anew for every attempt of every arm. Nothing here performs an effect, so that a scene can be played on any host.
+
+    data(values)                       -> Data       made once, from a fixed seed
+    scene(treatment, values, places)   -> Scene      one attempt
+    read(outputs, values)              -> Reading    metrics from what was said
+
+The treatment's variables and prctl reach the servers; where a scene has none, the timed command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from hugewise.model.policy import Treatment
+from hugewise.model.workload import Launch, ParameterValue, Workload
+
+__all__ = [
+    "Act",
+    "Data",
+    "Outputs",
+    "Peer",
+    "Places",
+    "Reading",
+    "RoleUse",
+    "Scene",
+    "Server",
+    "Staged",
+    "Step",
+    "Window",
+    "Write",
+]
+
+Role = Literal["sut", "client"]
+
+# Which of a server's memory the policy is about. `all`: all anonymous, shared and hugetlb memory of its process.
+# `shared`: its largest shared anonymous mapping (shared_buffers), seen in that of its processes which has most of it
+# mapped. `large`: private mappings of at least 32 MiB (buffer pools, arenas).
+Named = Literal["all", "shared", "large"]
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """The host beside the machine on which an attempt is played: its other end of the network. Of this host: itself.
+
+    bind     the address that a server on the host listens on
+    address  the same host as the machine sees it (they differ under QEMU's user networking)
+    ports    TCP ports that are free on the host, as many as the workload asks for
+    """
+
+    bind: str = "127.0.0.1"
+    address: str = "127.0.0.1"
+    ports: tuple[int, ...] = ()
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an attempt is played; all folders are private to it and gone after it. Short paths: sockets may lie there.
+
+    data         its own copy of the workload's data (an empty folder where it has none)
+    run          for sockets, pid files, logs and outputs
+    ports        free TCP ports on the loopback, as many as the scene's workload asks for
+    sut, client  the CPUs of each role; disjoint where the workload has clients (but on a machine with a single CPU),
+                 else all CPUs are the system's under test
+    peer         the host beside the machine, for a server that is to run there
+    """
+
+    data: str
+    run: str
+    ports: tuple[int, ...]
+    sut: tuple[int, ...]
+    client: tuple[int, ...]
+    peer: Peer = Peer()
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that runs to its end, untimed. It fails the attempt when it exits with another status than 0.
+
+    name       of its output: `NAME.stdout`, `NAME.stderr` in the attempt's folder
+    expects    text that its stdout must contain
+    role       whose CPUs and cgroup it has
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+    expects: str | None = None
+    timeout: float = 300.0
+    role: Role = "client"
+    cwd: str | None = None
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """A program of the system under test that runs in the foreground until it is stopped.
+
+    ready     asked again and again until it succeeds: the server answers
+    stop      the signal that ends it in an orderly way; after `patience` seconds it is killed, and that is an error
+    cpus      CPUs of its own among those of the role; None: all of them
+    treated   whether the treatment's variables and prctl reach it (a helper server is none of the system under test)
+    environment  variables of its own; they win over the treatment's
+    where     on the machine where the attempt is played, or on the host beside a guest, where it is a helper that is
+              neither treated nor looked at; `ready` is asked from the machine in any case. A scene all of whose servers
+              are on the host's side is one without servers: what is timed is the system under test
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    ready: Step
+    environment: Mapping[str, str] = {}
+    ready_within: float = 60.0
+    stop: Literal["TERM", "INT", "QUIT"] = "TERM"
+    patience: float = 60.0
+    cpus: tuple[int, ...] | None = None
+    named: Named = "all"
+    treated: bool = True
+    where: Literal["machine", "host"] = "machine"
+    cwd: str | None = None
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A text file to write, by its path below the data folder: of a recipe, or of an attempt."""
+
+    path: str
+    text: str
+
+
+Act = Step | Server | Write
+
+
+class Data(msgspec.Struct, frozen=True, kw_only=True):
+    """Data that are made once and laid out anew for every attempt.
+
+    key      everything that the bytes depend on (seed, scale, versions of the tools): two keys, two sets of data
+    recipe   the acts that make them in `places.data`, in order; servers started there are stopped at the end
+    bytes    about how large they are, so that a lack of room is told before
+    inputs   files of this host that the recipe reads (an archive of sources); a guest is given them at the same path
+    """
+
+    name: str
+    key: Mapping[str, str | int | float | bool]
+    recipe: Callable[[Places], Iterable[Act]]
+    bytes: int = 0
+    inputs: tuple[str, ...] = ()
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The part of the timed command that counts, in seconds from its start: `length` of it after `lead`.
+
+    The command must go on for some seconds after it: meanwhile the servers' memory is scanned, with clients attached.
+    """
+
+    lead: float
+    length: float
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt.
+
+    timed      the command that is timed. Beside servers it is a client; else it is the system under test itself
+    gate       `timed` is a micro-workload that says when it is set up: what is measured begins then
+    window     the part of it that counts (None: all of it)
+    before     untimed, before the servers start (in the copy of the data): commands, and files to write there
+    warm       untimed, when the servers answer
+    beside     short commands, one after the other, once the measured part has begun; the timed command goes on
+    after      untimed, when the measured part is over and the servers still run
+    account    `unprivileged`: nobody (under root). `caller`: who called sudo, as for any command
+    """
+
+    timed: Launch
+    servers: tuple[Server, ...] = ()
+    gate: bool = False
+    window: Window | None = None
+    before: tuple[Step | Write, ...] = ()
+    warm: tuple[Step, ...] = ()
+    beside: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
+    account: Literal["unprivileged", "caller"] = "unprivileged"
+
+
+class RoleUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a role used in the measured part: CPU seconds, page faults of its processes; None where not counted."""
+
+    cpu_s: float | None
+    user_s: float | None
+    system_s: float | None
+    faults: int | None
+
+
+class Outputs(Protocol):
+    """What an attempt left behind.
+
+    begin, end   the measured part as UTC epoch seconds
+    sut, client  what each role used in it; where there are no servers the timed command is `sut`
+    """
+
+    begin: float
+    end: float
+    sut: RoleUse
+    client: RoleUse
+
+    def stdout(self, step: str = "timed") -> str:
+        """What a step said; `timed` is the timed command, a server has its name."""
+        ...
+
+    def stderr(self, step: str = "timed") -> str:
+        """The same of stderr."""
+        ...
+
+    def files(self, pattern: re.Pattern[str]) -> Iterable[bytes]:
+        """The contents of the regular files in `places.run` whose name matches whole, in the order of their names."""
+        ...
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What the outputs of an attempt mean.
+
+    metrics   by name, in the units of the workload's metrics; what cannot be had is absent with its reason
+    series    the throughput in each whole second of the measured part, in work a second
+    facts     what was done (versions, hashes, counts), kept with the attempt
+    same      names of those facts that are the same in all attempts of a cell: one that differs from the first fails
+    problem   why the attempt failed although every program exited with 0 (a wrong result)
+    marks     disturbances to tell the reader of, such as a saturated client
+    of_time   those of the marks, and the names of those facts, that rest on a clock: not told where it means nothing
+    """
+
+    metrics: Mapping[str, float | None] = {}
+    absent: Mapping[str, str] = {}
+    series: tuple[float, ...] = ()
+    facts: Mapping[str, str | int | float] = {}
+    same: tuple[str, ...] = ()
+    problem: str | None = None
+    marks: tuple[str, ...] = ()
+    of_time: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Staged(Workload, Protocol):
+    """A workload with data, servers, clients, or an output that is read."""
+
+    ports: int  # how many free TCP ports an attempt needs
+    clients: bool  # whether a client runs beside the system under test, on CPUs of its own
+
+    def data(self, values: Mapping[str, ParameterValue]) -> Data | None:
+        """The data that its attempts start from, or None when it needs none."""
+        ...
+
+    def scene(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Scene:
+        """One attempt."""
+        ...
+
+    def read(self, outputs: Outputs, values: Mapping[str, ParameterValue]) -> Reading:
+        """Metrics from what was said. Raises ValueError when an output is not as expected, naming what was found."""
+        ...

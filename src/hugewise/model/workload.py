@@ -1,0 +1,123 @@
+"""A workload: one file under `workloads/`, found by its module's `WORKLOAD`.
+
+It declares its parameters and metrics, which treatments it can take, what it needs of the machine, how much memory it
+touches, and where the proof of its pages comes from. It performs no effects itself: the runner does. There are two ways
+to say what runs: `Direct` is one command an attempt; `Staged` (`model.scene`) has data, servers, clients, or an
+output that must be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+
+__all__ = ["Direct", "Hearing", "Launch", "Missing", "Parameter", "ParameterValue", "Proof", "Workload"]
+
+ParameterValue = str | int | float | bool | tuple[str, ...]
+ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "texts", "argv", "flag"]
+
+# Where the coverage of an attempt comes from:
+#   ranges    the micro-workload names its address ranges and holds them mapped after its timed region
+#   exit      processes are stopped at exit with their memory still mapped, the clock already read
+#   counters  the kernel's per-size fault counters around the attempt (memory too short-lived to scan)
+#   twin      an untimed second run of the same command, in which every process is stopped and scanned
+#   live      the servers' named memory, scanned when the measured window is over and they still hold it
+Proof = Literal["ranges", "exit", "counters", "twin", "live"]
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A workload's parameter; in a study a list of values makes a factor of it.
+
+    `pattern` is a regular expression that the whole of a text must match, `words` says what such a text is.
+    """
+
+    name: str
+    type: ParameterType
+    default: ParameterValue | None
+    description: str
+    pattern: str | None = None
+    words: str = "text"
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A requirement that the machine lacks, in words, and the Debian package that brings it (None: nothing to install).
+
+    Several packages are separated by blanks. `here`: it is this host that lacks it, also where the workload runs in a
+    guest.
+    """
+
+    reason: str
+    package: str | None = None
+    here: bool = False
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probe starts. `micro` means one of the probe's own micro-workloads: argv without the program's name.
+
+    cwd       where it runs; None: where hugewise was started
+    success   exit statuses that mean that it did its work (SAT solvers say 10 and 20)
+    """
+
+    argv: tuple[str, ...]
+    micro: bool
+    proof: Proof
+    environment: Mapping[str, str] = {}
+    root: bool = False
+    cwd: str | None = None
+    success: tuple[int, ...] = (0,)
+
+
+class Workload(Protocol):
+    """What is run under each policy of a cell."""
+
+    name: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    metrics: tuple[Metric, ...]  # the first is judged unless the study names another
+    delivered_share: float  # default share of the named memory at the stated size that counts as delivered
+
+    def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
+        """Why this workload cannot take the treatment, or None when it can."""
+        ...
+
+    def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
+        """Which requirements of this workload the machine lacks; empty when it can run."""
+        ...
+
+    def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        """Bytes that one attempt touches, as far as known before it runs (0: unknown)."""
+        ...
+
+    def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        """Bytes of hugetlb pages that one attempt maps under this treatment (0: none, or another kind of pages)."""
+        ...
+
+
+@runtime_checkable
+class Hearing(Workload, Protocol):
+    """A command whose output holds metrics that its parameters name (a `Staged` one reads its outputs itself)."""
+
+    def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
+        """The metrics that the parameters name; the first is judged unless the study names another.
+
+        Raises ValueError with how they are written.
+        """
+        ...
+
+    def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
+        """Their numbers, in what the command said. Raises ValueError naming what was looked for and what was found."""
+        ...
+
+
+@runtime_checkable
+class Direct(Workload, Protocol):
+    """A workload that is one command, timed as a whole or by itself."""
+
+    def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
+        """The command for one attempt."""
+        ...

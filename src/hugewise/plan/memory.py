@@ -1,0 +1,111 @@
+"""What memory a plan needs of the machine: pages of the hugetlb pools, and bytes to touch before it starts. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from hugewise.errors import HugewiseError
+from hugewise.host.pool import Where
+from hugewise.model.guest import PAGE_OF
+from hugewise.model.results import LeftOut
+from hugewise.plan.plan import Arm, Cell, Plan
+from hugewise.quantity import format_size
+
+__all__ = ["by_size", "bytes_to_touch", "pool_pages", "without_short_pools"]
+
+
+def pool_pages(plan: Plan, guest: int = 0) -> dict[Where, int]:
+    """Pages to reserve, by their size in bytes and the node that they must be on: what the largest block needs.
+
+    Where the arms of a block run at once, their needs add up. `guest`: the memory of a guest in bytes, of a study whose
+    arms run in guests.
+    """
+    wanted: dict[Where, int] = {}
+    for cell in plan.cells:
+        needs: defaultdict[Where, list[int]] = defaultdict(list)
+        for arm in cell.arms:
+            for where, need in _pages(cell, arm, guest).items():
+                if arm.treatment.mechanism == "system":
+                    needs[where].append(need)
+        for where, pages in needs.items():
+            wanted[where] = max(wanted.get(where, 0), _at_a_time(pages, together=cell.together))
+    return wanted
+
+
+def by_size(pages: Mapping[Where, int]) -> dict[int, int]:
+    """Pages by their size in bytes, wherever they are."""
+    found: dict[int, int] = {}
+    for (size, _), count in pages.items():
+        found[size] = found.get(size, 0) + count
+    return found
+
+
+def bytes_to_touch(plan: Plan, guest: int = 0) -> int:
+    """The memory beside the pools that the largest block uses at a time, as far as the workloads know; that of guests
+    as a whole.
+    """
+    return max(
+        _at_a_time([_beside_pools(cell, arm, guest) for arm in cell.arms], together=cell.together)
+        for cell in plan.cells
+    )
+
+
+def _at_a_time(needs: Sequence[int], *, together: bool) -> int:
+    return sum(needs) if together else max(needs)
+
+
+def _beside_pools(cell: Cell, arm: Arm, guest: int) -> int:
+    """Bytes that the arm uses but for pages of a pool of this host, which are there before it starts."""
+    memory = guest or cell.workload.memory(arm.treatment, cell.given(arm))
+    return max(0, memory - sum(size * pages for (size, _), pages in _pages(cell, arm, guest).items()))
+
+
+def _pages(cell: Cell, arm: Arm, guest: int) -> dict[Where, int]:
+    """The pages of pools of this host that the arm needs.
+
+    A guest takes its whole memory from a pool of the host; what its workload takes from a pool is the guest's own.
+    """
+    if arm.backing is not None:
+        shares = arm.backing.pool(guest)
+        return {(PAGE_OF[arm.backing.pages], node): pages for node, pages in shares.items() if pages}
+    size = arm.treatment.target.size
+    pages = -(-cell.workload.pool(arm.treatment, cell.given(arm)) // size) if size else 0
+    return {(size, None): pages} if pages else {}
+
+
+def without_short_pools(plan: Plan, wanted: Mapping[Where, int], granted: Mapping[Where, int], guest: int = 0) -> Plan:
+    """The plan without the arms whose pool the kernel did not grant, and why."""
+    cells: list[Cell] = []
+    left_out = list(plan.left_out)
+    for cell in plan.cells:
+        kept: list[Arm] = []
+        for arm in cell.arms:
+            beside = [_pages(cell, each, guest) for each in kept if cell.together]
+            needs = {
+                where: own + sum(pages.get(where, 0) for pages in beside)
+                for where, own in _pages(cell, arm, guest).items()
+                if where in wanted and arm.treatment.mechanism == "system"
+            }
+            short = [
+                f"needs {need} pages of {format_size(size)}{'' if node is None else f' on node {node}'};"
+                f" the kernel granted {granted.get((size, node), 0)}"
+                for (size, node), need in needs.items()
+                if need > granted.get((size, node), 0)
+            ]
+            if short:
+                left_out.append(LeftOut(cell.id, arm.name, "; ".join(short)))
+            else:
+                kept.append(arm)
+        if len(kept) > 1 and any(arm.name == cell.baseline for arm in kept):
+            cells.append(msgspec.structs.replace(cell, arms=tuple(kept)))
+        else:
+            left_out.append(LeftOut(cell.id, "*", "nothing is left to compare"))
+    if not cells:
+        raise HugewiseError(
+            "no cell is left to run: " + "; ".join(left.reason for left in left_out),
+            hint="free memory, or reserve huge pages at boot",
+        )
+    return Plan(tuple(cells), tuple(left_out))

@@ -1,0 +1,79 @@
+"""The distribution of each arm: every attempt is a point, over the median and the quartiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from hugewise.model.results import CellResult, Results
+from hugewise.report.figures.points import Point, points
+from hugewise.report.figures.theme import INK, WIDTH, Spec, chart, nominal, row_axis, state_shape
+from hugewise.report.numbers import scale
+from hugewise.report.sentences import better_direction, printable
+
+__all__ = ["distribution"]
+
+_GOLDEN = 0.6180339887498949
+
+
+def distribution(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
+    """A strip of points for each arm; attempts that do not count have other shapes, failures stand at the bad edge."""
+    found = points(results, cell)
+    values = [point.value for point in found if point.value is not None]
+    if not values:
+        return None
+    unit = scale(cell.metric.unit, values)
+    worst = max(values) if cell.metric.better == "lower" else min(values)
+    names = {printable(arm.arm): palette[arm.arm] for arm in cell.arms}
+    rows = list(_rows(found, unit.factor, worst))
+    boxes = [
+        {
+            "arm": printable(arm.arm),
+            "q1": arm.quantiles["0.25"] * unit.factor,
+            "q3": arm.quantiles["0.75"] * unit.factor,
+            "median": arm.median * unit.factor,
+        }
+        for arm in cell.arms
+        if arm.median is not None and {"0.25", "0.75"} <= set(arm.quantiles)
+    ]
+    title = f"{printable(cell.metric.name)} of every attempt, {unit.unit} ({better_direction(cell.metric)})"
+    x = {"type": "quantitative", "title": printable(title), "scale": {"zero": False, "padding": 8}}
+    states = {str(row["state"]): None for row in rows}
+    return chart(
+        {
+            "width": WIDTH,
+            "height": {"step": 44},
+            "encoding": {"y": row_axis(names)},
+            "layer": [
+                {
+                    "data": {"values": boxes},
+                    "mark": {"type": "bar", "height": 30, "color": INK, "opacity": 0.1},
+                    "encoding": {"x": {"field": "q1", **x}, "x2": {"field": "q3"}},
+                },
+                {
+                    "data": {"values": boxes},
+                    "mark": {"type": "tick", "size": 30, "thickness": 2, "color": INK, "opacity": 0.7},
+                    "encoding": {"x": {"field": "median", **x}},
+                },
+                {
+                    "data": {"values": rows},
+                    "mark": {"type": "point", "filled": True, "size": 26, "opacity": 0.75},
+                    "encoding": {
+                        "x": {"field": "value", **x},
+                        "yOffset": {"field": "offset", "type": "quantitative", "scale": {"domain": [-1, 1]}},
+                        "color": nominal(names, names),
+                        "shape": state_shape(states),
+                    },
+                },
+            ],
+        }
+    )
+
+
+def _rows(found: list[Point], factor: float, worst: float) -> Iterator[dict[str, object]]:
+    for index, point in enumerate(found):
+        if point.value is None and point.state != "failed":
+            continue
+        value = worst if point.value is None else point.value
+        # A low-discrepancy sequence spreads neighbours apart, the same way each time.
+        offset = (index * _GOLDEN % 1 - 0.5) * 0.9
+        yield {"arm": printable(point.arm), "value": value * factor, "offset": round(offset, 4), "state": point.state}

@@ -1,0 +1,192 @@
+"""Effects with their intervals and the margin band: of one cell, and of the whole run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
+from hugewise.report.numbers import ends, percent
+from hugewise.report.sentences import SYMBOLS, effect_of, printable
+
+__all__ = ["effects", "overview"]
+
+_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
+_VERDICT_SHAPES = {
+    "better": "triangle-up",
+    "worse": "triangle-down",
+    "equivalent": "square",
+    "undecided": "circle",
+    "none": "cross",
+}
+
+
+_BEYOND = 0.25  # how far an open end reaches beyond all that is known, as a part of the whole span
+
+
+def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec | None:
+    """Each arm's ratio to the baseline as a change in percent, its interval, and the band of equivalence.
+
+    An interval that has one end reaches to the edge of the figure on the other side, where an arrow stands.
+    """
+    rows = [row for one in cell.comparisons if (row := _row(one, margin))]
+    if not rows:
+        return None
+    names = {printable(one.arm): palette[one.arm] for one in cell.comparisons if one.ratio is not None}
+    good = {"lower": "← better", "higher": "better →", "neutral": "not judged"}[cell.metric.better]
+    title = (
+        f"{printable(cell.metric.name)}: change against {printable(cell.baseline)}, band ±{percent(margin)} ({good})"
+    )
+    return chart(
+        {
+            "width": WIDTH,
+            "height": {"step": 36},
+            "data": {"values": rows},
+            "encoding": {"y": {**row_axis(names), "scale": {"paddingInner": 0, "paddingOuter": 0}}},
+            "layer": _layers(rows, _axis(rows, title), nominal(names, names), WIDTH),
+        }
+    )
+
+
+def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
+    """All comparisons of the run, cell below cell."""
+    rows: list[dict[str, Any]] = []
+    for number, cell in enumerate(results.cells):
+        label = f"{number + 1}. {printable(cell.cell)} – {printable(cell.metric.name)}, {cell.metric.better} is better"
+        rows += [{**row, "cell": label} for one in cell.comparisons if (row := _row(one, results.margin))]
+    if not rows:
+        return None
+    arms = {one.arm: None for cell in results.cells for one in cell.comparisons}
+    names = {printable(arm): palette[arm] for arm in arms}
+    title = f"change against the baseline, with the margin of ±{percent(results.margin)}"
+    width = WIDTH + 180
+    y = {**row_axis(names), "scale": {"paddingInner": 0, "paddingOuter": 0}}
+    return chart(
+        {
+            "data": {"values": rows},
+            "facet": {
+                "row": {
+                    "field": "cell",
+                    "type": "nominal",
+                    "sort": list(dict.fromkeys(row["cell"] for row in rows)),
+                    "title": None,
+                    "header": {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2},
+                }
+            },
+            "spacing": 12,
+            "resolve": {"scale": {"y": "independent"}},
+            "spec": {
+                "width": width,
+                "height": {"step": 26},
+                "encoding": {"y": y},
+                "layer": _layers(rows, _axis(rows, title), nominal(names, names), width),
+            },
+        }
+    )
+
+
+def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
+    """What is drawn of a comparison, None for nothing; `ratio` is None where there is no finite one.
+
+    `open` is the side on which the interval has no end, until `_axis` puts that end at the edge.
+    """
+    low, high = ends(comparison.low, comparison.high)
+    ratio = comparison.ratio
+    if ratio is None or math.isnan(ratio):
+        return None
+    finite = ratio if 0 < ratio < math.inf else None
+    if finite is None and low is None and high is None:
+        return None
+    bounded = low is not None or high is not None
+    return {
+        "arm": printable(comparison.arm),
+        "ratio": finite,
+        "low": low if bounded else finite,
+        "high": high if bounded else finite,
+        "open": None if not bounded else "low" if low is None else "high" if high is None else None,
+        "bandlow": 1 - margin,
+        "bandhigh": 1 + margin,
+        "verdict": comparison.verdict,
+        "text": f"{effect_of(comparison)}  {SYMBOLS[comparison.verdict]} {comparison.verdict}",
+    }
+
+
+def _axis(rows: Sequence[dict[str, Any]], title: str) -> Spec:
+    """The axis of ratios, labelled as changes: linear for small spans, else logarithmic (a ratio and its inverse
+    then lie at equal distances from none). Ends that are open are put at its edges."""
+    known = [row[key] for row in rows for key in ("low", "high", "ratio", "bandlow", "bandhigh") if row[key]]
+    low, high = min(known), max(known)
+    reach = (high / low) ** _BEYOND
+    low /= reach if any(row["open"] == "low" for row in rows) else 1
+    high *= reach if any(row["open"] == "high" for row in rows) else 1
+    for row in rows:
+        if row["open"] is not None:
+            row[row["open"]] = row["edge"] = low if row["open"] == "low" else high
+    common = {"type": "quantitative", "title": printable(title)}
+    if high / low < 1.5:
+        pad = (high - low) * 0.06
+        return {
+            **common,
+            "scale": {"domain": [low - pad, high + pad], "nice": False},
+            "axis": {"labelExpr": change_label("datum.value - 1")},
+        }
+    pad = (high / low) ** 0.06
+    domain = [low / pad, high * pad]
+    return {
+        **common,
+        "title": f"{printable(title)}, log scale",
+        "scale": {"type": "log", "domain": domain, "nice": False},
+        "axis": {
+            "values": [step for step in _STEPS if domain[0] <= step <= domain[1]],
+            "labelExpr": change_label("datum.value - 1"),
+        },
+    }
+
+
+def _layers(rows: Sequence[Mapping[str, Any]], axis: Spec, color: Spec, width: int) -> list[Spec]:
+    def x(field: str) -> Spec:
+        return {"field": field, **axis}
+
+    return [
+        {
+            "mark": {"type": "bar", "color": INK, "opacity": 0.12, "height": {"band": 1}},
+            "encoding": {"x": x("bandlow"), "x2": {"field": "bandhigh"}},
+        },
+        {
+            "mark": {"type": "rule", "opacity": 0.5, "strokeDash": [3, 3]},
+            "encoding": {"x": {"datum": 1, **axis}, "y": None},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 3},
+            "encoding": {"x": x("low"), "x2": {"field": "high"}, "color": color},
+        },
+        {
+            "transform": [{"filter": "isValid(datum.ratio)"}],
+            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+            "encoding": {
+                "x": x("ratio"),
+                "color": color,
+                "shape": {
+                    "field": "verdict",
+                    "type": "nominal",
+                    "scale": {"domain": list(_VERDICT_SHAPES), "range": list(_VERDICT_SHAPES.values())},
+                    "legend": None,
+                },
+            },
+        },
+        *(
+            {
+                "transform": [{"filter": f"datum.open === '{side}'"}],
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1, "shape": f"triangle-{arrow}"},
+                "encoding": {"x": x("edge"), "color": color},
+            }
+            for side, arrow in (("low", "left"), ("high", "right"))
+            if any(row["open"] == side for row in rows)
+        ),
+        {
+            "mark": {"type": "text", "align": "left", "dx": 8},
+            "encoding": {"x": {"value": width}, "text": {"field": "text"}},
+        },
+    ]

@@ -1,0 +1,112 @@
+"""A metric over the levels of a numeric parameter: a line for each policy, as in studies of databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hugewise.report.figures.factors import Group, level, levels, numeric, setting
+from hugewise.report.figures.theme import Spec, arm_marks, chart, panels
+from hugewise.report.numbers import percent, scale
+from hugewise.report.sentences import better_direction, printable
+
+__all__ = ["lines"]
+
+_WIDTH, _HEIGHT = 270, 200
+_LOG_FROM = 8.0  # largest level against the smallest from which the axis is logarithmic
+_MOST_IN_A_ROW, _IN_A_ROW = 3, 2
+_APART = 3.0  # panels whose values differ by more than this have axes of their own
+
+
+def lines(group: Group, name: str, palette: Mapping[str, str], confidence: float) -> Spec | None:
+    """Means with their t intervals over parameter `name`, a panel for each setting of the other varied parameters.
+
+    Points of one level stand side by side, so that intervals do not hide each other.
+    """
+    steps = [float(value) for value in levels(group, name)] if numeric(group, name) else []
+    known = [arm.mean for cell in group.cells for arm in cell.arms if arm.mean is not None]
+    if len(steps) < 2 or not known:
+        return None
+    metric, unit = group.cells[0].metric, scale(group.cells[0].metric.unit, known)
+    others = [other for other in group.varied if other != name]
+    arms = list(dict.fromkeys(arm.arm for cell in group.cells for arm in cell.arms if arm.mean is not None))
+    logarithmic = steps[0] > 0 and steps[-1] / steps[0] >= _LOG_FROM
+    rows = []
+    for cell in group.cells:
+        here = float(cell.parameters[name])
+        for arm in cell.arms:
+            if arm.mean is None:
+                continue
+            aside = (arms.index(arm.arm) - (len(arms) - 1) / 2) * 0.012
+            place = here * (steps[-1] / steps[0]) ** aside if logarithmic else here + (steps[-1] - steps[0]) * aside
+            rows.append(
+                {
+                    "panel": setting(group.workload, cell, others),
+                    "arm": printable(arm.arm),
+                    "level": place,
+                    "mean": arm.mean * unit.factor,
+                    "low": (arm.mean - (arm.margin or 0)) * unit.factor,
+                    "high": (arm.mean + (arm.margin or 0)) * unit.factor,
+                }
+            )
+    colour, shape = arm_marks(arms, palette)
+    names = [level(group.workload, name, _whole(step)) for step in steps]
+    x: Spec = {
+        "field": "level",
+        "type": "quantitative",
+        "title": printable(name),
+        "axis": {"values": steps, "labelExpr": _labels(steps, names)},
+        "scale": {"type": "log" if logarithmic else "linear", "zero": False, "nice": False, "padding": 14},
+    }
+    title = [
+        printable(f"{metric.name}, {unit.unit}"),
+        f"{better_direction(metric)}; mean with {percent(confidence)} interval",
+    ]
+    y: Spec = {"type": "quantitative", "title": title, "scale": {"zero": False, "padding": 8}}
+    y["axis"] = {"grid": True, "labelFontSize": 10, "tickCount": 5}
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "line", "strokeWidth": 1.5, "opacity": 0.8},
+            "encoding": {"x": x, "y": {**y, "field": "mean"}},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 2},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
+            "encoding": {"x": x, "y": {**y, "field": "mean"}, "shape": shape},
+        },
+    ]
+    shown = list(dict.fromkeys(str(row["panel"]) for row in rows))
+    values = {panel: [row for row in rows if row["panel"] == panel] for panel in shown}
+    if len(values) > 1 and not _far_apart(values):
+        y["scale"]["domain"] = [min(_ends(rows)), max(_ends(rows))]
+    body: Spec = {"width": _WIDTH, "height": _HEIGHT, "encoding": {"color": colour}, "layer": layers}
+    if not others:
+        return chart({"data": {"values": rows}, **body})
+    columns = len(values) if len(values) <= _MOST_IN_A_ROW else _IN_A_ROW
+    return panels({panel: {"data": {"values": mine}, **body} for panel, mine in values.items()}, columns)
+
+
+def _ends(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [float(row[end]) for row in rows for end in ("low", "high")]
+
+
+def _far_apart(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
+    """Whether one axis would press some panel flat."""
+    highest = [max(_ends(rows)) for rows in values.values()]
+    return min(highest) <= 0 or max(highest) / min(highest) > _APART
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value.is_integer() else value
+
+
+def _labels(steps: list[float], names: list[str]) -> str:
+    """The Vega expression that names each level of the axis."""
+    text = "datum.label"
+    for step, name in zip(steps, names, strict=True):
+        text = f"abs(datum.value - {step!r}) <= {abs(step) * 1e-9!r} ? {json.dumps(name)} : {text}"
+    return text

@@ -1,0 +1,254 @@
+"""The shape of samples: histogram with outliers, normal Q-Q plot, values in time order, autocorrelation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hugewise.external.types import ArmFigures
+from hugewise.report.figures.theme import INK, WIDTH, Spec, chart, nominal
+from hugewise.report.numbers import Scale
+from hugewise.report.sentences import printable
+
+__all__ = ["autocorrelations", "histogram", "in_time_order", "qq_plot"]
+
+_MOST_BINS = 150
+_SHOWN_LAGS = 100
+
+
+def histogram(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, title: str) -> Spec | None:
+    """A strip for each arm on one axis; bins beyond 3 standard deviations are drawn as points, which stay visible.
+
+    Counts are on a square-root scale, so that a bin of one value can still be seen beside one of thousands.
+    """
+    rows = [row for arm in arms for row in _bins(arm, unit)]
+    if not rows:
+        return None
+    x: Spec = {
+        "field": "from",
+        "type": "quantitative",
+        "title": f"{title}, {unit.unit}" if unit.unit else title,
+        "scale": {"zero": False, "nice": False, "padding": 8},
+    }
+    y: Spec = {
+        "field": "count",
+        "type": "quantitative",
+        "title": None,
+        "scale": {"type": "sqrt"},
+        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
+    }
+    return _strips(
+        rows,
+        arms,
+        "count, square-root scale",
+        {"x": x, "y": y, "color": nominal(_names(arms), _colours(arms, colour))},
+        [
+            {
+                "transform": [{"filter": "!datum.outlying"}],
+                "mark": {"type": "bar", "opacity": 0.75},
+                "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}},
+            },
+            {
+                "transform": [{"filter": "datum.outlying"}],
+                "mark": {"type": "point", "filled": True, "size": 30, "opacity": 0.9},
+                "encoding": {"x": {**x, "field": "middle"}, "y": y},
+            },
+        ],
+    )
+
+
+def qq_plot(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, title: str) -> Spec | None:
+    """Values against normal quantiles, a panel for each arm; the line is the normal with the arm's median and bulk."""
+    rows, lines = [], []
+    for arm in arms:
+        found, name = arm.figures.qq, printable(arm.arm)
+        if found is None:
+            continue
+        for expected, value in zip(found.theoretical.tolist(), found.observed.tolist(), strict=True):
+            rows.append({"arm": name, "expected": round(expected, 4), "value": value * unit.factor})
+        for expected in (found.theoretical[0], found.theoretical[-1]):
+            line = arm.figures.median + arm.figures.robust_sd * float(expected)
+            lines.append({"arm": name, "expected": round(float(expected), 4), "line": line * unit.factor})
+    if not rows:
+        return None
+    x: Spec = {
+        "field": "expected",
+        "type": "quantitative",
+        "title": "standard normal quantile",
+        "scale": {"nice": False},
+    }
+    y: Spec = {
+        "field": "value",
+        "type": "quantitative",
+        "title": f"{title}, {unit.unit}" if unit.unit else title,
+        "axis": {"grid": True, "labelFontSize": 10, "tickCount": 5},
+        "scale": {"zero": False},
+    }
+    return _strips(
+        [*rows, *lines],
+        arms,
+        None,
+        {"x": x},
+        [
+            {
+                "transform": [{"filter": "isValid(datum.line)"}],
+                "mark": {"type": "line", "color": INK, "opacity": 0.5, "strokeDash": [4, 3]},
+                "encoding": {"y": {**y, "field": "line"}},
+            },
+            {
+                "transform": [{"filter": "isValid(datum.value)"}],
+                "mark": {"type": "point", "filled": True, "size": 16, "opacity": 0.8},
+                "encoding": {"y": y, "color": nominal(_names(arms), _colours(arms, colour))},
+            },
+        ],
+        height=140,
+    )
+
+
+def in_time_order(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, title: str) -> Spec | None:
+    """Values by their place in time, a strip for each arm whose order is known; at most 1,500 of each."""
+    known = [arm for arm in arms if arm.order_known and arm.figures.n > 1]
+    rows = [
+        {"arm": printable(arm.arm), "place": place + 1, "value": value * unit.factor}
+        for arm in known
+        for place, value in arm.sampled
+    ]
+    if not rows:
+        return None
+    shown = f"{title}, {unit.unit}" if unit.unit else title
+    return _strips(
+        rows,
+        known,
+        shown,
+        {
+            "x": {
+                "field": "place",
+                "type": "quantitative",
+                "title": "place in the arm's own order in time",
+                "scale": {"zero": False, "nice": False, "padding": 8},
+            },
+            "y": {
+                "field": "value",
+                "type": "quantitative",
+                "title": None,
+                "scale": {"zero": False},
+                "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
+            },
+            "color": nominal(_names(known), _colours(known, colour)),
+        },
+        [{"mark": {"type": "point", "filled": True, "size": 10, "opacity": 0.6}}],
+    )
+
+
+def autocorrelations(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> Spec | None:
+    """Autocorrelation by lag; the band is what independent values would keep to, 95 of 100 times at each lag."""
+    rows: list[dict[str, Any]] = []
+    bands: list[dict[str, Any]] = []
+    known = [arm for arm in arms if arm.figures.dependence is not None]
+    for arm in known:
+        told = arm.figures.dependence
+        if told is None:
+            continue
+        name, lags = printable(arm.arm), told.lags[:_SHOWN_LAGS].tolist()
+        rows += [{"arm": name, "lag": lag, "value": value} for lag, value in enumerate(lags, 1)]
+        bands.append({"arm": name, "first": 0, "last": len(lags) + 1, "low": -told.limit, "high": told.limit})
+    if not rows:
+        return None
+    y: Spec = {
+        "field": "value",
+        "type": "quantitative",
+        "title": None,
+        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
+    }
+    x: Spec = {
+        "field": "lag",
+        "type": "quantitative",
+        "title": "lag, in values",
+        "scale": {"nice": False, "padding": 8},
+    }
+    return _strips(
+        [*rows, *bands],
+        known,
+        "autocorrelation (band: independent values)",
+        {},
+        [
+            {
+                "transform": [{"filter": "isValid(datum.low)"}],
+                "mark": {"type": "rect", "color": INK, "opacity": 0.12},
+                "encoding": {
+                    "x": {**x, "field": "first"},
+                    "x2": {"field": "last"},
+                    "y": {**y, "field": "low"},
+                    "y2": {"field": "high"},
+                },
+            },
+            {
+                "transform": [{"filter": "isValid(datum.value)"}],
+                "mark": {"type": "bar", "width": 2},
+                "encoding": {"x": x, "y": y, "color": nominal(_names(known), _colours(known, colour))},
+            },
+        ],
+    )
+
+
+def _bins(arm: ArmFigures, unit: Scale) -> Iterator[dict[str, object]]:
+    shown = arm.figures
+    group = max(1, math.ceil(len(shown.counts) / _MOST_BINS)) if shown.spread is None or shown.spread < 2 else 1
+    low, high = (shown.mean - 3 * (shown.sd or 0.0), shown.mean + 3 * (shown.sd or 0.0))
+    edges, counts = shown.edges.tolist(), shown.counts.tolist()
+    for start in range(0, len(counts), group):
+        end = min(start + group, len(counts))
+        count = sum(counts[start:end])
+        if count:
+            middle = (edges[start] + edges[end]) / 2
+            yield {
+                "arm": printable(arm.arm),
+                "from": edges[start] * unit.factor,
+                "to": edges[end] * unit.factor,
+                "middle": middle * unit.factor,
+                "count": count,
+                "outlying": bool(shown.sd) and not low <= middle <= high,
+            }
+
+
+def _names(arms: Sequence[ArmFigures]) -> list[str]:
+    return [printable(arm.arm) for arm in arms]
+
+
+def _colours(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> dict[str, str]:
+    return {printable(arm.arm): colour[arm.arm] for arm in arms}
+
+
+def _strips(
+    rows: Sequence[Mapping[str, Any]],
+    arms: Sequence[ArmFigures],
+    title: str | None,
+    encoding: Spec,
+    layers: list[Spec],
+    *,
+    height: int = 80,
+) -> Spec:
+    """Layers in a row of their own for each arm, on common axes."""
+    return chart(
+        {
+            "data": {"values": list(rows)},
+            "facet": {
+                "row": {
+                    "field": "arm",
+                    "type": "nominal",
+                    "sort": _names(arms),
+                    "title": title,
+                    "header": {
+                        "labelOrient": "top",
+                        "labelAnchor": "start",
+                        "labelPadding": 1,
+                        "titleFontSize": 11,
+                        "titleFontWeight": "normal",
+                    },
+                }
+            },
+            "spacing": 6,
+            "spec": {"width": WIDTH, "height": height, "encoding": encoding, "layer": layers},
+        }
+    )

@@ -1,0 +1,117 @@
+"""Drift: each attempt against the time at which it started, as a deviation from its own arm's median."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+
+from hugewise.model.results import CellResult, Results
+from hugewise.report.figures.points import Point, points
+from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, state_shape
+from hugewise.report.sentences import printable
+
+__all__ = ["time_order"]
+
+_COUNTED = {"counted", "flagged as disturbed"}
+
+
+def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
+    """A strip for each arm on common axes; attempts of the first block carry a ring.
+
+    The axis spans the attempts that count; others that lie beyond it are drawn at its edge.
+    """
+    found = [point for point in points(results, cell) if point.value is not None]
+    medians = {arm.arm: _median([p for p in found if p.arm == arm.arm]) for arm in cell.arms}
+    low, high = _span(found, medians)
+    rows = [
+        {
+            "arm": printable(point.arm),
+            "minutes": round(point.minutes, 3),
+            "deviation": min(max(point.value / median - 1, low), high),
+            "zero": 0,
+            "state": point.state,
+            "first": point.first,
+        }
+        for point in found
+        if point.value is not None and (median := medians.get(point.arm))
+    ]
+    if not rows:
+        return None
+    names = {printable(arm.arm): palette[arm.arm] for arm in cell.arms if medians[arm.arm]}
+    x = {
+        "field": "minutes",
+        "type": "quantitative",
+        "title": "minutes since the run began (ring: first block)",
+        "scale": {"zero": False, "nice": False, "padding": 8},
+    }
+    y = {
+        "field": "deviation",
+        "type": "quantitative",
+        "title": None,
+        "axis": {"labelExpr": change_label("datum.value"), "tickCount": 3, "grid": True, "labelFontSize": 10},
+        "scale": {"domain": [low, high], "padding": 6, "nice": False},
+    }
+    return chart(
+        {
+            "data": {"values": rows},
+            "facet": {
+                "row": {
+                    "field": "arm",
+                    "type": "nominal",
+                    "sort": list(names),
+                    "title": "deviation from the arm's own median",
+                    "header": {
+                        "labelOrient": "top",
+                        "labelAnchor": "start",
+                        "labelPadding": 1,
+                        "titleFontSize": 11,
+                        "titleFontWeight": "normal",
+                    },
+                }
+            },
+            "spacing": 6,
+            "spec": {
+                "width": WIDTH,
+                "height": 62,
+                "encoding": {"x": x, "y": y},
+                "layer": [
+                    {
+                        "mark": {"type": "rule", "opacity": 0.4},
+                        # Aggregated: one line for each strip, not one for each point.
+                        "encoding": {"x": None, "y": {**y, "field": "zero", "aggregate": "min"}},
+                    },
+                    {
+                        "transform": [{"filter": "datum.state == 'counted'"}],
+                        "mark": {"type": "line", "strokeWidth": 1, "opacity": 0.5},
+                        "encoding": {"color": nominal(names, names)},
+                    },
+                    {
+                        "mark": {"type": "point", "filled": True, "size": 26, "opacity": 0.85},
+                        "encoding": {
+                            "color": nominal(names, names),
+                            "shape": state_shape({str(row["state"]): None for row in rows}),
+                        },
+                    },
+                    {
+                        "transform": [{"filter": "datum.first"}],
+                        "mark": {"type": "point", "filled": False, "size": 110, "color": INK, "opacity": 0.8},
+                    },
+                ],
+            },
+        }
+    )
+
+
+def _span(found: list[Point], medians: Mapping[str, float | None]) -> tuple[float, float]:
+    counted = [
+        p.value / median - 1
+        for p in found
+        if p.value is not None and p.state in _COUNTED and (median := medians.get(p.arm))
+    ]
+    low, high = min(counted, default=-0.01), max(counted, default=0.01)
+    return (low, high) if low < high else (low - 0.01, high + 0.01)  # counts that do not vary
+
+
+def _median(found: list[Point]) -> float | None:
+    values = [p.value for p in found if p.value is not None and p.state in _COUNTED]
+    return statistics.median(values) if values else None

@@ -1,0 +1,284 @@
+"""`hugewise calibrate`: A/A streams on this host, in every design that it can have, and the record of what they show.
+
+Every stream is a run like any other (results/calibration/runs/...): the same conductor, coin and proofs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from hugewise.analysis import calibration_figures
+from hugewise.analysis.calibration import Calibrated, Record, identity, same, save
+from hugewise.errors import HugewiseError, UserError
+from hugewise.host.local_host import LocalHost
+from hugewise.machine import fingerprint
+from hugewise.model import coin
+from hugewise.model.design import Kind
+from hugewise.model.host import Host
+from hugewise.plan.plan import Cell, Plan
+from hugewise.session import feasibility, progress, session
+from hugewise.session import guests as guest_session
+from hugewise.session.identity import versions
+from hugewise.stats.method import Contrast
+from hugewise.stats.pairs import Pairs
+from hugewise.store.runlog import RunFolder
+from hugewise.study.load import parse
+from hugewise.study.study import Study
+from hugewise.study.tables import Layout, PolicyUse
+
+if TYPE_CHECKING:
+    from hugewise.guests.provided import Provided
+
+__all__ = ["FOLDER", "STUDY", "calibrate"]
+
+FOLDER = "calibration"
+_LABELS = ("label-a", "label-b")
+_FEWEST = 12
+
+# Where no study is named: a loop of about 100 ms in the first cache, under the settings as they are.
+STUDY = """
+format = 1
+name = "host"
+policies = ["as-is", { name = "again", from = "as-is", environment = { HUGEWISE_AGAIN = "1" } }]
+
+[[workload]]
+name = "spin"
+metric = "loop_cpu_s"
+timeout = "60s"
+"""
+
+Listener = Callable[[progress.Event], None]
+
+
+class _Values(NamedTuple):
+    """What the pairs of one comparison were: both sides, all values in their order in time, seconds for a pair."""
+
+    first: list[float]
+    second: list[float]
+    in_time: list[float]
+    seconds: float
+
+
+def calibrate(
+    study: Study | None,
+    results: Path,
+    *,
+    pairs: int = 60,
+    planted: float = 0.0,
+    seed: bytes | None = None,
+    listener: Listener = lambda _: None,
+) -> tuple[Record, Path]:
+    """Measure A/A streams of every cell of `study` (or of a loop in the first cache), and write the record.
+
+    The baseline's policy stands under both labels. `planted` (a share) makes the second label's work larger by as much:
+    really, where the workload is `spin`; by its measured values where it is another. Raises UserError, HugewiseError.
+    """
+    if pairs < _FEWEST:
+        raise UserError(f"{pairs} pairs are too few to calibrate with", hint=f"take {_FEWEST} or more")
+    asked = study or parse(STUDY, "the built-in calibration")
+    seed = seed or coin.new_seed()
+    guests = feasibility.provide(asked, lambda text: listener(progress.Message(text)))
+    bench = _Bench(asked, results / FOLDER / "runs", pairs, planted, seed, listener, LocalHost(), guests)
+    cells = tuple(_calibrated(bench, cell) for cell in bench.plan(asked).cells)
+    if not cells:
+        raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
+    facts = fingerprint.fingerprint(bench.host)
+    record = Record(
+        made=time.time(),
+        host=bench.host.name,
+        machine=facts["machine"],
+        kernel=facts["kernel"]["release"],
+        versions=versions(),
+        study=asked.name,
+        seed=seed.hex(),
+        planted=planted,
+        runs=tuple(str(run) for run in bench.runs),
+        cells=cells,
+    )
+    return record, save(record, results / FOLDER)
+
+
+class _Bench:
+    """What all streams of a calibration share."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        study: Study,
+        folder: Path,
+        pairs: int,
+        planted: float,
+        seed: bytes,
+        listener: Listener,
+        host: Host,
+        guests: Provided | None,
+    ) -> None:
+        self.study, self.folder, self.pairs, self.planted = study, folder, pairs, planted
+        self.seed, self.listener, self.host = seed, listener, host
+        self.guests = guests
+        self.runs: list[Path] = []
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """Two CPUs that this process may use, for a duet; fewer where there are fewer."""
+        return tuple(sorted(os.sched_getaffinity(0))[:2])
+
+    def plan(self, study: Study) -> Plan:
+        """What of it can run here, where the calibrated study runs."""
+        return feasibility.make_plan(study, self.host, self.guests)
+
+    def run(self, study: Study) -> RunFolder:
+        """One stream, with a seed of its own that follows from the calibration's."""
+        seed = bytes(a ^ b for a, b in zip(self.seed, len(self.runs).to_bytes(16), strict=True))
+        folder = session.run(study, self.folder, seed=seed, listener=self.listener, calibrating=True)
+        self.runs.append(folder.path)
+        return folder
+
+
+def _calibrated(bench: _Bench, cell: Cell) -> Calibrated:
+    study = bench.study
+    streams = []
+    values = _aa(bench, cell, "sequential")
+    if values is None:
+        raise HugewiseError(
+            f"{cell.id}: no pairs under {cell.baseline}: {cell.metric.name} was absent, or the attempts failed",
+            hint=f"see the attempts in {bench.runs[-1]}",
+        )
+    really = cell.workload.name == "spin"
+    factor = 1.0 if really else 1 + bench.planted
+    second = [value * factor for value in values.second]
+    streams.append(calibration_figures.stream("sequential", values.first, second, values.in_time, values.seconds))
+    for kind in ("duet", "crossover") if study.guest is None else ():  # designs of processes of one machine
+        found = _aa(bench, cell, kind) if bench.planted == 0 else None
+        if found is not None:
+            streams.append(calibration_figures.stream(kind, *found))
+    agreements = tuple(_agreements(bench, cell)) if study.design.kind == "duet" and bench.planted == 0 else ()
+    relabelled = calibration_figures.relabelled(streams[0].differences, int.from_bytes(bench.seed[:8]))
+    passed, reason = _judge(streams[0], relabelled, bench.planted)
+    return Calibrated(
+        key=same(
+            cell.workload.name,
+            cell.values,
+            cell.metric.name,
+            guest_session.machine(cell.arm(cell.baseline), bench.guests),
+        ),
+        cell=cell.id,
+        metric=cell.metric.name,
+        policy=cell.baseline,
+        streams=tuple(streams),
+        relabelled=relabelled,
+        purchases=calibration_figures.purchases(values.in_time, streams) if bench.planted == 0 else (),
+        agreements=agreements,
+        passed=passed,
+        reason=reason,
+    )
+
+
+def _judge(
+    stream: calibration_figures.Stream, relabelled: calibration_figures.Relabelled, planted: float
+) -> tuple[bool, str]:
+    if relabelled.rate > relabelled.limit:
+        return False, f"{100 * relabelled.rate:.2g}% of relabelled streams end in a verdict at 5%"
+    if relabelled.campaign_verdicts > relabelled.most_verdicts:
+        return False, f"{relabelled.campaign_verdicts} of 100 relabelled campaigns end in a verdict at 20%"
+    if planted == 0:
+        if stream.verdict:
+            return False, "the same under both labels was called different"
+        return True, "the same under both labels is not called different, nor is it after relabelling too often"
+    if stream.verdict != 1:
+        return False, f"the planted effect of {100 * planted:g}% was not found in {stream.pairs} pairs"
+    return True, f"the planted effect of {100 * planted:g}% was found"
+
+
+def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Values | None:
+    """The A/A stream of `cell` in a design; None where the design cannot have it."""
+    use = next(each for each in bench.study.policies if each.name == cell.baseline)
+    more: Mapping[str, Any] = {}
+    if bench.planted and cell.workload.name == "spin":
+        iterations = cell.values["iterations"]
+        assert isinstance(iterations, int)
+        more = {"iterations": round(iterations * (1 + bench.planted))}
+    pair = tuple(
+        PolicyUse(
+            name=label,
+            source=use.registered,
+            set=use.set,
+            # As long under one label as under the other: the size of the environment moves the stack.
+            environment={**use.environment, "HUGEWISE_LABEL": label},
+            parameters={**use.parameters, **(more if label == _LABELS[1] else {})},
+            thp_disable=use.thp_disable,
+            kernel=use.kernel,
+            backing=use.backing,
+        )
+        for label in _LABELS
+    )
+    return _stream(bench, _study(bench, cell, pair, _LABELS[0], kind, bench.pairs), cell, _LABELS[1])
+
+
+def _agreements(bench: _Bench, cell: Cell) -> Iterator[calibration_figures.Agreement]:
+    """For every arm of a duet: its effect in sequential pairs, and in the duet."""
+    baseline = cell.arm(cell.baseline)
+    uses = {use.name: use for use in bench.study.policies}
+    for arm in cell.arms:
+        if arm.name == cell.baseline:
+            continue
+        found: dict[Kind, calibration_figures.Stream] = {}
+        for kind in ("sequential", "duet"):
+            pair = (uses[cell.baseline], uses[arm.name])
+            values = _stream(bench, _study(bench, cell, pair, cell.baseline, kind, bench.pairs), cell, arm.name)
+            if values is not None:
+                found[kind] = calibration_figures.stream(kind, *values)
+        if len(found) == 2:
+            identities = identity(arm.treatment), identity(baseline.treatment)
+            within = bench.study.calibration.agreement
+            yield calibration_figures.agreement(arm.name, identities, found["sequential"], found["duet"], within)
+
+
+def _study(  # noqa: PLR0917
+    bench: _Bench, cell: Cell, pair: Sequence[PolicyUse], baseline: str, kind: Kind, pairs: int
+) -> Study:
+    """The study that is one stream: two arms, one cell, a number of blocks."""
+    mine = [w for w in bench.study.workload if cell.id == w.called or cell.id.startswith(f"{w.called}-")]
+    used = max(mine, key=lambda each: len(each.called))  # "chase-slow" is not a cell of "chase"
+    slots = bench.study.design.slots or (bench.cpus if kind == "duet" else ())
+    return msgspec.structs.replace(
+        bench.study,
+        policies=tuple(pair),
+        baseline=baseline,
+        method="fixed-n",
+        end_points=(),
+        budget=msgspec.structs.replace(bench.study.budget, blocks=pairs, time=None, width=None),
+        design=Layout(kind=kind, slots=slots, turns=bench.study.design.turns),
+        calibration=msgspec.structs.replace(bench.study.calibration, required=False),
+        workload=(msgspec.structs.replace(used, policies=None, parameters=dict(cell.values)),),
+        file="",
+    )
+
+
+def _stream(bench: _Bench, study: Study, cell: Cell, arm: str) -> _Values | None:
+    if study.design.kind == "duet" and len(study.design.slots) < 2:
+        return None
+    if not bench.plan(study).cells:
+        return None
+    folder = bench.run(study)
+    ran = folder.opened().cells[0]
+    contrast = Contrast(ran.id, arm, study.compared_with, cell.metric, proof_demanded=False)
+    pairs, in_time, seconds = Pairs(contrast), [], []
+    for block in folder.blocks():
+        pair = pairs.take(block)
+        if pair is None or pair.arm is None or pair.baseline is None:
+            continue
+        counted = sorted((a for a in block.attempts if a.state == "accepted"), key=lambda a: (a.started, a.order))
+        in_time += [value for a in counted if (value := a.metrics.get(cell.metric.name)) is not None]
+        seconds.append(max(a.ended for a in counted) - min(a.started for a in counted))
+    whole = [pair for pair in pairs.everything if pair.arm is not None and pair.baseline is not None]
+    if len(whole) < _FEWEST // 2:
+        return None
+    first = [pair.baseline for pair in whole if pair.baseline is not None]
+    second = [pair.arm for pair in whole if pair.arm is not None]
+    return _Values(first, second, in_time, sum(seconds) / len(seconds))

@@ -1,0 +1,98 @@
+"""What of a study can run here: its plan on this machine, or in guests of it, with the policies and workloads known.
+
+`provide` fetches, builds and boots what a study's guests need; all else here only looks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hugewise import policies, workloads
+from hugewise.errors import UserError
+from hugewise.host.local_host import LocalHost
+from hugewise.model.host import Host
+from hugewise.model.pages import PageSizes
+from hugewise.model.policy import mechanism as mechanism_of
+from hugewise.plan.plan import Plan, plan
+from hugewise.plan.venue import GuestHouse
+from hugewise.study.study import Study
+
+if TYPE_CHECKING:
+    from hugewise.guests.provided import Provided
+    from hugewise.model.check import Check
+
+__all__ = ["guest_checks", "make_plan", "provide"]
+
+
+def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None = None) -> Plan:
+    """What of `study` can run on this machine as this user, and what not and why.
+
+    Of a study whose arms run in guests: in `guests`, or (None) in what is there for them already, without fetching
+    anything: `first` of the plan says what a run has to do before, and kernels that were never asked are planned as if
+    they had every page size. Raises StudyError, UserError.
+    """
+    host = host or LocalHost()
+    sizes = PageSizes.discover(host)
+    first: tuple[str, ...] = ()
+    if study.guest is not None and guests is None:
+        seen: Provided = _guests().look(study)
+        guests, first = seen, (*seen.first, *_image(study, seen))
+    known, mechanism = policies.discover(sizes), mechanism_of(host)
+    made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests)
+    return msgspec.structs.replace(made, first=first)
+
+
+def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
+    """What the guests of `study` need, fetched, built and asked now if need be; None where it has no guests.
+
+    Raises StudyError, UserError, HugewiseError.
+    """
+    if study.guest is None:
+        return None
+    found: Provided = _guests().provide(study, lambda bare: _lacking(study, bare), say)
+    return found
+
+
+def guest_checks(study: Study) -> tuple[Check, ...]:
+    """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
+    seen, host = _guests().look(study), LocalHost()
+    packages = _lacking(study, dataclasses.replace(seen, pending=False))
+    # What the image will bring is no lack of a plan before it is made: what is left is this host's.
+    beside = [left for left in make_plan(study, host, seen).left_out if left.packages]
+    found: tuple[Check, ...] = tuple(
+        _guests("requirements").checks(study, packages, beside, privileged=host.privileged())
+    )
+    return found
+
+
+def _lacking(study: Study, bare: GuestHouse) -> tuple[str, ...]:
+    """The Debian packages that the workloads of `study` lack in guests without an image, each once."""
+    left_out = make_plan(study, guests=bare).left_out
+    return tuple(dict.fromkeys(package for left in left_out for package in left.packages))
+
+
+def _image(study: Study, seen: Provided) -> Iterator[str]:
+    """That a run makes the image that its workloads need, where it is not in the cache."""
+    use = seen.use
+    wanted = sorted({*use.packages, *_lacking(study, dataclasses.replace(seen, pending=False))})
+    if use.counting or not (wanted or use.sources):
+        return
+    if not _guests("image").cached(wanted, seen.arch, use.suite, use.sources):
+        sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
+        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}"
+
+
+def _guests(module: str = "provided") -> ModuleType:
+    """What only studies of guests need. Raises UserError where the library for QEMU's monitor is not installed."""
+    try:
+        return importlib.import_module(f"hugewise.guests.{module}")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("qemu"):
+            raise
+        raise UserError("guests need the package qemu.qmp", hint="pip install 'hugewise[vm]'") from None

@@ -1,0 +1,129 @@
+"""What a run's first record says it is: cells and treatments, the programs that take part, what withholds verdicts.
+
+A resumed run is held against it.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from hugewise.errors import ProbeError, RunError
+from hugewise.machine import fingerprint, probe
+from hugewise.model.host import Host
+from hugewise.model.policy import Deployment, mechanism
+from hugewise.plan.plan import Arm, Plan
+from hugewise.store.runlog import ArmRecord, CellRecord, Opened
+from hugewise.study.study import Study
+
+__all__ = ["cell_records", "changes", "check_host", "cpu", "versions", "withheld"]
+
+
+def cell_records(plan: Plan, deployment: Callable[[Arm, int], Deployment]) -> tuple[CellRecord, ...]:
+    """The plan's cells as they are stored: a resumed run must find the same.
+
+    `deployment`: how an arm is deployed whose workload takes so many bytes from a pool.
+    """
+    return tuple(
+        CellRecord(
+            id=cell.id,
+            workload=cell.workload.name,
+            values=cell.values,
+            metric=cell.metric,
+            baseline=cell.baseline,
+            delivery=cell.delivery,
+            arms=tuple(
+                ArmRecord(
+                    arm.name,
+                    arm.treatment,
+                    pool := cell.workload.pool(arm.treatment, cell.given(arm)),
+                    deployment(arm, pool),
+                    arm.judged,
+                    arm.kernel,
+                    arm.backing,
+                )
+                for arm in cell.arms
+            ),
+            together=cell.together,
+        )
+        for cell in plan.cells
+    )
+
+
+def withheld(
+    study: Study, plan: Plan, records: Path, host: Host, machine: Callable[[Arm], Mapping[str, Any] | None]
+) -> Mapping[str, str]:
+    """Why cells get no verdict: the calibration that the study or its design needs is not there, or not good.
+
+    `machine`: the guest that an arm runs in, None for this host.
+    """
+    if study.design.kind != "duet" and not study.calibration.required:
+        return {}
+    from hugewise.analysis import calibration  # noqa: PLC0415  (numpy and the tests behind it)
+
+    facts = fingerprint.fingerprint(host)
+    return calibration.withheld(
+        study,
+        [
+            calibration.Planned(
+                cell.id,
+                calibration.same(cell.workload.name, cell.values, cell.metric.name, machine(cell.arm(cell.baseline))),
+                cell.arm(cell.baseline).treatment,
+                {arm.name: arm.treatment for arm in cell.arms if arm.name != cell.baseline},
+            )
+            for cell in plan.cells
+        ],
+        calibration.load(records),
+        calibration.Here(facts["machine"], host.name, facts["kernel"]["release"], time.time()),
+    )
+
+
+def cpu() -> probe.Cpu | None:
+    """The TLBs as the probe finds them, or None where it cannot say."""
+    try:
+        found = probe.ask("cpu")
+    except ProbeError:
+        return None
+    return found if isinstance(found, probe.Cpu) else None
+
+
+def versions() -> dict[str, str]:
+    """The programs that take part, by name."""
+    return {
+        "hugewise": version("hugewise"),
+        "hugewise-probe": version("hugewise-probe"),
+        "python": platform.python_version(),
+        "libc": " ".join(platform.libc_ver()),
+        "kernel": platform.release(),
+    }
+
+
+def check_host(path: Path, opened: Opened, host: Host) -> None:
+    """One run measures one machine under one kernel, by one mechanism. Raises RunError on another.
+
+    `opened` is the first record of the run in the folder `path`.
+    """
+    if opened.mechanism != mechanism(host):
+        who = "root" if opened.mechanism == "system" else "an ordinary user"
+        raise RunError(f"{path} was begun by {who}: its policies work by another mechanism", hint=f"resume as {who}")
+    here = fingerprint.fingerprint(host)
+    if opened.host.get("machine") != here["machine"]:
+        raise RunError(f"{path} was begun on another machine ({opened.host.get('name')})", hint="resume it there")
+    before = opened.host.get("kernel", {}).get("release")
+    if before != here["kernel"]["release"]:
+        raise RunError(
+            f"{path} was begun under the kernel {before}; {here['kernel']['release']} runs now",
+            hint="boot that kernel again, or start a new run of its study",
+        )
+
+
+def changes(opened: Opened, versions: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
+    """What is no longer as it was when the run began: programs and page settings."""
+    for before, now in ((opened.versions, versions), (opened.settings, settings)):
+        for name, value in now.items():
+            if before.get(name) != value:
+                yield f"{name} is {value}, it was {before.get(name)} when the run began"

@@ -1,0 +1,87 @@
+"""Data of workloads: made once by their recipe, kept below the results folder, and the same for every attempt and run.
+
+    results/data/<name>-<hash of the key>/{manifest.json, tree/}
+
+Data are made in a hidden folder and renamed, so that they are there whole or not at all. Two runs that need the same
+data share them; `rm -r results/data` makes them anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import StorageError
+from hugewise.files import storing
+from hugewise.host import scratch
+from hugewise.model.scene import Data
+
+__all__ = ["Kept", "find", "keep", "lay_out"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """Data that were made: `digest` is the SHA-256 over names, modes and contents, `bytes` their size."""
+
+    format: int = 1
+    name: str
+    key: Mapping[str, str | int | float | bool]
+    bytes: int
+    digest: str
+    folder: str = ""
+
+    @property
+    def tree(self) -> Path:
+        """The folder that is copied."""
+        return Path(self.folder) / "tree"
+
+
+def _folder(results: Path, data: Data) -> Path:
+    exact = msgspec.json.encode([data.name, data.key], order="deterministic")
+    name = _UNSAFE.sub("_", data.name)[:60]
+    return results / "data" / f"{name}-{hashlib.sha256(exact).hexdigest()[:12]}"
+
+
+def find(results: Path, data: Data) -> Kept | None:
+    """The data as they were kept, or None where they must be made."""
+    folder = _folder(results, data)
+    try:
+        kept = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Kept)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return msgspec.structs.replace(kept, folder=str(folder.resolve()))
+
+
+def keep(results: Path, data: Data, made: Path) -> Kept:
+    """Keep the tree below `made`, which the recipe has filled. Raises StorageError."""
+    folder = _folder(results, data)
+    draft = folder.with_name(f".{folder.name}-{os.getpid()}")
+    with storing(str(folder)):
+        shutil.rmtree(draft, ignore_errors=True)
+        (draft / "tree").mkdir(parents=True)
+        copied = scratch.copy(made, draft / "tree")
+        kept = Kept(name=data.name, key=data.key, bytes=copied.bytes, digest=copied.digest)
+        (draft / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1))
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    return msgspec.structs.replace(kept, folder=str(folder.resolve()))
+
+
+def lay_out(kept: Kept, place: scratch.Scratch) -> Path:
+    """A fresh copy of the data for an attempt. Raises StorageError where the bytes are not those that were kept."""
+    target = place.folder("data")
+    scratch.need_room(target, kept.bytes)
+    copied = scratch.copy(kept.tree, target, place.owner, place.group)
+    if copied.digest != kept.digest:
+        raise StorageError(
+            f"{kept.folder} was changed since it was made (SHA-256 {copied.digest[:12]}, it was {kept.digest[:12]})",
+            hint=f"make it anew: rm -r {kept.folder}",
+        )
+    return target

@@ -1,0 +1,97 @@
+"""A run's attempts as tables: DuckDB views over the attempt folders, made in memory each time.
+
+Views: `attempts` (a row each, as in attempt.json), `observations` (attempt, metric, value), `coverage` (attempt, page,
+bytes), `samples` (attempt, second of its measured part counted from 1, throughput in work a second), `facts` (attempt,
+name, text, and value where it is a number), `blocks`. The files stay the truth: nothing is written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hugewise.store.runlog import RunFolder
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["tables"]
+
+_COLUMNS = {
+    "run": "VARCHAR",
+    "session": "INTEGER",
+    "block": "INTEGER",
+    "cell": "VARCHAR",
+    "arm": "VARCHAR",
+    "baseline": "BOOLEAN",
+    "policy": "VARCHAR",
+    "mechanism": "VARCHAR",
+    "order": "INTEGER",
+    "slot": "INTEGER",
+    "number": "INTEGER",
+    "state": "VARCHAR",
+    "reason": "VARCHAR",
+    "started": "DOUBLE",
+    "ended": "DOUBLE",
+    "wall_s": "DOUBLE",
+    "cpu_s": "DOUBLE",
+    "overhead_s": "DOUBLE",
+    "steal_s": "DOUBLE",
+    "pressure": "MAP(VARCHAR, DOUBLE)",
+    "boot_id": "VARCHAR",
+    "delivery": "STRUCT(target STRUCT(kind VARCHAR, size BIGINT), delivered BOOLEAN, share DOUBLE, "
+    "coverage MAP(VARCHAR, BIGINT), proof VARCHAR, source VARCHAR, reason VARCHAR)",
+    "knobs": "MAP(VARCHAR, VARCHAR)",
+    "metrics": "MAP(VARCHAR, DOUBLE)",
+    "absent": "MAP(VARCHAR, VARCHAR)",
+    "disturbances": "VARCHAR[]",
+    "environment_pad": "INTEGER",
+    "peak_bytes": "BIGINT",
+    "pool_bytes": "BIGINT",
+    "exit_code": "INTEGER",
+    "signal": "INTEGER",
+    "covariates": "MAP(VARCHAR, DOUBLE)",
+    "series": "DOUBLE[]",
+    "facts": "MAP(VARCHAR, JSON)",  # texts and numbers: the view `facts` tells them apart
+}
+_VIEWS = """
+create view observations as
+  select block, cell, arm, number, state, unnest(map_keys(metrics)) as metric, unnest(map_values(metrics)) as value
+  from attempts;
+create view coverage as
+  select block, cell, arm, number, unnest(map_keys(delivery.coverage)) as page,
+    unnest(map_values(delivery.coverage)) as bytes
+  from attempts;
+create view samples as
+  select run, cell, arm, block, number, state, unnest(range(1, len(series) + 1)) as second, unnest(series) as throughput
+  from attempts;
+create view facts as
+  select run, cell, arm, block, number, state, name, fact ->> '$' as text,
+    case when json_type(fact) <> 'VARCHAR' then cast(fact as double) end as value
+  from (
+    select *, unnest(map_keys(facts)) as name, unnest(map_values(facts)) as fact
+    from (select run, cell, arm, block, number, state, facts from attempts)
+  );
+"""
+
+
+def tables(folder: Path) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB connection with the run's views. Raises RunError when `folder` is no run."""
+    import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
+
+    run = RunFolder(folder)
+    connection = duckdb.connect()
+    connection.execute("create table blocks (block integer, cell varchar, state varchar, reason varchar)")
+    for block in run.blocks():
+        connection.execute(
+            "insert into blocks values (?, ?, ?, ?)", [block.number, block.cell, block.state, block.reason]
+        )
+    paths = [str(path) for path in sorted((folder / "attempts").glob("[!.]*/attempt.json"))]
+    if paths:
+        read = connection.read_json(paths, columns=_COLUMNS)  # type: ignore[arg-type]
+        read.create_view("attempts")
+    else:
+        columns = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
+        connection.execute(f"create table attempts ({columns})")
+    connection.execute(_VIEWS)
+    return connection

@@ -1,0 +1,177 @@
+"""A study from a TOML file, from its text, or from the command line.
+
+    load(path)                  from a file
+    parse(text, file)           from its text
+    read(data, file)            from tables already parsed
+    command_study(policies, argv)  `hugewise run --policy a,b -- CMD`, without a file
+
+Every mistake raises StudyError with file, key, value and cure. Names of policies, workloads, parameters and metrics
+are looked up in `hugewise.plan.plan`, which sees the machine.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hugewise.errors import StudyError, UserError
+from hugewise.study import guest_rules, keys, rules
+from hugewise.study.keys import Place
+from hugewise.study.study import Study
+from hugewise.study.tables import Budget, StudyScale
+from hugewise.study.workload import SMALL
+
+__all__ = ["at_scale", "command_study", "load", "parse", "part", "read", "with_budget"]
+
+
+def load(path: Path, scale: str | None = None) -> Study:
+    """The study in the file at `path`, at the scale of that name where one is given. Raises StudyError, UserError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise StudyError("no such file", file=str(path), hint="see: hugewise list studies") from None
+    except OSError as error:
+        raise StudyError(error.strerror or "cannot be read", file=str(path), hint="check its permissions") from None
+    except UnicodeDecodeError as error:
+        raise StudyError(f"is not UTF-8 (byte {error.start})", file=str(path), hint="save it as UTF-8 text") from None
+    study = parse(text, str(path))
+    return study if scale is None else at_scale(study, scale)
+
+
+def parse(text: str, file: str) -> Study:
+    """The study in `text`; `file` is named in errors. Raises StudyError."""
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise StudyError("is nested too deeply", file=file, hint="a study needs three levels at most") from None
+    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
+        raise StudyError(f"is not TOML: {error}", file=file, hint="see https://toml.io for the syntax") from None
+    return read(data, file)
+
+
+def read(data: Mapping[str, Any], file: str) -> Study:
+    """The study in tables already parsed. Raises StudyError."""
+    place = Place(file)
+    version = data.get("format", 1)
+    if isinstance(version, int) and not isinstance(version, bool) and version != 1:
+        raise place.at("format").wrong("is not a format that this hugewise reads", version, hint="write format = 1")
+    study = keys.read_table(Study, data, place, file=file)
+    rules.check(study, place)
+    guest_rules.check(study, place)
+    return study
+
+
+def command_study(
+    policies: Sequence[str],
+    argv: Sequence[str],
+    *,
+    baseline: str | None = None,
+    name: str = "command",
+    metric: str | None = None,
+    margin: str | float | None = None,
+    confidence: str | float | None = None,
+    blocks: int | None = None,
+    time: str | float | None = None,
+    timeout: str | float | None = None,
+    proof: str | None = None,
+    pool: str | int | None = None,
+    share: str | float | None = None,
+    values: Sequence[str] = (),
+    user: str | None = None,
+    cpus: Sequence[int] | None = None,
+) -> Study:
+    """`hugewise run --policy a,b -- CMD`: the study that compares `policies` on one command.
+
+    Options left out have the defaults of a study file and are written as there; `values` are metrics in the command's
+    output. Raises StudyError.
+    """
+    workload = {
+        "name": "command",
+        "metric": metric,
+        "timeout": timeout,
+        "user": user,
+        "cpus": cpus,
+        "parameters": _given({"argv": list(argv), "proof": proof, "pool_bytes": pool, "values": list(values) or None}),
+        "delivery": _given({"share": share}),
+    }
+    data = {
+        "format": 1,
+        "name": name,
+        "question": f"Which pages for: {shlex.join(argv)}"[:200].translate(dict.fromkeys((*range(32), 127), " ")),
+        "policies": list(policies),
+        "baseline": baseline,
+        "margin": margin,
+        "confidence": confidence,
+        "budget": _given({"blocks": blocks, "time": time}),
+        "workload": [_given(workload)],
+    }
+    return read(_given(data), "command line")
+
+
+def with_budget(study: Study, blocks: int | None, time: str | float | None) -> Study:
+    """The study with another budget, as `--blocks` and `--time` give it. Raises StudyError."""
+    before = {"blocks": study.budget.blocks, "time": study.budget.time, "width": study.budget.width}
+    budget = keys.read_table(Budget, _given(before | _given({"blocks": blocks, "time": time})), Place("command line"))
+    return msgspec.structs.replace(study, budget=budget)
+
+
+def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = ()) -> Study:
+    """The study with some of its workloads (by label) and policies only; empty: all of them. Raises UserError.
+
+    The baseline stays. A workload that would have nothing left to compare goes too.
+    """
+    where = study.file or study.name
+    labels, names = [use.called for use in study.workload], [use.name for use in study.policies]
+    for what, chosen, known in (("workload", workloads, labels), ("policy", policies, names)):
+        for name in chosen:
+            if name not in known:
+                raise UserError(f"{where} has no {what} {name!r}", hint=keys.near(name, known))
+    kept = [name for name in names if not policies or name in policies or name == study.compared_with]
+    uses = []
+    for use in study.workload:
+        own = use.policies if use.policies is None else tuple(name for name in use.policies if name in kept)
+        if (not workloads or use.called in workloads) and len(kept if own is None else own) > 1:
+            uses.append(msgspec.structs.replace(use, policies=own))
+    if not uses:
+        raise UserError(
+            f"{where}: nothing is left to compare", hint=f"name a policy beside the baseline {study.compared_with}"
+        )
+    return msgspec.structs.replace(
+        study,
+        workload=tuple(uses),
+        policies=tuple(use for use in study.policies if use.name in kept),
+        published_arms={name: arm for name, arm in study.published_arms.items() if name in kept},
+    )
+
+
+def at_scale(study: Study, scale: str) -> Study:
+    """The study with the values of one of its scales; `small` is as it is written. Raises UserError.
+
+    What is read from it afterwards (parameters, budget, ...) holds for that scale, and `scale` names it.
+    """
+    if scale == study.scale:
+        return study
+    known = {*study.scales, *(name for use in study.workload for name in use.scales)}
+    if study.scale != SMALL:
+        raise UserError(f"{study.name} is at the scale {study.scale} already", hint="read its file again")
+    if scale not in known:
+        there = ", ".join([SMALL, *sorted(known)])
+        raise UserError(f"{study.file or study.name} has no scale {scale!r}", hint=f"scales that it has: {there}")
+    changed = study.scales.get(scale, StudyScale())
+    return msgspec.structs.replace(
+        study,
+        scale=scale,
+        budget=changed.budget or study.budget,
+        guest=changed.guest or study.guest,
+        design=changed.design or study.design,
+        workload=tuple(use.at(scale) for use in study.workload),
+    )
+
+
+def _given(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if value is not None}

@@ -1,0 +1,119 @@
+"""In what the keys of a study file must agree with each other, whatever the machine; those of guests apart. Pure."""
+
+from __future__ import annotations
+
+from hugewise import published
+from hugewise.study import keys
+from hugewise.study.keys import Place
+from hugewise.study.study import Study
+from hugewise.study.tables import Layout
+
+__all__ = ["check"]
+
+
+def check(study: Study, place: Place) -> None:
+    """That the keys of the study agree with each other, at every scale. Raises StudyError."""
+    _check_method(study, place)
+    _check_policies(study, place)
+    _check_workloads(study, place)
+    _check_design(study.design, place.at("design"))
+    _check_published(study, place)
+    for scale, changed in study.scales.items():
+        if changed.design is not None:
+            _check_design(changed.design, place.at("scales").at(scale).at("design"))
+
+
+def _check_method(study: Study, place: Place) -> None:
+    if twice := [one for one in dict.fromkeys(study.end_points) if study.end_points.count(one) > 1]:
+        raise place.at("end_points").wrong(
+            f"names {twice[0]} twice", list(study.end_points), hint="name each end point once"
+        )
+    if study.end_points and study.method != "sequential":
+        raise place.at("end_points").wrong(
+            f"cannot be judged by the method {study.method}", list(study.end_points), hint='write method = "sequential"'
+        )
+    if study.covariate is not None and study.method != "sequential":
+        raise place.at("covariate").wrong(
+            f"has no part in the method {study.method}", study.covariate, hint='write method = "sequential"'
+        )
+
+
+def _check_policies(study: Study, place: Place) -> None:
+    names = [use.name for use in study.policies]
+    for index, use in enumerate(study.policies, 1):
+        if use.name in names[: index - 1]:
+            raise place.at("policies").item(index).wrong("stands twice", use.name, hint="remove one of them")
+    if study.compared_with not in names:
+        raise place.at("baseline").wrong(
+            "is not one of the study's policies", study.baseline, hint=keys.near(study.compared_with, names)
+        )
+
+
+def _check_workloads(study: Study, place: Place) -> None:
+    names = [use.name for use in study.policies]
+    called: set[str] = set()
+    for index, use in enumerate(study.workload, 1):
+        here = place.at("workload").item(index)
+        if use.called in called:
+            raise here.at("label" if use.label else "name").wrong(
+                "two workloads are called so", use.called, hint=f'give this one a label = "{use.called}-2"'
+            )
+        called.add(use.called)
+        _check_chosen(use.policies, names, study.compared_with, here.at("policies"))
+        for scale, entry in use.scales.items():
+            chosen = here.at("scales").at(scale).at("workload").at("policies")
+            _check_chosen(entry.workload.policies, names, study.compared_with, chosen)
+
+
+def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: str, place: Place) -> None:
+    """A workload's own choice among the study's policies."""
+    if chosen is None:
+        return
+    for number, policy in enumerate(chosen, 1):
+        if policy not in names:
+            raise place.item(number).wrong("is not one of the study's policies", policy, hint=keys.near(policy, names))
+        if policy in chosen[: number - 1]:
+            raise place.item(number).wrong("stands twice", policy, hint="remove one of them")
+    if baseline not in chosen:
+        raise place.wrong("lacks the baseline", list(chosen), hint=f'add "{baseline}"')
+
+
+def _check_design(layout: Layout, here: Place) -> None:
+    taken: set[int] = set()
+    for index, cpus in enumerate(layout.places, 1):
+        if twice := taken & set(cpus):
+            raise (
+                here.at("slots")
+                .item(index)
+                .wrong(f"CPU {min(twice)} is in two slots", layout.slots[index - 1], hint="remove it from one of them")
+            )
+        taken |= set(cpus)
+    if layout.kind == "duet" and len(layout.slots) < 2:
+        raise here.at("slots").wrong(
+            "a duet needs a CPU for each arm", list(layout.slots), hint="write for example slots = [0, 1]"
+        )
+
+
+def _check_published(study: Study, place: Place) -> None:
+    """The names are those of the source, and of the study."""
+    named = [(place.at("workload").item(n), use.published) for n, use in enumerate(study.workload, 1) if use.published]
+    if study.published is None:
+        cure = f'name the source: published = "{published.names()[0]}", or remove this key'
+        if study.published_arms:
+            raise place.at("published_arms").wrong("the study names no published source", hint=cure)
+        for here, entry in named:
+            raise here.at("published").wrong("the study names no published source", entry, hint=cure)
+        return
+    source = published.load(study.published)
+    policies = [use.name for use in study.policies]
+    for arm, stands_for in study.published_arms.items():
+        here = place.at("published_arms").at(arm)
+        if arm not in policies:
+            raise here.wrong("is not one of the study's policies", arm, hint=keys.near(arm, policies, what="policies"))
+        if stands_for not in source.arms:
+            hint = keys.near(stands_for, source.arms, what=f"arms of {source.name}")
+            raise here.wrong(f"is not an arm of {source.name}", stands_for, hint=hint)
+    for here, entry in named:
+        if entry not in source.entries:
+            hint = keys.near(entry, source.entries, what=f"entries of {source.name}")
+            raise here.at("published").wrong(f"is not an entry of {source.name}", entry, hint=hint)

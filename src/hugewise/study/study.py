@@ -1,0 +1,209 @@
+"""A study: a question about page sizes, typed. Nothing is known here of any machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from hugewise.model.covariate import COVARIATES
+from hugewise.study import guest as study_guest
+from hugewise.study import keys, tables
+from hugewise.study.guest import GuestUse, KernelUse
+from hugewise.study.keys import Key
+from hugewise.study.tables import (
+    POLICY,
+    Between,
+    Budget,
+    CalibrationRule,
+    Layout,
+    PolicyUse,
+    Retries,
+    Sessions,
+    StudyScale,
+    Validity,
+)
+from hugewise.study.workload import SMALL, WorkloadUse, scales
+
+__all__ = ["Study", "stored_digest"]
+
+
+class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The question, what is compared, and how the comparison is judged.
+
+    Durations are in seconds, sizes in bytes, shares of one. `scale` is the one that was chosen (see `at_scale`), `file`
+    where the study came from; neither is a key.
+    """
+
+    format: Annotated[int, Key(keys.integer(1), "The version of this format: 1.", "format = 1")]
+    name: Annotated[str, Key(keys.name(), "The study's name, and its folder's below `results/`.", 'name = "demo"')]
+    question: Annotated[
+        str, Key(keys.text(), "The question in words, for the report.", 'question = "Which page size?"')
+    ] = ""
+    published: Annotated[
+        str | None,
+        Key(
+            tables.SOURCE,
+            "The published experiment that the study restates (`hugewise list published`): the report puts its figures"
+            " beside the measured ones. Each workload then names its entry.",
+            'published = "lpc-2024-mthp-arm64"',
+            default="none",
+        ),
+    ] = None
+    published_arms: Annotated[
+        Mapping[str, str],
+        Key(
+            tables.ARMS,
+            "Which published arm a policy stands for, in the source's own words; several may stand for one. The"
+            " baseline must stand for the arm that the source compares with.",
+            'published_arms = { base = "4K (4KPS)", thp = "2M (4KPS)" }',
+        ),
+    ] = {}
+    policies: Annotated[
+        tuple[PolicyUse, ...],
+        Key(
+            keys.Kind("list of policy names and tables", keys.listing(POLICY, least=2).read, PolicyUse),
+            "The policies to compare (`hugewise list policies`).",
+            'policies = ["base", "thp", { name = "thp-defer", from = "thp", set = { "defrag" = "defer" } }]',
+        ),
+    ]
+    baseline: Annotated[
+        str | None,
+        Key(keys.name(), "The policy that all others are compared with.", 'baseline = "base"', default="the first"),
+    ] = None
+    margin: Annotated[
+        float,
+        Key(
+            keys.share(above=0, below=0.5),
+            "Equivalence margin: two arms are equivalent when the whole interval of arm/baseline lies between"
+            " 1/(1 + margin) and 1 + margin.",
+            'margin = "0.5%"',
+        ),
+    ] = 0.005
+    confidence: Annotated[
+        float,
+        Key(
+            keys.share(above=0.5, below=1),
+            "Confidence of the verdicts, over all comparisons of the study together.",
+            "confidence = 0.99",
+        ),
+    ] = 0.99
+    method: Annotated[
+        str,
+        Key(
+            keys.choice("fixed-n", "sequential"),
+            "The statistical method: a planned number of blocks, or an exact test after every block.",
+            'method = "sequential"',
+        ),
+    ] = "fixed-n"
+    end_points: Annotated[
+        tuple[str, ...],
+        Key(
+            keys.listing(keys.choice("mean", "slow", "p99"), least=0),
+            "End points that are judged beside the typical ratio, with an equal share of the error rate each (method"
+            " sequential): the ratio of arithmetic means, the rate of slow runs, the 99th percentile over all runs.",
+            'end_points = ["mean"]',
+            default="none",
+        ),
+    ] = ()
+    covariate: Annotated[
+        str | None,
+        Key(
+            keys.choice(*COVARIATES),
+            "What was measured of the host before each attempt and is taken out of the differences between arms"
+            " (method sequential): the time of a short fixed loop, or the load average. Arms that run at once"
+            " share it, so that it takes out nothing there.",
+            'covariate = "canary"',
+            default="none",
+        ),
+    ] = None
+    window: Annotated[
+        float,
+        Key(
+            keys.duration(1.0),
+            "Longest interruption of a block; one broken off for longer is replaced by a new block.",
+            'window = "5m"',
+        ),
+    ] = 300.0
+    budget: Annotated[Budget, Key(keys.table(Budget), "How much to measure.", "[budget]")] = Budget()
+    scales: Annotated[
+        Mapping[str, StudyScale],
+        Key(
+            scales(keys.table(StudyScale)),
+            "What a scale changes beside its workloads: `budget` and `guest`, in place of the whole tables `[budget]`"
+            " and `[guest]`.",
+            'scales = { published = { budget = { blocks = 30, time = "48h" } } }',
+            default="none",
+        ),
+    ] = {}
+    design: Annotated[
+        Layout, Key(keys.table(Layout), "How the arms of a block are laid out in time and over CPUs.", "[design]")
+    ] = Layout()
+    calibration: Annotated[
+        CalibrationRule,
+        Key(keys.table(CalibrationRule), "What must be calibrated before a verdict is given.", "[calibration]"),
+    ] = CalibrationRule()
+    workload: Annotated[
+        tuple[WorkloadUse, ...],
+        Key(keys.listing(keys.table(WorkloadUse)), "What is run; one table for each workload.", "[[workload]]"),
+    ]
+    between: Annotated[Between, Key(keys.table(Between), "Carry-over control between attempts.", "[between]")] = (
+        Between()
+    )
+    validity: Annotated[Validity, Key(keys.table(Validity), "Rules that flag disturbed attempts.", "[validity]")] = (
+        Validity()
+    )
+    sessions: Annotated[Sessions, Key(keys.table(Sessions), "Statistical sessions.", "[sessions]")] = Sessions()
+    attempt: Annotated[Retries, Key(keys.table(Retries), "The single attempt.", "[attempt]")] = Retries()
+    guest: Annotated[
+        GuestUse | None,
+        Key(
+            keys.table(GuestUse),
+            "Every arm runs in a guest of QEMU, which is this.",
+            "[guest]",
+            default="none: on the host",
+        ),
+    ] = None
+    kernel: Annotated[
+        tuple[KernelUse, ...],
+        Key(
+            keys.listing(keys.table(KernelUse)),
+            "The kernels that guests boot; the first is that of arms that name none.",
+            "[[kernel]]",
+            default="none",
+        ),
+    ] = ()
+    scale: str = SMALL
+    file: str = ""
+
+    @property
+    def compared_with(self) -> str:
+        """The baseline's name."""
+        return self.baseline or self.policies[0].name
+
+    def kernel_of(self, use: PolicyUse) -> KernelUse:
+        """The kernel that the arm's guests boot: its own, or the study's first. The study has guests."""
+        return next((kernel for kernel in self.kernel if kernel.name == use.kernel), self.kernel[0])
+
+    @property
+    def environment_pad(self) -> int:
+        """The most bytes that are added to an attempt's environment: none in guests that count, which differ in
+        QEMU's seed alone (it draws where the stack lies).
+        """
+        return 0 if self.guest is not None and self.guest.counting else self.attempt.environment_pad
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the study says, in hex: comments, spelling of values and the file's place do not count."""
+        return stored_digest(msgspec.json.encode(self))
+
+
+def stored_digest(text: bytes) -> str:
+    """The digest of a study that was stored as JSON, whatever keys later versions have added to studies since.
+
+    Keys of guests that say nothing do not count. Raises msgspec.DecodeError.
+    """
+    said = study_guest.without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": ""})
+    return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()

@@ -1,0 +1,383 @@
+"""The tables of a study file below its top: policies, budget, and the rules of the attempts. Not its workloads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from hugewise import published
+from hugewise.model.guest import Backing
+from hugewise.model.trial import Judged
+from hugewise.quantity import parse_cpus
+from hugewise.study import keys
+from hugewise.study.guest import BACKING, GuestUse
+from hugewise.study.keys import Key, Place
+from hugewise.study.workload import PARAMETERS, ParameterInput
+
+__all__ = [
+    "POLICY",
+    "Between",
+    "Budget",
+    "CalibrationRule",
+    "Layout",
+    "PolicyUse",
+    "Retries",
+    "Sessions",
+    "Slots",
+    "StudyScale",
+    "Validity",
+]
+
+Slots = tuple[tuple[int, ...], ...]
+"""The CPUs of each slot of a design."""
+
+_KNOB = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _knob_value(value: object, place: Place) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(keys.integer().read(value, place))
+    return str(keys.text().read(value, place))
+
+
+def _policy_use(value: object, place: Place) -> PolicyUse:
+    if isinstance(value, str):
+        return PolicyUse(name=keys.name().read(value, place))
+    if not isinstance(value, Mapping):
+        raise place.wrong(
+            "must be a policy's name or a table", value, hint='write "thp" or { name = "mine", from = "thp" }'
+        )
+    use = keys.read_table(PolicyUse, value, place)
+    if use.changed and use.source in (None, use.name):
+        raise place.at("name").wrong(
+            "a changed policy needs a name of its own",
+            use.name,
+            hint=f'write for example {{ name = "{use.name}-changed", from = "{use.name}", ... }}',
+        )
+    return use
+
+
+POLICY = keys.Kind("a policy's name, or a table", _policy_use)
+_KNOBS = keys.mapping(
+    _KNOB,
+    "a file below /sys/kernel/mm/transparent_hugepage",
+    keys.Kind("text or whole number", _knob_value),
+)
+_ENVIRONMENT = keys.mapping(_VARIABLE, "a variable's name", keys.text())
+
+
+def _source(value: object, place: Place) -> str:
+    known = published.names()
+    if not isinstance(value, str) or value not in known:
+        begun = [name for name in known if isinstance(value, str) and value and name.startswith(value)]
+        hint = f"did you mean {' or '.join(begun)}?" if begun else keys.near(str(value), known, what="sources")
+        raise place.wrong("is not a published source", value, hint=hint)
+    return value
+
+
+SOURCE = keys.Kind("a source's name", _source)
+ARMS = keys.mapping(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"), "a policy's name", keys.text())
+
+
+class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy of the study: a registered one by its name, or a table that changes one."""
+
+    name: Annotated[str, Key(keys.name(), "What the arm is called in every result.", 'name = "thp-defer"')]
+    source: Annotated[
+        str | None,
+        Key(keys.name(), "The registered policy that is changed.", 'from = "thp"', default="the name itself"),
+    ] = msgspec.field(default=None, name="from")
+    set: Annotated[
+        Mapping[str, str],
+        Key(_KNOBS, "Knobs to turn on top of the policy's own (root only).", 'set = { "defrag" = "defer" }'),
+    ] = {}
+    environment: Annotated[
+        Mapping[str, str],
+        Key(
+            _ENVIRONMENT,
+            "Variables for the workload's environment, on top of the policy's own.",
+            'environment = { GLIBC_TUNABLES = "glibc.malloc.hugetlb=1" }',
+        ),
+    ] = {}
+
+    parameters: Annotated[
+        Mapping[str, ParameterInput],
+        Key(
+            keys.Kind("table: a parameter's name = a value", PARAMETERS.read),
+            "Parameters of the workload that only this arm has, instead of the workload's (a server that must be told"
+            " to use huge pages; a planted effect).",
+            "parameters = { iterations = 20400000 }",
+        ),
+    ] = {}
+    thp_disable: Annotated[
+        bool,
+        Key(
+            keys.flag(),
+            "Base pages for this arm alone by prctl(PR_SET_THP_DISABLE), whatever the knobs say: so that it can run"
+            " beside an arm of the same knobs that has huge pages.",
+            "thp_disable = true",
+        ),
+    ] = False
+
+    judged: Annotated[
+        Judged,
+        Key(
+            keys.choice("setting", "backing"),
+            "What the arm's verdict speaks of: the promised pages, whose delivery is then required, or the setting as"
+            " it is turned (as most published figures do), with the delivered share beside the verdict.",
+            'judged = "setting"',
+        ),
+    ] = "backing"
+    kernel: Annotated[
+        str | None,
+        Key(
+            keys.name(),
+            "Studies of guests: the kernel that the arm's guests boot, by its name in `[[kernel]]`.",
+            'kernel = "4k"',
+            default="the first",
+        ),
+    ] = None
+    backing: Annotated[
+        Backing | None,
+        Key(
+            BACKING,
+            "Studies of guests: what the memory of the arm's guests is made of on the host.",
+            'backing = "hugetlb-1g"',
+            default='"thp"',
+        ),
+    ] = None
+
+    @property
+    def registered(self) -> str:
+        """The name of the registered policy behind it."""
+        return self.source or self.name
+
+    @property
+    def backed_by(self) -> Backing:
+        """What the memory of the arm's guests is made of: its own, or that of a guest where nothing is said (`thp`)."""
+        return self.backing or Backing()
+
+    @property
+    def changed(self) -> bool:
+        """Whether it does something else than the registered policy.
+
+        How it is judged changes nothing of that, nor do the kernel and the backing of its guests: those are factors of
+        their own.
+        """
+        return bool(self.set or self.environment or self.parameters or self.thp_disable)
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much to measure."""
+
+    blocks: Annotated[
+        int,
+        Key(
+            keys.integer(2, 100_000), "Complete blocks planned for each cell: the n of every comparison.", "blocks = 12"
+        ),
+    ] = 12
+    width: Annotated[
+        float | None,
+        Key(
+            keys.share(above=0),
+            "Method sequential: after a better or worse, go on until the interval of the ratio is at most this wide.",
+            'width = "3%"',
+            default="stop at the verdict",
+        ),
+    ] = None
+    time: Annotated[
+        float | None,
+        Key(
+            keys.duration(1.0),
+            "Time after which no new block is begun; what is then open stays undecided.",
+            'time = "4m"',
+            default="no limit",
+        ),
+    ] = None
+
+
+def _slot(value: object, place: Place) -> int | str:
+    if not isinstance(value, str):
+        cpu: int = keys.integer(0, 65_535).read(value, place)
+        return cpu
+    try:
+        parse_cpus(value)
+    except ValueError as error:
+        raise place.wrong(str(error), value, hint='write for example slots = ["0-13", "14-27"]') from None
+    return value
+
+
+_SLOT = keys.Kind('a CPU, or CPUs as in "0-3,8"', _slot)
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the arms of a block are laid out in time and over CPUs. See docs/concepts/designs.md."""
+
+    kind: Annotated[
+        Literal["sequential", "duet", "crossover"],
+        Key(
+            keys.choice("sequential", "duet", "crossover"),
+            "One after the other; all at once, each on a CPU of its own; or in turns of milliseconds within one process"
+            " that has all layouts resident. Each answers another question.",
+            'kind = "duet"',
+        ),
+    ] = "sequential"
+    slots: Annotated[
+        tuple[int | str, ...],
+        Key(
+            keys.listing(_SLOT),
+            "What attempts are pinned to: each slot is a CPU, or several as a list in a text. Which one an attempt gets"
+            " is drawn by the coin; no arm has one of its own. A duet needs one for each arm, guests that run together"
+            " one for each guest.",
+            'slots = ["0-13", "14-27"]',
+            default="not pinned",
+        ),
+    ] = ()
+    turns: Annotated[
+        int,
+        Key(keys.integer(2, 10_000), "Turns of each layout in an attempt of a crossover.", "turns = 100"),
+    ] = 100
+
+    @property
+    def places(self) -> Slots:
+        """The CPUs of each slot."""
+        return tuple((slot,) if isinstance(slot, int) else parse_cpus(slot) for slot in self.slots)
+
+
+class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a scale changes of the whole study."""
+
+    budget: Annotated[
+        Budget | None,
+        Key(keys.table(Budget), "In place of the whole table `[budget]`.", "budget = { blocks = 30 }"),
+    ] = None
+    guest: Annotated[
+        GuestUse | None,
+        Key(keys.table(GuestUse), "In place of the whole table `[guest]`.", 'guest = { memory = "12g", cpus = 14 }'),
+    ] = None
+    design: Annotated[
+        Layout | None,
+        Key(
+            keys.table(Layout),
+            "In place of the whole table `[design]`.",
+            'design = { slots = ["0-13", "14-27"] }',
+        ),
+    ] = None
+
+
+class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `hugewise calibrate` must have shown on this host before a verdict is given."""
+
+    required: Annotated[
+        bool,
+        Key(
+            keys.flag(),
+            "Withhold every verdict unless a calibration of the same workloads passed on this host under this kernel. A"
+            " duet always needs one.",
+            "required = true",
+        ),
+    ] = False
+    agreement: Annotated[
+        float,
+        Key(
+            keys.share(above=0, below=0.5),
+            "How far the effects of a duet and of sequential pairs may lie apart, with 95% confidence, for a duet to be"
+            " believed.",
+            'agreement = "5%"',
+        ),
+    ] = 0.05
+    age: Annotated[
+        float, Key(keys.duration(1.0), "Oldest calibration that counts.", 'age = "168h"', default='"168h"')
+    ] = 7 * 86_400.0
+
+
+class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Carry-over control: what happens between two attempts, the same for all arms."""
+
+    settle: Annotated[float, Key(keys.duration(), "Pause before each attempt.", 'settle = "20ms"')] = 0.02
+    compact: Annotated[bool, Key(keys.flag(), "Compact memory before each attempt (root only).", "compact = true")] = (
+        False
+    )
+    drop_caches: Annotated[
+        bool, Key(keys.flag(), "Drop the page cache before each attempt (root only).", "drop_caches = true")
+    ] = False
+
+
+class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rules that flag an attempt as disturbed by its host. Flagged attempts count; the report names them."""
+
+    load_per_cpu: Annotated[
+        float,
+        Key(
+            keys.number(0),
+            "Flag when the load of other processes (one-minute average, per CPU) lies above it.",
+            "load_per_cpu = 1.5",
+        ),
+    ] = 1.5
+    steal: Annotated[
+        float,
+        Key(
+            keys.share(),
+            "Flag when the hypervisor withheld more than this share of the machine's CPU time.",
+            'steal = "5%"',
+        ),
+    ] = 0.05
+    swap: Annotated[bool, Key(keys.flag(), "Flag when pages were swapped in or out.", "swap = true")] = True
+    throttling: Annotated[
+        bool, Key(keys.flag(), "Flag when a CPU was throttled for heat or power.", "throttling = true")
+    ] = True
+    other_huge_page_users: Annotated[
+        bool,
+        Key(
+            keys.flag(),
+            "Flag when other programs took or gave back hugetlb pages, or transparent huge pages of more than 5% of the"
+            " machine's memory, during an attempt.",
+            "other_huge_page_users = true",
+        ),
+    ] = True
+    clock_source: Annotated[
+        bool, Key(keys.flag(), "Flag when the kernel's clock source changed or is a slow one.", "clock_source = true")
+    ] = True
+
+
+class Sessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Statistical sessions: what shares one allocation and one boot. Their means carry the widest claim."""
+
+    pairs: Annotated[
+        int | None,
+        Key(
+            keys.integer(1),
+            "Complete blocks of each cell in a session; then everything is put back and a new session begins: pools are"
+            " reserved and memory is touched anew. `hugewise plan` says how many are worth it. After a reboot,"
+            " `hugewise resume` begins a session too.",
+            "pairs = 25",
+            default="one session",
+        ),
+    ] = None
+
+
+class Retries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One attempt: its retries, and what is randomised in it."""
+
+    retries: Annotated[
+        int,
+        Key(
+            keys.integer(0, 100),
+            "How often a trial is tried again after a fault of hugewise or the host that was decided before the timed"
+            " region began. A failure of the workload is never retried.",
+            "retries = 2",
+        ),
+    ] = 2
+    environment_pad: Annotated[
+        int,
+        Key(
+            keys.size(high=65_536),
+            "Up to this many bytes, drawn anew for each attempt, are added to the environment: the layout of the stack"
+            " is a known confounder. None are added in counting guests, where QEMU's seed draws that layout.",
+            'environment_pad = "4k"',
+        ),
+    ] = 4096

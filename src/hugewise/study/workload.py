@@ -1,0 +1,281 @@
+"""The table of a workload in a study file: its parameters, when its pages count as delivered, and its scales."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from hugewise.study import keys
+from hugewise.study.guest import CONCURRENCY, NFS, Concurrency
+from hugewise.study.keys import Key, Kind, Place
+
+__all__ = [
+    "PARAMETERS",
+    "SMALL",
+    "DeliveryRule",
+    "ParameterInput",
+    "Scaled",
+    "WorkloadScale",
+    "WorkloadUse",
+    "scales",
+]
+
+SMALL = "small"  # the scale that is written in the study itself
+
+Scalar = str | int | float | bool
+ParameterInput = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
+
+_PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_SCALE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PLACE = re.compile(rf"/[^\0]*|{NFS}")
+_ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}\$?")
+
+
+def _scalar(value: object, place: Place) -> Scalar:
+    if isinstance(value, str):
+        return keys.plain(value, place)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(keys.integer(low=-(1 << 63)).read(value, place))
+    if isinstance(value, float):
+        return float(keys.number().read(value, place))
+    raise place.wrong("must be text, a number, true or false, or a list of these", value, hint="simplify it")
+
+
+def _parameter(value: object, place: Place) -> ParameterInput:
+    if not isinstance(value, list | tuple):
+        return _scalar(value, place)
+    items: list[Scalar | tuple[Scalar, ...]] = []
+    for index, item in enumerate(value, 1):
+        here = place.item(index)
+        if isinstance(item, list | tuple):
+            items.append(tuple(_scalar(inner, here.item(n)) for n, inner in enumerate(item, 1)))
+        else:
+            items.append(_scalar(item, here))
+    return tuple(items)
+
+
+def scales(kind: Kind) -> Kind:
+    """A table from the names of scales to what each changes."""
+
+    def read(value: object, place: Place) -> dict[str, Any]:
+        found: dict[str, Any] = keys.mapping(_SCALE, "a scale's name", kind).read(value, place)
+        if SMALL in found:
+            raise place.at(SMALL).wrong("is the study as it is written", hint="give this scale another name")
+        return found
+
+    return Kind(f"table: a scale's name = {kind.words}", read)
+
+
+PARAMETERS = keys.mapping(_PARAMETER, "a parameter's name", Kind("a value, or a list of values", _parameter))
+
+_TIMEOUT = Key(
+    keys.duration(0.001),
+    "Longest an attempt may take. One that takes longer is killed and scores as the worst.",
+    'timeout = "60s"',
+)
+_CPUS = Key(keys.listing(keys.integer(0, 65_535)), "CPUs that it is pinned to.", "cpus = [1]", default="not pinned")
+_CLIENT_CPUS = Key(
+    keys.listing(keys.integer(0, 65_535)),
+    "CPUs of the load generator, for workloads with a server; keep them apart from `cpus`.",
+    "client_cpus = [2, 3]",
+    default="the CPUs that are not in `cpus`; half of the machine's where neither is named",
+)
+_STORAGE = Key(
+    keys.text(pattern=_PLACE, words="an absolute path", cure="name a folder on tmpfs or a disk"),
+    "The folder, on tmpfs or a disk, in which an attempt has its copy of the workload's data; of guests: a folder in"
+    ' the guest, or `"nfs"`: on the host, by NFS.',
+    'storage = "/var/tmp"',
+)
+_MEMORY = Key(
+    keys.size(1 << 20),
+    "Most memory of the servers, the page cache that they fill and pages of a pool included (root only).",
+    'memory = "3g"',
+    default="none",
+)
+
+
+_POLICIES = Key(
+    keys.listing(keys.name(), least=2),
+    "The policies to compare on it, the baseline among them.",
+    'policies = ["base", "thp"]',
+    default="all of the study",
+)
+
+
+class Scaled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keys of a workload's table that a scale replaces; None: as in the table."""
+
+    policies: Annotated[tuple[str, ...] | None, _POLICIES] = None
+    timeout: Annotated[float | None, _TIMEOUT] = None
+    cpus: Annotated[tuple[int, ...] | None, _CPUS] = None
+    client_cpus: Annotated[tuple[int, ...] | None, _CLIENT_CPUS] = None
+    storage: Annotated[str | None, _STORAGE] = None
+    memory: Annotated[int | None, _MEMORY] = None
+
+
+class WorkloadScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A workload at another scale: what differs from its table."""
+
+    parameters: Mapping[str, ParameterInput] = {}
+    workload: Scaled = Scaled()
+
+
+def _scale(value: object, place: Place) -> WorkloadScale:
+    if not isinstance(value, Mapping):
+        raise place.wrong("must be a table", value, hint='write { bytes = "64g" }')
+    # A parameter is never a table, so that this name cannot be one's.
+    scaled = keys.read_table(Scaled, value.get("workload", {}), place.at("workload"))
+    given = {name: item for name, item in value.items() if name != "workload"}
+    return WorkloadScale(parameters=PARAMETERS.read(given, place), workload=scaled)
+
+
+_SCALES = Key(
+    scales(Kind("table", _scale)),
+    "The workload at other sizes, for `--scale NAME`: parameters in place of those above, and in a table `workload`"
+    " other values of policies, timeout, cpus, client_cpus, storage and memory. Without an entry for the scale that was"
+    " chosen, it runs as it is written.",
+    'scales = { published = { bytes = "64g", workload = { timeout = "2h" } } }',
+    default="none",
+)
+
+
+class DeliveryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the pages that a policy promises count as delivered."""
+
+    share: Annotated[
+        float | None,
+        Key(
+            keys.share(),
+            "Least share of the named memory at the promised page size. 0 judges the setting alone (intention to"
+            " treat): coverage is then reported and not demanded.",
+            "share = 0.95",
+            default="the workload's own",
+        ),
+    ] = None
+    base_above: Annotated[
+        float,
+        Key(
+            keys.share(),
+            "Largest share above the base page size under a policy that promises base pages.",
+            'base_above = "1%"',
+        ),
+    ] = 0.01
+
+
+class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A workload with its parameters. Each combination of the listed values is a cell."""
+
+    name: Annotated[str, Key(keys.name(), "A registered workload (`hugewise list workloads`).", 'name = "chase"')]
+    label: Annotated[
+        str | None,
+        Key(
+            keys.name(),
+            "What its cells are called; needed where one workload stands twice in a study.",
+            'label = "chase-slow"',
+            default="the name",
+        ),
+    ] = None
+    policies: Annotated[tuple[str, ...] | None, _POLICIES] = None
+    metric: Annotated[
+        str | None,
+        Key(
+            keys.name(),
+            "The end point: the metric that is judged. One of the workload's own or of every attempt's.",
+            'metric = "ns_per_load"',
+            default="the workload's first",
+        ),
+    ] = None
+    parameters: Annotated[
+        Mapping[str, ParameterInput],
+        Key(
+            PARAMETERS,
+            "The workload's parameters. A list makes a factor of a parameter: one cell for each of its values, in all"
+            " combinations. A command (`argv`) is a list itself: a list of lists makes a factor of it.",
+            'parameters = { bytes = ["256k", "1g"], loads = 2000000 }',
+        ),
+    ] = {}
+    published: Annotated[
+        str | None,
+        Key(
+            keys.text(),
+            "The entry of the study's published source that its cells stand beside: a table, benchmark or finding.",
+            'published = "memcached"',
+            default="none",
+        ),
+    ] = None
+    timeout: Annotated[
+        float,
+        _TIMEOUT,
+    ] = 600.0
+    user: Annotated[
+        str | None,
+        Key(
+            keys.text(pattern=_ACCOUNT, words="an account name", cure="name an account of this machine"),
+            "The account that it runs as (root only).",
+            'user = "nobody"',
+            default="chosen by hugewise",
+        ),
+    ] = None
+    cpus: Annotated[
+        tuple[int, ...] | None,
+        _CPUS,
+    ] = None
+    client_cpus: Annotated[
+        tuple[int, ...] | None,
+        _CLIENT_CPUS,
+    ] = None
+    storage: Annotated[
+        str,
+        _STORAGE,
+    ] = "/dev/shm"  # noqa: S108  (the machine's tmpfs; a private folder is made in it)
+    memory: Annotated[
+        int | None,
+        _MEMORY,
+    ] = None
+    concurrency: Annotated[
+        tuple[Concurrency, ...],
+        Key(
+            CONCURRENCY,
+            "Studies of guests: the guests of a block one after the other, or all at once, each pinned to a CPU of the"
+            " design's `slots` that the coin gives it. A list makes a factor of it: a cell for each.",
+            'concurrency = ["together", "alone"]',
+            default='"alone"',
+        ),
+    ] = ("alone",)
+    counted: Annotated[
+        str | None,
+        Key(
+            keys.name(),
+            "Studies of guests: the end point where they are emulated, one that emulation counts exactly.",
+            'counted = "page_faults"',
+            default="`metric` where emulation counts it exactly, else `page_faults`",
+        ),
+    ] = None
+    delivery: Annotated[
+        DeliveryRule,
+        Key(
+            keys.table(DeliveryRule),
+            "When the promised pages count as delivered.",
+            'delivery = { share = 0.95, base_above = "1%" }',
+        ),
+    ] = DeliveryRule()
+
+    scales: Annotated[Mapping[str, WorkloadScale], _SCALES] = {}
+
+    def at(self, scale: str) -> WorkloadUse:
+        """The workload at that scale; as it is where it has no entry for it."""
+        if scale not in self.scales:
+            return self
+        entry = self.scales[scale]
+        changed = {name: value for name, value in msgspec.structs.asdict(entry.workload).items() if value is not None}
+        return msgspec.structs.replace(self, parameters={**self.parameters, **entry.parameters}, **changed)
+
+    @property
+    def called(self) -> str:
+        """The label, or the name where there is none."""
+        return self.label or self.name
