@@ -18,8 +18,8 @@ from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Method
 from hugewise.study.load import read
 from hugewise.study.study import Study
+from tests.analysis.test_forecast import cell, write_run
 from tests.examples import block
-from tests.test_forecast import cell, write_run
 
 ARMS = ("base", "madvise", "mthp-64k", "thp")
 

@@ -1,7 +1,7 @@
 """redis and memcached: what is run under each treatment, and what outputs mean.
 
 Those in tests/golden/keyvalue are real: redis 7.0.15 and memcached 1.6.18 with 200,000 keys, on a busy machine. That of
-memtier_benchmark 2.2.0 in tests/importers/data is too (of a store that held next to nothing).
+memtier_benchmark 2.2.0 in tests/external/readers/data is too (of a store that held next to nothing).
 """
 
 from __future__ import annotations
@@ -371,7 +371,7 @@ def test_memtier_fills_and_asks_one_server() -> None:
 
 
 def test_memtier_json_is_read() -> None:
-    recorded = (TESTS / "importers" / "data" / "memtier.json").read_bytes()
+    recorded = (TESTS / "external" / "readers" / "data" / "memtier.json").read_bytes()
     use = RoleUse(cpu_s=1.0, user_s=0.5, system_s=0.5, faults=0)
     outputs = Said(
         {"timed": "", "told-0": text("redis-info.txt"), "told-1": ""},

@@ -1,6 +1,6 @@
 """Find the Rust probe, tell it what to do, and read its JSON Lines. No other module knows their form.
 
-The protocol is docs/design/probe-protocol.md; `probe describe --examples` is decoded in tests/test_probe.py.
+The protocol is docs/design/probe-protocol.md; `probe describe --examples` is decoded in tests/machine/test_probe.py.
 """
 
 from __future__ import annotations

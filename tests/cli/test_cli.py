@@ -29,7 +29,7 @@ from tests.fake_host import FakeHost
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
 
-GOLDEN = Path(__file__).parent / "golden" / "cli"
+GOLDEN = Path(__file__).parents[1] / "golden" / "cli"
 HUGEWISE = [sys.executable, "-c", "from hugewise.cli.main import main; main()"]
 SEED = "000102030405060708090a0b0c0d0e0f"
 TINY = """

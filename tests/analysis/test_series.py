@@ -10,8 +10,8 @@ from hugewise.analysis.analysis import analyze
 from hugewise.analysis.series import differing, series_by_arm, shared, steady_arms, throughput_unit
 from hugewise.model.results import Difference
 from hugewise.model.trial import Attempt
+from tests.analysis.test_forecast import the_study, write_run
 from tests.examples import attempt
-from tests.test_forecast import the_study, write_run
 
 ARMS = ["base", "thp"]
 SAME = {"data_sha256": "ab" * 32, "storage": "/dev/shm (tmpfs)", "scale": 12}

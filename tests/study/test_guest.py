@@ -17,7 +17,7 @@ from hugewise.study.guest import GuestUse, KernelUse
 from hugewise.study.load import at_scale, load, parse, part, read
 from hugewise.study.study import Study, stored_digest
 
-STUDIES = Path(__file__).parent.parent / "studies"
+STUDIES = Path(__file__).parents[2] / "studies"
 
 FULL = """
 format = 1

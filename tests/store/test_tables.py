@@ -11,7 +11,7 @@ import pytest
 from hugewise.store.runlog import RunFolder
 from hugewise.store.tables import tables
 from tests.examples import attempt
-from tests.test_runlog import folder
+from tests.store.test_runlog import folder
 
 __all__ = ["folder"]
 

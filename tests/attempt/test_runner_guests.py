@@ -26,9 +26,9 @@ from hugewise.model.workload import Launch, ParameterValue
 from hugewise.plan.plan import Arm, Cell
 from hugewise.store.runlog import RunFolder
 from hugewise.study.load import parse
+from tests.attempt.test_disturbances import FILES, FOLDER, Files
+from tests.machine.test_serving import Launcher
 from tests.study_example import IN_GUESTS, FakePolicy, FakeWorkload
-from tests.test_noise import FILES, FOLDER, Files
-from tests.test_serving import Launcher
 
 GONE = "guest fake: it ended\n  console: Kernel panic - not syncing"
 TARGET = PageTarget("any", 4096)

@@ -12,7 +12,7 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.calibration.test_figures import noise
+from tests.analysis.test_calibration_figures import noise
 
 BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
 THP = Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20), advice="huge")

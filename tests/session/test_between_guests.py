@@ -20,8 +20,8 @@ from hugewise.store import runlog
 from hugewise.store.runlog import RunFolder
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.calibration.test_record import calibrated
-from tests.calibration.test_record import record as calibration
+from tests.analysis.test_calibration import calibrated
+from tests.analysis.test_calibration import record as calibration
 from tests.examples import opened
 from tests.fake_host import FakeHost
 from tests.guests.test_plan_guests import planned

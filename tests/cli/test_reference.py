@@ -14,7 +14,7 @@ from hugewise.study.keys import keys_of
 from hugewise.study.load import read
 from hugewise.study.study import Study
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "study.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "study.md"
 
 
 def test_the_page_is_the_generated_text() -> None:

@@ -19,9 +19,9 @@ from hugewise.host.pool import Pools, Where, available, in_use, pool_folder
 from hugewise.host.setting import Settings
 from hugewise.model.pages import HUGETLB, PageSizes
 from tests.fake_host import FakeHost, Killed
+from tests.host.test_setting import Notes
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
-from tests.test_setting import Notes
 
 SMALL, LARGE = 2 << 20, 1 << 30
 PATH = f"{HUGETLB}/hugepages-2048kB/nr_hugepages"

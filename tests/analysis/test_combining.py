@@ -21,9 +21,9 @@ from hugewise.model import guest_record as record
 from hugewise.model.guest_record import GuestsRecord, KernelRecord
 from hugewise.model.results import Results
 from hugewise.store.runlog import ArmRecord, CellRecord
-from tests.test_forecast import cell, the_study, write_run
+from tests.analysis.test_forecast import cell, the_study, write_run
 
-GOLDEN = Path(__file__).parent / "golden" / "cli" / "combine.txt"
+GOLDEN = Path(__file__).parents[1] / "golden" / "cli" / "combine.txt"
 TWO = (cell("chase", "thp", "mthp"),)
 
 

@@ -18,8 +18,8 @@ from hugewise.model.pages import HUGETLB, THP, PageSizes, page_flags_readable
 from hugewise.model.policy import Mechanism, Policy
 from hugewise.policies import discover
 from tests.fake_host import FakeHost
+from tests.host.test_setting import Notes
 from tests.requirements import need, need_root
-from tests.test_setting import Notes
 
 ENABLED = f"{THP}/enabled"
 SYSTEM, PROCESS = get_args(Mechanism)

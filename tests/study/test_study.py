@@ -18,7 +18,7 @@ from hugewise.study.study import Study, stored_digest
 from hugewise.study.tables import Budget, PolicyUse
 from tests.study_example import SIZES, FakeHost, as_toml, policies, workloads
 
-DEMO = Path(__file__).parent.parent / "studies" / "demo.toml"
+DEMO = Path(__file__).parents[2] / "studies" / "demo.toml"
 
 FULL = """
 format = 1

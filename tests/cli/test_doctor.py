@@ -29,9 +29,9 @@ from hugewise.session import feasibility
 from hugewise.study.load import read
 from hugewise.study.study import Study
 from hugewise.study.tables import PolicyUse
+from tests.attempt.test_disturbances import FILES as NOISE_FILES
+from tests.attempt.test_disturbances import Files
 from tests.guests.examples import kernel
-from tests.test_noise import FILES as NOISE_FILES
-from tests.test_noise import Files
 
 FILES = {
     **NOISE_FILES,

@@ -25,7 +25,7 @@ from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, SYMBOLS
 from hugewise.report.tables import Table
 from hugewise.stats import signflip
 
-DATA = Path(__file__).parent / "importers" / "data"
+DATA = Path(__file__).parent / "readers" / "data"
 ASK = Ask(value="seconds", unit="s", better="lower", block="round", order="at", slot="vm", session="session")
 
 
