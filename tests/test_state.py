@@ -15,7 +15,7 @@ ENABLED = f"{THP}/enabled"
 # A run in the middle of an arm, killed with the pytest that it belongs to.
 _KILLED = """
 import os, signal, sys
-from hugewise.model.host import LocalHost
+from hugewise.host.local_host import LocalHost
 from hugewise.host.journal import JOURNAL, Journal
 from hugewise.host.lock import HostLock
 from hugewise.host.setting import Settings

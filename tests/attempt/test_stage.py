@@ -194,7 +194,7 @@ def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     started.wait()
     script = f"""
 import os, pathlib, signal
-from hugewise import probe, serving
+from hugewise.machine import probe, serving
 from hugewise.host.local_machine import LocalMachine
 spec = probe.Spec(argv=("/usr/bin/sleep", "60"), micro=False, env={{}}, cwd=None, stdout="/dev/null",
     stderr="/dev/null", uid=None, gid=None, thp_disable="none", cgroup_procs=(), cpus=None, timeout_s=99.0,

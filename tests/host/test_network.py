@@ -178,7 +178,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from hugewise.host.network import Bridge
-from hugewise.model.host import LocalHost
+from hugewise.host.local_host import LocalHost
 from hugewise.host.journal import Journal
 journal = Journal.begin(LocalHost(), Path(sys.argv[1]), "the dead run")
 bridge = Bridge.open(1, None, journal.append)

@@ -276,7 +276,7 @@ def test_real_knobs_are_turned_and_restored(tmp_path: Path, page_state: dict[str
 _VICTIM = """
 import os, signal, sys
 from pathlib import Path
-from hugewise.model.host import LocalHost
+from hugewise.host.local_host import LocalHost
 from hugewise.host.journal import Journal
 from hugewise.host.setting import Settings
 path, *wanted = sys.argv[1:]
