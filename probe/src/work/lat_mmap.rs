@@ -14,12 +14,13 @@ use std::{io, ptr};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::event::{Range, Value};
-use crate::scan::sizes;
-use crate::spec::Usage;
+use crate::common::mistake::Mistake;
+use crate::common::size;
+use crate::machine::pages;
+use crate::protocol::event::{Range, Value};
 use crate::work::meter::Meter;
+use crate::work::outcome::{Common, Outcome, facts, metrics};
 use crate::work::region::{Backing, explain};
-use crate::work::{Common, Outcome, facts, metrics, size};
 
 // lmbench's own figures: they define the benchmark, and have nothing to do with the machine's page size.
 const STEP: usize = 16 << 10;
@@ -89,7 +90,7 @@ impl Drop for Map {
 
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     if options.bytes < LEAST {
-        bail!(Usage(format!("--bytes {} is too small: lat_mmap is defined from {LEAST} bytes on", options.bytes)));
+        bail!(Mistake(format!("--bytes {} is too small: lat_mmap is defined from {LEAST} bytes on", options.bytes)));
     }
     let bytes = options.bytes as usize;
     let file = match &options.dir {
@@ -130,7 +131,7 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
             ("file", Value::Text(options.dir.as_ref().map_or("memfd".into(), |dir| dir.display().to_string()))),
             ("map", Value::Text(options.map.to_string())),
         ]),
-        ranges: vec![Range { start, end: start + length.next_multiple_of(sizes::base()) }],
+        ranges: vec![Range { start, end: start + length.next_multiple_of(pages::base()) }],
         held: Box::new((map, file)),
     })
 }

@@ -19,13 +19,14 @@ use std::ptr;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::event::{Range, Value};
-use crate::scan::sizes;
-use crate::spec::Usage;
+use crate::common::mistake::Mistake;
+use crate::common::random::{Digest, SplitMix64};
+use crate::common::size;
+use crate::machine::pages;
+use crate::protocol::event::{Range, Value};
 use crate::work::meter::Meter;
-use crate::work::random::{Digest, SplitMix64};
+use crate::work::outcome::{Common, Outcome, facts, metrics};
 use crate::work::region::{Advice, Backing, Region, hugetlb_flags, touch_pages};
-use crate::work::{Common, Outcome, facts, metrics, size};
 
 const SLOTS: usize = 1024;
 
@@ -83,7 +84,7 @@ impl Sequence {
     fn new(options: &Options, page: u64) -> Result<Self> {
         let max_pages = u32::try_from(options.max_bytes / page).unwrap_or(u32::MAX);
         if max_pages == 0 {
-            bail!(Usage(format!("--max-bytes {} is less than a page ({page} bytes)", options.max_bytes)));
+            bail!(Mistake(format!("--max-bytes {} is less than a page ({page} bytes)", options.max_bytes)));
         }
         let random = SplitMix64::new(options.seed);
         Ok(Self { random, left: options.calls, max_pages, touch_chance: options.touch_chance, full: [false; SLOTS] })
@@ -270,8 +271,8 @@ impl Drop for Slots {
 }
 
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
-    let pages = Pages { base: sizes::base() as usize, backing: options.map };
-    let sequence = Sequence::new(options, sizes::base())?;
+    let pages = Pages { base: pages::base() as usize, backing: options.map };
+    let sequence = Sequence::new(options, pages::base())?;
     let summary = summarise(sequence.clone(), pages);
     if options.map != Backing::Anon {
         // A short pool is found before the clock runs.
@@ -356,7 +357,7 @@ mod tests {
 
     #[test]
     fn live_slots_are_the_held_ranges() {
-        let page = sizes::base() as usize;
+        let page = pages::base() as usize;
         let mut slots = Slots::new(Pages { base: page, backing: Backing::Anon });
         let mut pages = vec![0u64; SLOTS];
         for call in Sequence::new(&options(5), page as u64).unwrap() {
@@ -381,7 +382,7 @@ mod tests {
 
     #[test]
     fn what_was_written_moves_with_a_map_that_grows() {
-        let page = sizes::base() as usize;
+        let page = pages::base() as usize;
         let pages = Pages { base: page, backing: Backing::Anon };
         let old = Map { place: pages.map(page).unwrap(), length: page, written: 3 };
         // SAFETY: just mapped.

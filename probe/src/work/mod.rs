@@ -2,30 +2,33 @@
 //!
 //! Each sets up, runs its timed region, and then says everything at once: phases, result, counters and the ranges that
 //! it holds mapped until its stdin is closed. Nothing is written inside the timed region.
+//!
+//! `common`, `protocol`, `machine` and `counters` may be imported here. A new workload for the probe is a file here with
+//! `Options` and `measure`, and a variant of `Work`; one that can take turns in one process is a `turns::Resident`. What
+//! its memory is mapped from goes into `region`.
 
-pub mod chase;
-pub mod fault;
-pub mod gups;
-pub mod lat_mmap;
-pub mod meter;
-pub mod mmap_perf;
-pub mod random;
-pub mod region;
-pub mod size;
-pub mod spin;
-pub mod stream;
-pub mod turns;
+mod chase;
+mod fault;
+mod gups;
+mod lat_mmap;
+mod meter;
+mod mmap_perf;
+mod outcome;
+mod region;
+mod spin;
+mod stream;
+pub mod touch;
+mod turns;
 
-use std::any::Any;
-use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
-use crate::event::{Event, Fault, Range, Scope, Value, emit};
-use crate::spec::Usage;
+use crate::common::mistake::Mistake;
+use crate::protocol::event::{Event, Fault, Scope, emit};
 use meter::Meter;
+use outcome::{Common, Timed};
 
 /// The micro-workloads by their command names.
 #[derive(Debug, Clone, Subcommand)]
@@ -46,34 +49,6 @@ pub enum Work {
     LatMmap(lat_mmap::Options),
 }
 
-/// What every micro-workload takes.
-#[derive(Debug, Clone, Args)]
-pub struct Common {
-    /// Leave at once instead of holding the memory until stdin ends
-    #[arg(long)]
-    no_hold: bool,
-    /// When set up, say `ready` and wait for a byte on stdin before the timed region
-    #[arg(long)]
-    gate: bool,
-    /// Counters to open around the timed region, by perf's names
-    #[arg(long, value_delimiter = ',')]
-    counters: Vec<String>,
-}
-
-/// What a workload found, and the memory that it keeps mapped for the scan.
-pub struct Outcome {
-    pub metrics: BTreeMap<String, f64>,
-    pub facts: BTreeMap<String, Value>,
-    pub ranges: Vec<Range>,
-    pub held: Box<dyn Any>,
-}
-
-/// An outcome with the time of its own laps, which is all of it but where several layouts take turns.
-pub struct Timed {
-    pub outcome: Outcome,
-    pub wall_ns: u64,
-}
-
 /// Run one micro-workload and hold its memory. A failure is said on stdout too, with whether it came before the
 /// timed region: that decides whether an attempt may be repeated.
 pub fn run(work: Work) -> Result<()> {
@@ -86,7 +61,7 @@ pub fn run(work: Work) -> Result<()> {
         Ok(outcomes) => outcomes,
         Err(error) => {
             let message = format!("{}: {error:#}", work.name());
-            let fault = if error.is::<Usage>() { Fault::Workload } else { Fault::Host };
+            let fault = if error.is::<Mistake>() { Fault::Workload } else { Fault::Host };
             emit(&Event::Error { fault, before_timed: meter.timed_ns.is_none(), message })?;
             return Err(error);
         }
@@ -172,14 +147,4 @@ impl Work {
         }?;
         Ok(vec![Timed { outcome, wall_ns: meter.wall_ns }])
     }
-}
-
-/// Facts from pairs, for short workload code.
-fn facts<const N: usize>(pairs: [(&str, Value); N]) -> BTreeMap<String, Value> {
-    pairs.into_iter().map(|(name, value)| (name.into(), value)).collect()
-}
-
-/// Metrics from pairs.
-fn metrics<const N: usize>(pairs: [(&str, f64); N]) -> BTreeMap<String, f64> {
-    pairs.into_iter().map(|(name, value)| (name.into(), value)).collect()
 }

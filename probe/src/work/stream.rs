@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::event::{Range, Value};
-use crate::spec::Usage;
-use crate::work::chase::cache_line;
+use crate::common::mistake::Mistake;
+use crate::machine::cache;
+use crate::protocol::event::{Range, Value};
 use crate::work::meter::Meter;
+use crate::work::outcome::{Common, Timed, facts, metrics};
 use crate::work::region::{Memory, Region};
+use crate::work::turns;
 use crate::work::turns::Resident;
-use crate::work::{Common, Timed, facts, metrics, turns};
 
 const SCALAR: f64 = 3.0;
 
@@ -38,9 +39,9 @@ struct Arrays {
 }
 
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
-    let elements = elements(options.memory.bytes, cache_line());
+    let elements = elements(options.memory.bytes, cache::line());
     if elements == 0 {
-        bail!(Usage(format!("--bytes {} is too small for three arrays", options.memory.bytes)));
+        bail!(Mistake(format!("--bytes {} is too small for three arrays", options.memory.bytes)));
     }
     let make = |memory: &Memory| {
         let mut arrays = Arrays { region: memory.map()?, memory: memory.clone(), elements };

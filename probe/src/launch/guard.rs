@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::event::{self, Event, Fault};
-use crate::signals::{Came, Signals};
-use crate::spawn::Pid;
-use crate::tree;
+use crate::process::change::{Pid, next_change};
+use crate::process::signals::{Came, Signals};
+use crate::process::tree;
+use crate::protocol::event::{self, Event, Fault};
 
 /// Run `work` in a child, pass on what asks it to stop, and leave nothing behind. Returns the child's status.
 /// `work` gets the signals, blocked. Must be called while this process has one thread.
@@ -50,7 +50,7 @@ fn watch(launcher: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
                 libc::kill(launcher, signal);
             },
             Came::Child | Came::Nothing => {
-                while let Ok(Some(change)) = tree::next_change() {
+                while let Ok(Some(change)) = next_change() {
                     if change.pid == launcher && change.is_end() {
                         let left = tree::kill_all(signals, &[]).context("cannot kill what the launcher left")?;
                         if left.count > 0 {

@@ -1,34 +1,13 @@
-//! `describe --examples`: one example of each event, which the reader's tests decode. That is the contract.
+//! One example of each event, which the reader's tests decode. That is the contract.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
-use crate::agent;
-use crate::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value, emit};
-use crate::load::result::Load;
-
-#[derive(Debug, clap::Args)]
-pub struct DescribeArgs {
-    /// Print one example of each event
-    #[arg(long, required_unless_present = "agent")]
-    examples: bool,
-    /// Print one example of each line that the agent says
-    #[arg(long, conflicts_with = "examples")]
-    agent: bool,
-}
-
-pub fn main(args: &DescribeArgs) -> anyhow::Result<()> {
-    if args.agent {
-        let mut out = std::io::stdout().lock();
-        agent::examples().iter().filter_map(agent::encode).try_for_each(|line| out.write_all(&line))?;
-        return Ok(());
-    }
-    examples().iter().try_for_each(emit)?;
-    Ok(())
-}
+use crate::common::usage::Usage;
+use crate::protocol::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value};
+use crate::protocol::load::Load;
 
 /// All kinds in order: `following` of each, from the first on.
-fn examples() -> Vec<Event> {
+pub fn examples() -> Vec<Event> {
     std::iter::successors(Some(first()), following).collect()
 }
 
@@ -82,7 +61,7 @@ fn following(event: &Event) -> Option<Event> {
             thp_disabled: Some(false),
             scan_ns: 250_000,
         },
-        Event::Coverage { .. } => Event::Usage {
+        Event::Coverage { .. } => Event::Usage(Usage {
             user_s: 0.5,
             system_s: 0.25,
             peak_bytes: 4_194_304,
@@ -90,8 +69,8 @@ fn following(event: &Event) -> Option<Event> {
             major_faults: 0,
             voluntary: 3,
             involuntary: 1,
-        },
-        Event::Usage { .. } => Event::Exit {
+        }),
+        Event::Usage(_) => Event::Exit {
             t_ns: 1_006_000_000,
             wall_ns: 6_000_000,
             code: Some(0),

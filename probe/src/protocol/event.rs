@@ -8,7 +8,8 @@ use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::result::Load;
+use crate::common::usage::Usage;
+use crate::protocol::load::Load;
 
 /// Version of the protocol, in the `start` event.
 pub const VERSION: u32 = 1;
@@ -108,16 +109,8 @@ pub enum Event {
         thp_disabled: Option<bool>,
         scan_ns: u64,
     },
-    /// getrusage of the whole tree. Only the sum of user and system time is exact (the split is by ticks).
-    Usage {
-        user_s: f64,
-        system_s: f64,
-        peak_bytes: u64,
-        minor_faults: u64,
-        major_faults: u64,
-        voluntary: u64,
-        involuntary: u64,
-    },
+    /// Of the whole tree.
+    Usage(Usage),
     /// Last line of `run`. `wall_ns` goes from launch to the exit of the root process, scans excluded.
     /// `early_exits` counts processes that left before the root, so that their memory was not scanned.
     Exit {
