@@ -16,24 +16,6 @@ use crate::process::signals::Signals;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PASS: Duration = Duration::from_millis(5);
 
-/// Orphans below this process become its children.
-pub fn become_subreaper() -> io::Result<()> {
-    // SAFETY: integers only.
-    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// This process gets SIGTERM when its parent dies.
-pub fn follow_parent() -> io::Result<()> {
-    // SAFETY: integers only.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM, 0, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// What the killing came to.
 #[derive(Debug, Default)]
 pub struct Killed {

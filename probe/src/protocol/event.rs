@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::common::usage::Usage;
@@ -31,7 +32,7 @@ pub enum Scope {
 }
 
 /// How page sizes were found: physical page flags (root), or smaps alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     Kpageflags,

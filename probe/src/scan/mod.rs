@@ -11,7 +11,7 @@ mod tally;
 mod task;
 
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::common::clock::now_ns;
 use crate::protocol::event::{Event, Range, Source, emit};
@@ -32,13 +32,7 @@ pub struct ScanArgs {
     ranges: Vec<Range>,
     /// How: kpageflags is exact and needs root; smaps serves everybody
     #[arg(long, value_enum, default_value = "kpageflags")]
-    source: SourceName,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SourceName {
-    Kpageflags,
-    Smaps,
+    source: Source,
 }
 
 fn parse_range(text: &str) -> Result<Range, String> {
@@ -51,12 +45,8 @@ fn parse_range(text: &str) -> Result<Range, String> {
 
 /// `hugewise-probe scan`.
 pub fn main(args: ScanArgs) -> Result<()> {
-    let source = match args.source {
-        SourceName::Kpageflags => Source::Kpageflags,
-        SourceName::Smaps => Source::Smaps,
-    };
     let ranges = (!args.ranges.is_empty()).then_some(args.ranges.as_slice());
-    emit(&scan_process(args.pid, args.pid, ranges, source)?)?;
+    emit(&scan_process(args.pid, args.pid, ranges, args.source)?)?;
     Ok(())
 }
 

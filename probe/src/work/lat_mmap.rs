@@ -20,7 +20,7 @@ use crate::machine::pages;
 use crate::protocol::event::{Range, Value};
 use crate::work::meter::Meter;
 use crate::work::outcome::{Common, Outcome, facts, metrics};
-use crate::work::region::{Backing, explain};
+use crate::work::region::{Backing, explain, touch_pages};
 
 // lmbench's own figures: they define the benchmark, and have nothing to do with the machine's page size.
 const STEP: usize = 16 << 10;
@@ -77,7 +77,7 @@ impl Map {
     fn touch(&self, random: bool) {
         let (end, step) = extent(self.bytes, random);
         // SAFETY: end <= bytes, and the map is writable as long as self lives.
-        unsafe { crate::work::region::touch_pages(self.start, end, step) };
+        unsafe { touch_pages(self.start, end, step) };
     }
 }
 
@@ -97,10 +97,7 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
         Some(folder) => unnamed_file(folder)?,
         None => memory_file(options.map)?,
     };
-    let length = options.bytes.next_multiple_of(match options.map {
-        Backing::Anon => 1,
-        Backing::Hugetlb(page) => page,
-    });
+    let length = options.bytes.next_multiple_of(options.map.unit(1));
     file.set_len(length).with_context(|| format!("cannot make the file {length} bytes long"))?;
     let map = || Map::new(&file, length as usize, bytes);
     // One map before the clock: the file's own pages are made once, the maps of them are what is timed.

@@ -26,7 +26,7 @@ use crate::machine::pages;
 use crate::protocol::event::{Range, Value};
 use crate::work::meter::Meter;
 use crate::work::outcome::{Common, Outcome, facts, metrics};
-use crate::work::region::{Advice, Backing, Region, hugetlb_flags, touch_pages};
+use crate::work::region::{Advice, Backing, Region, mmap, touch_pages};
 
 const SLOTS: usize = 1024;
 
@@ -165,11 +165,7 @@ struct Pages {
 impl Pages {
     /// The length of a map of so many base pages.
     fn length(self, pages: u32) -> usize {
-        let unit = match self.backing {
-            Backing::Anon => self.base,
-            Backing::Hugetlb(page) => page as usize,
-        };
-        (pages as usize * self.base).next_multiple_of(unit)
+        (pages as usize * self.base).next_multiple_of(self.backing.unit(self.base as u64) as usize)
     }
 
     /// Whether the kernel would refuse to resize a live map so.
@@ -178,18 +174,8 @@ impl Pages {
     }
 
     fn map(self, length: usize) -> io::Result<*mut u8> {
-        let pool = match self.backing {
-            Backing::Anon => 0,
-            Backing::Hugetlb(page) => hugetlb_flags(page),
-        };
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | pool);
-        // SAFETY: the kernel picks a free place.
-        placed(unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) })
+        mmap(ptr::null_mut(), length as u64, libc::PROT_READ | libc::PROT_WRITE, self.backing.flags())
     }
-}
-
-fn placed(place: *mut libc::c_void) -> io::Result<*mut u8> {
-    if place == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(place.cast()) }
 }
 
 fn unmap(place: *mut u8, length: usize) -> io::Result<()> {
@@ -250,8 +236,10 @@ fn resized(old: Map, length: usize, written: usize, pages: Pages) -> io::Result<
         return moved_to(pages.map(length)?, length, old);
     }
     // SAFETY: the mapping is our own, and nothing refers to it.
-    let place = placed(unsafe { libc::mremap(old.place.cast(), old.length, length, libc::MREMAP_MAYMOVE) })?;
-    Ok(Map { place, length, written })
+    match unsafe { libc::mremap(old.place.cast(), old.length, length, libc::MREMAP_MAYMOVE) } {
+        libc::MAP_FAILED => Err(io::Error::last_os_error()),
+        place => Ok(Map { place: place.cast(), length, written }),
+    }
 }
 
 /// The content of `old`, which is unmapped, at `place`, a new mapping of `length` bytes, no fewer than were written.

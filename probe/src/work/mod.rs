@@ -20,7 +20,7 @@ mod stream;
 pub mod touch;
 mod turns;
 
-use std::io::{self, Read};
+use std::io;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -52,7 +52,7 @@ pub enum Work {
 /// Run one micro-workload and hold its memory. A failure is said on stdout too, with whether it came before the
 /// timed region: that decides whether an attempt may be repeated.
 pub fn run(work: Work) -> Result<()> {
-    let common = work.common().clone();
+    let (name, common) = work.named();
     let mut meter = Meter::open(&common.counters);
     if common.gate {
         meter.gate();
@@ -60,16 +60,16 @@ pub fn run(work: Work) -> Result<()> {
     let outcomes = match work.measure(&mut meter) {
         Ok(outcomes) => outcomes,
         Err(error) => {
-            let message = format!("{}: {error:#}", work.name());
+            let message = format!("{}: {error:#}", name);
             let fault = if error.is::<Mistake>() { Fault::Workload } else { Fault::Host };
             emit(&Event::Error { fault, before_timed: meter.timed_ns.is_none(), message })?;
             return Err(error);
         }
     };
-    report(&work, outcomes, &mut meter, &common)
+    report(name, common, outcomes, &mut meter)
 }
 
-fn report(work: &Work, outcomes: Vec<Timed>, meter: &mut Meter, common: &Common) -> Result<()> {
+fn report(name: &str, common: &Common, outcomes: Vec<Timed>, meter: &mut Meter) -> Result<()> {
     let phase = |name: &str, t_ns| Event::Phase { t_ns, name: name.into() };
     emit(&phase("setup", meter.setup_ns))?;
     emit(&phase("timed", meter.timed_ns.unwrap_or(meter.held_ns)))?;
@@ -78,7 +78,7 @@ fn report(work: &Work, outcomes: Vec<Timed>, meter: &mut Meter, common: &Common)
     for Timed { outcome, wall_ns } in outcomes {
         let mut facts = outcome.facts;
         facts.extend(meter.facts());
-        emit(&Event::Result { workload: work.name().into(), wall_ns, metrics: outcome.metrics, facts })?;
+        emit(&Event::Result { workload: name.into(), wall_ns, metrics: outcome.metrics, facts })?;
         kept.push((outcome.ranges, outcome.held));
     }
     if let Some(values) = meter.counts() {
@@ -90,48 +90,23 @@ fn report(work: &Work, outcomes: Vec<Timed>, meter: &mut Meter, common: &Common)
         emit(&Event::Hold { ranges: ranges.clone(), more: left > 0 })?;
     }
     if !common.no_hold {
-        wait_for_end(io::stdin().lock())?;
+        io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     }
     drop(kept);
     Ok(())
 }
 
-/// Read `input` to its end, whatever it says.
-fn wait_for_end(mut input: impl Read) -> io::Result<()> {
-    let mut ignored = [0; 256];
-    loop {
-        match input.read(&mut ignored) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 impl Work {
-    /// The name in the result: as on the command line.
-    pub fn name(&self) -> &'static str {
+    /// The name in the result, which is that on the command line, and what every workload takes.
+    fn named(&self) -> (&'static str, &Common) {
         match self {
-            Self::Chase(_) => "chase",
-            Self::Stream(_) => "stream",
-            Self::Gups(_) => "gups",
-            Self::Spin(_) => "spin",
-            Self::Fault(_) => "fault",
-            Self::MmapPerf(_) => "mmap-perf",
-            Self::LatMmap(_) => "lat-mmap",
-        }
-    }
-
-    fn common(&self) -> &Common {
-        match self {
-            Self::Chase(options) => &options.common,
-            Self::Stream(options) => &options.common,
-            Self::Gups(options) => &options.common,
-            Self::Spin(options) => &options.common,
-            Self::Fault(options) => &options.common,
-            Self::MmapPerf(options) => &options.common,
-            Self::LatMmap(options) => &options.common,
+            Self::Chase(options) => ("chase", &options.common),
+            Self::Stream(options) => ("stream", &options.common),
+            Self::Gups(options) => ("gups", &options.common),
+            Self::Spin(options) => ("spin", &options.common),
+            Self::Fault(options) => ("fault", &options.common),
+            Self::MmapPerf(options) => ("mmap-perf", &options.common),
+            Self::LatMmap(options) => ("lat-mmap", &options.common),
         }
     }
 

@@ -24,6 +24,21 @@ pub enum Backing {
     Hugetlb(u64),
 }
 
+impl Backing {
+    /// The flags of mmap(2) for it.
+    pub fn flags(self) -> i32 {
+        match self {
+            Self::Anon => 0,
+            Self::Hugetlb(page) => libc::MAP_HUGETLB | (page.trailing_zeros() << libc::MAP_HUGE_SHIFT as u32) as i32,
+        }
+    }
+
+    /// Lengths are whole multiples of this: of a page of the pool, else of `otherwise`.
+    pub fn unit(self, otherwise: u64) -> u64 {
+        if let Self::Hugetlb(page) = self { page } else { otherwise }
+    }
+}
+
 impl FromStr for Backing {
     type Err = String;
 
@@ -96,25 +111,18 @@ impl Region {
             bail!(Mistake("--bytes must be more than 0".into()));
         }
         let base = pages::base();
-        let align = match backing {
-            Backing::Anon => pages::pmd(),
-            Backing::Hugetlb(_) if advice != Advice::None => {
-                bail!(Mistake("--advice is for --map anon: pages of a pool take no advice".into()))
-            }
-            Backing::Hugetlb(page) => page.max(pages::pmd()),
-        };
+        if backing != Backing::Anon && advice != Advice::None {
+            bail!(Mistake("--advice is for --map anon: pages of a pool take no advice".into()));
+        }
+        let align = pages::pmd().max(backing.unit(base));
         let length = bytes.next_multiple_of(align);
         let reserved = length + align + 2 * base;
         let reserve = mmap(ptr::null_mut(), reserved, libc::PROT_NONE, libc::MAP_NORESERVE)
             .with_context(|| format!("cannot reserve {reserved} bytes of address space"))?;
         let start = (reserve as u64 + base).next_multiple_of(align) as *mut u8;
         let mut region = Self { reserve, reserved: reserved as usize, start, bytes: bytes as usize };
-        let flags = match backing {
-            Backing::Anon => 0,
-            Backing::Hugetlb(page) => hugetlb_flags(page),
-        };
         // On success the mapping replaces a part of the reservation, so that one munmap gives back both.
-        region.start = mmap(start, length, libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_FIXED)
+        region.start = mmap(start, length, libc::PROT_READ | libc::PROT_WRITE, backing.flags() | libc::MAP_FIXED)
             .map_err(|error| explain(error, length, backing))?;
         region.advise(length, advice)?;
         Ok(region)
@@ -178,12 +186,8 @@ pub unsafe fn touch_pages(start: *mut u8, bytes: usize, step: usize) {
     }
 }
 
-/// MAP_HUGETLB for a pool of pages of `page` bytes (a power of two).
-pub fn hugetlb_flags(page: u64) -> i32 {
-    libc::MAP_HUGETLB | (page.trailing_zeros() << libc::MAP_HUGE_SHIFT as u32) as i32
-}
-
-fn mmap(address: *mut u8, length: u64, protection: i32, flags: i32) -> std::io::Result<*mut u8> {
+/// A private anonymous mapping where the kernel picks; with MAP_FIXED at `address`, a part of the caller's own reservation.
+pub fn mmap(address: *mut u8, length: u64, protection: i32, flags: i32) -> std::io::Result<*mut u8> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: without MAP_FIXED the kernel picks a free place; with it, the caller gives a part of its own reservation.
     let place = unsafe { libc::mmap(address.cast(), length as usize, protection, flags, -1, 0) };
@@ -230,8 +234,8 @@ mod tests {
 
     #[test]
     fn the_size_is_in_the_flags() {
-        assert_eq!(hugetlb_flags(2 << 20), 0x40000 | 21 << 26);
-        assert_eq!(hugetlb_flags(1 << 30), 0x40000 | 30 << 26);
+        assert_eq!(Backing::Hugetlb(2 << 20).flags(), 0x40000 | 21 << 26);
+        assert_eq!(Backing::Hugetlb(1 << 30).flags(), 0x40000 | 30 << 26);
     }
 
     #[test]
