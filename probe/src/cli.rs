@@ -10,8 +10,7 @@ use crate::launch::{bench, keep_thp, run};
 use crate::machine::cpu;
 use crate::protocol::event::emit;
 use crate::protocol::examples::examples;
-use crate::work::Work;
-use crate::work::touch;
+use crate::work::{Work, touch};
 use crate::{agent, counters, load, scan, work};
 
 /// Launches, measures and inspects the page-size trials of hugewise.

@@ -165,6 +165,11 @@ pub struct Tlb {
     pub ways: u32,
 }
 
+/// Values by their names, for short code.
+pub fn named<V, const N: usize>(pairs: [(&str, V); N]) -> BTreeMap<String, V> {
+    pairs.into_iter().map(|(name, value)| (name.into(), value)).collect()
+}
+
 fn is_false(value: &bool) -> bool {
     !*value
 }

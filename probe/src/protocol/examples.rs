@@ -1,9 +1,7 @@
 //! One example of each event, which the reader's tests decode. That is the contract.
 
-use std::collections::BTreeMap;
-
 use crate::common::usage::Usage;
-use crate::protocol::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value};
+use crate::protocol::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value, named};
 use crate::protocol::load::Load;
 
 /// All kinds in order: `following` of each, from the first on.
@@ -15,10 +13,6 @@ fn first() -> Event {
     Event::Start { v: VERSION, t_ns: 1_000_000_000, pid: 4242, probe: "0.1.0".into() }
 }
 
-fn map<V, const N: usize>(entries: [(&str, V); N]) -> BTreeMap<String, V> {
-    entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
-}
-
 /// The example after this one. A new kind of event does not compile until it has its place in this chain, and the test
 /// below fails while nothing leads to it.
 fn following(event: &Event) -> Option<Event> {
@@ -27,8 +21,8 @@ fn following(event: &Event) -> Option<Event> {
         Event::Phase { .. } => Event::Result {
             workload: "chase".into(),
             wall_ns: 5_000_000,
-            metrics: map([("ns_per_access", 4.25)]),
-            facts: map([
+            metrics: named([("ns_per_access", 4.25)]),
+            facts: named([
                 ("loads", Value::Integer(1_000_000)),
                 ("share", Value::Number(0.5)),
                 ("hash", Value::Text("9f86d081884c7d65".into())),
@@ -39,7 +33,7 @@ fn following(event: &Event) -> Option<Event> {
         }
         Event::Hold { .. } => Event::Counters {
             scope: Scope::Timed,
-            values: map([
+            values: named([
                 ("page-faults", Count { value: Some(512), reason: None, enabled_ns: 5_000_000, running_ns: 5_000_000 }),
                 (
                     "dTLB-load-misses",
@@ -57,7 +51,7 @@ fn following(event: &Event) -> Option<Event> {
             command: "hugewise-probe".into(),
             named: true,
             source: Source::Kpageflags,
-            bytes: map([("anon:4096", 8192), ("anon:2097152", 2_097_152), ("unproven", 0)]),
+            bytes: named([("anon:4096", 8192), ("anon:2097152", 2_097_152), ("unproven", 0)]),
             thp_disabled: Some(false),
             scan_ns: 250_000,
         },
@@ -99,7 +93,7 @@ fn following(event: &Event) -> Option<Event> {
         },
         Event::Cpu { .. } => Event::Touched { bytes: 1_073_741_824, wall_ns: 300_000_000 },
         Event::Touched { .. } => Event::Available {
-            counters: map([("task-clock", None), ("cycles", Some("not offered by this processor".into()))]),
+            counters: named([("task-clock", None), ("cycles", Some("not offered by this processor".into()))]),
         },
         Event::Available { .. } => Event::Launches { wall_ns: vec![71_000, 69_500], counters: false, cgroup: false },
         Event::Launches { .. } => return None,

@@ -14,9 +14,9 @@ use crate::common::mistake::Mistake;
 use crate::common::random::{Digest, SplitMix64, mix, scale};
 use crate::common::size;
 use crate::machine::{cache, pages};
-use crate::protocol::event::{Range, Value};
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Timed, facts, metrics};
+use crate::work::outcome::{Common, Timed};
 use crate::work::region::{Memory, Region};
 use crate::work::turns;
 use crate::work::turns::Resident;
@@ -105,11 +105,11 @@ impl Resident for Cycle {
     }
 
     fn metrics(&self, loads: u64, wall_ns: u64, _: u64) -> BTreeMap<String, f64> {
-        metrics([("ns_per_load", wall_ns as f64 / loads as f64)])
+        named([("ns_per_load", wall_ns as f64 / loads as f64)])
     }
 
     fn facts(&mut self, loads: u64) -> Result<BTreeMap<String, Value>> {
-        Ok(facts([
+        Ok(named([
             ("nodes", Value::Integer(self.nodes.count)),
             ("loads", Value::Integer(loads)),
             ("bytes", Value::Integer(self.memory.bytes)),

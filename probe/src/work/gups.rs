@@ -10,9 +10,9 @@ use clap::Args;
 
 use crate::common::mistake::Mistake;
 use crate::common::random::{Digest, SplitMix64, scale};
-use crate::protocol::event::{Range, Value};
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Timed, facts, metrics};
+use crate::work::outcome::{Common, Timed};
 use crate::work::region::{Memory, Region};
 use crate::work::turns;
 use crate::work::turns::Resident;
@@ -75,11 +75,11 @@ impl Resident for Table {
     }
 
     fn metrics(&self, updates: u64, wall_ns: u64, _: u64) -> BTreeMap<String, f64> {
-        metrics([("gups", updates as f64 / wall_ns as f64)])
+        named([("gups", updates as f64 / wall_ns as f64)])
     }
 
     fn facts(&mut self, updates: u64) -> Result<BTreeMap<String, Value>> {
-        Ok(facts([
+        Ok(named([
             ("words", Value::Integer(self.words as u64)),
             ("updates", Value::Integer(updates)),
             ("bytes", Value::Integer(self.memory.bytes)),

@@ -17,9 +17,9 @@ use clap::Args;
 use crate::common::mistake::Mistake;
 use crate::common::size;
 use crate::machine::pages;
-use crate::protocol::event::{Range, Value};
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Outcome, facts, metrics};
+use crate::work::outcome::{Common, Outcome};
 use crate::work::region::{Backing, explain, touch_pages};
 
 // lmbench's own figures: they define the benchmark, and have nothing to do with the machine's page size.
@@ -116,11 +116,11 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let start = map.start as u64;
     let (end, step) = extent(bytes, options.random);
     Ok(Outcome {
-        metrics: metrics([
+        metrics: named([
             ("us_per_map", meter.wall_ns as f64 * 1e-3 / options.rounds as f64),
             ("maps_per_s", options.rounds as f64 * 1e9 / meter.wall_ns as f64),
         ]),
-        facts: facts([
+        facts: named([
             ("rounds", Value::Integer(options.rounds)),
             ("bytes", Value::Integer(options.bytes)),
             ("touches", Value::Integer(end.div_ceil(step) as u64)),

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use crate::common::clock::{cpu_ns, now_ns};
 use crate::common::usage::Usage;
 use crate::counters::perf::{Counters, Target};
-use crate::protocol::event::{Count, Event, Value, emit};
+use crate::protocol::event::{Count, Event, Value, emit, named};
 
 /// Times the laps that make up the timed region. Counters are opened before, and count only within laps.
 pub struct Meter {
@@ -71,11 +71,11 @@ impl Meter {
 
     /// What the laps cost beside time. CPU time is exact only as a sum (the kernel splits it by ticks).
     pub fn facts(&self) -> BTreeMap<String, Value> {
-        BTreeMap::from([
-            ("user_s".into(), Value::Number(self.usage.user_s)),
-            ("system_s".into(), Value::Number(self.usage.system_s)),
-            ("minor_faults".into(), Value::Integer(self.usage.minor_faults)),
-            ("major_faults".into(), Value::Integer(self.usage.major_faults)),
+        named([
+            ("user_s", Value::Number(self.usage.user_s)),
+            ("system_s", Value::Number(self.usage.system_s)),
+            ("minor_faults", Value::Integer(self.usage.minor_faults)),
+            ("major_faults", Value::Integer(self.usage.major_faults)),
         ])
     }
 

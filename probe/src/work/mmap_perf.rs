@@ -23,9 +23,9 @@ use crate::common::mistake::Mistake;
 use crate::common::random::{Digest, SplitMix64};
 use crate::common::size;
 use crate::machine::pages;
-use crate::protocol::event::{Range, Value};
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Outcome, facts, metrics};
+use crate::work::outcome::{Common, Outcome};
 use crate::work::region::{Advice, Backing, Region, mmap, touch_pages};
 
 const SLOTS: usize = 1024;
@@ -269,11 +269,11 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let mut slots = Box::new(Slots::new(pages));
     meter.lap(|| sequence.into_iter().try_for_each(|call| slots.apply(call))).context("a mapping call failed")?;
     Ok(Outcome {
-        metrics: metrics([
+        metrics: named([
             ("ns_per_call", meter.wall_ns as f64 / options.calls as f64),
             ("calls_per_s", options.calls as f64 * 1e9 / meter.wall_ns as f64),
         ]),
-        facts: facts([
+        facts: named([
             ("calls", Value::Integer(options.calls)),
             ("sequence", Value::Text(summary.digest.hex())),
             ("maps", Value::Integer(summary.maps)),

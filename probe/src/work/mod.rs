@@ -52,7 +52,7 @@ pub enum Work {
 /// Run one micro-workload and hold its memory. A failure is said on stdout too, with whether it came before the
 /// timed region: that decides whether an attempt may be repeated.
 pub fn run(work: Work) -> Result<()> {
-    let (name, common) = work.named();
+    let (name, common) = work.name_and_common();
     let mut meter = Meter::open(&common.counters);
     if common.gate {
         meter.gate();
@@ -60,7 +60,7 @@ pub fn run(work: Work) -> Result<()> {
     let outcomes = match work.measure(&mut meter) {
         Ok(outcomes) => outcomes,
         Err(error) => {
-            let message = format!("{}: {error:#}", name);
+            let message = format!("{name}: {error:#}");
             let fault = if error.is::<Mistake>() { Fault::Workload } else { Fault::Host };
             emit(&Event::Error { fault, before_timed: meter.timed_ns.is_none(), message })?;
             return Err(error);
@@ -98,7 +98,7 @@ fn report(name: &str, common: &Common, outcomes: Vec<Timed>, meter: &mut Meter) 
 
 impl Work {
     /// The name in the result, which is that on the command line, and what every workload takes.
-    fn named(&self) -> (&'static str, &Common) {
+    fn name_and_common(&self) -> (&'static str, &Common) {
         match self {
             Self::Chase(options) => ("chase", &options.common),
             Self::Stream(options) => ("stream", &options.common),

@@ -34,13 +34,3 @@ pub struct Timed {
     pub outcome: Outcome,
     pub wall_ns: u64,
 }
-
-/// Facts from pairs, for short workload code.
-pub fn facts<const N: usize>(pairs: [(&str, Value); N]) -> BTreeMap<String, Value> {
-    pairs.into_iter().map(|(name, value)| (name.into(), value)).collect()
-}
-
-/// Metrics from pairs.
-pub fn metrics<const N: usize>(pairs: [(&str, f64); N]) -> BTreeMap<String, f64> {
-    pairs.into_iter().map(|(name, value)| (name.into(), value)).collect()
-}

@@ -10,9 +10,9 @@ use clap::Args;
 
 use crate::common::mistake::Mistake;
 use crate::common::random::mix;
-use crate::protocol::event::{Range, Value};
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Timed, facts, metrics};
+use crate::work::outcome::{Common, Timed};
 use crate::work::region::{Memory, Region};
 use crate::work::turns;
 use crate::work::turns::Resident;
@@ -59,11 +59,11 @@ impl Resident for Table {
     }
 
     fn metrics(&self, _: u64, _: u64, cpu_ns: u64) -> BTreeMap<String, f64> {
-        metrics([("loop_cpu_s", cpu_ns as f64 * 1e-9)])
+        named([("loop_cpu_s", cpu_ns as f64 * 1e-9)])
     }
 
     fn facts(&mut self, iterations: u64) -> Result<BTreeMap<String, Value>> {
-        Ok(facts([
+        Ok(named([
             ("iterations", Value::Integer(iterations)),
             ("bytes", Value::Integer(self.memory.bytes)),
             ("last", Value::Text(format!("{:016x}", self.last))),

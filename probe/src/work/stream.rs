@@ -9,9 +9,9 @@ use clap::Args;
 
 use crate::common::mistake::Mistake;
 use crate::machine::cache;
-use crate::protocol::event::{Range, Value};
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::outcome::{Common, Timed, facts, metrics};
+use crate::work::outcome::{Common, Timed};
 use crate::work::region::{Memory, Region};
 use crate::work::turns;
 use crate::work::turns::Resident;
@@ -78,7 +78,7 @@ impl Resident for Arrays {
     fn metrics(&self, rounds: u64, wall_ns: u64, _: u64) -> BTreeMap<String, f64> {
         // Two reads and one write for each element; the read that a write-allocating cache adds is not counted.
         let bytes = (self.elements * 3 * size_of::<f64>()) as f64 * rounds as f64;
-        metrics([("gib_per_s", bytes / (1u64 << 30) as f64 / (wall_ns as f64 * 1e-9))])
+        named([("gib_per_s", bytes / (1u64 << 30) as f64 / (wall_ns as f64 * 1e-9))])
     }
 
     fn facts(&mut self, rounds: u64) -> Result<BTreeMap<String, Value>> {
@@ -86,7 +86,7 @@ impl Resident for Arrays {
         if self.slices()[0][last] != 1.0 + SCALAR * (last % 7) as f64 {
             bail!("the triad's result is wrong: faulty memory?");
         }
-        Ok(facts([
+        Ok(named([
             ("elements", Value::Integer(self.elements as u64)),
             ("rounds", Value::Integer(rounds)),
             ("bytes", Value::Integer(self.memory.bytes)),
