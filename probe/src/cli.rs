@@ -1,13 +1,17 @@
 //! The command line: one subcommand, one thing.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::event::{Event, emit};
-use crate::perf::{Counters, NAMES, Target};
-use crate::work::Work;
-use crate::{agent, bench_launch, count, cpu, describe, keep_thp, load, run, scan, touch, work};
+use crate::counters::count;
+use crate::launch::{bench, keep_thp, run};
+use crate::machine::cpu;
+use crate::protocol::event::emit;
+use crate::protocol::examples::examples;
+use crate::work::{Work, touch};
+use crate::{agent, counters, load, scan, work};
 
 /// Launches, measures and inspects the page-size trials of hugewise.
 ///
@@ -42,9 +46,19 @@ enum Command {
     /// Do what the host of a guest asks; as the guest's /init it is started without a subcommand
     Agent(agent::AgentArgs),
     /// Time the launcher itself
-    BenchLaunch(bench_launch::BenchArgs),
+    BenchLaunch(bench::BenchArgs),
     /// Describe the protocol
-    Describe(describe::DescribeArgs),
+    Describe(DescribeArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct DescribeArgs {
+    /// Print one example of each event
+    #[arg(long, required_unless_present = "agent")]
+    examples: bool,
+    /// Print one example of each line that the agent says
+    #[arg(long, conflicts_with = "examples")]
+    agent: bool,
 }
 
 /// Do what the arguments say. Usage errors that clap finds end the program here, with status 2.
@@ -59,15 +73,19 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Touch(args) => touch::main(args)?,
         Command::KeepThp(args) => match keep_thp::main(&args)? {},
         Command::Cpu => cpu::main()?,
-        Command::Counters => counters()?,
-        Command::BenchLaunch(args) => bench_launch::main(&args)?,
-        Command::Describe(args) => describe::main(&args)?,
+        Command::Counters => counters::main()?,
+        Command::BenchLaunch(args) => bench::main(&args)?,
+        Command::Describe(args) => describe(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn counters() -> anyhow::Result<()> {
-    let names: Vec<String> = NAMES.iter().map(|name| name.to_string()).collect();
-    emit(&Event::Available { counters: Counters::open(&names, Target::Own).reasons() })?;
+fn describe(args: &DescribeArgs) -> anyhow::Result<()> {
+    if !args.agent {
+        examples().iter().try_for_each(emit)?;
+        return Ok(());
+    }
+    let mut out = std::io::stdout().lock();
+    agent::examples().iter().filter_map(agent::encode).try_for_each(|line| out.write_all(&line))?;
     Ok(())
 }

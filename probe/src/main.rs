@@ -1,32 +1,20 @@
 //! hugewise-probe: launches, measures and inspects the page-size trials of hugewise.
 
 mod agent;
-mod bench_launch;
 mod cli;
-mod clock;
-mod count;
-mod cpu;
-mod describe;
-mod event;
-mod fullest;
-mod guard;
-mod keep_thp;
+mod common;
+mod counters;
+mod launch;
 mod load;
-mod micro;
-mod perf;
-mod run;
+mod machine;
+mod process;
+mod protocol;
 mod scan;
-mod signals;
-mod spawn;
-mod spec;
-mod stack;
-mod touch;
-mod trace;
-mod tree;
-mod walk;
 mod work;
 
 use std::process::ExitCode;
+
+use common::mistake::Mistake;
 
 fn main() -> ExitCode {
     if agent::is_init() {
@@ -36,7 +24,7 @@ fn main() -> ExitCode {
         Ok(status) => status,
         Err(error) => {
             eprintln!("hugewise-probe: {error:#}");
-            ExitCode::from(if error.is::<spec::Usage>() { 2 } else { 1 })
+            ExitCode::from(if error.is::<Mistake>() { 2 } else { 1 })
         }
     }
 }

@@ -16,10 +16,9 @@ use rustix::event::{PollFd, PollFlags};
 use serde_json::{Value, json};
 
 use super::files;
-use super::lines::{Line, Lines};
 use super::protocol::{Ended, Failure, LONGEST_LINE, Said};
-use crate::spawn::Pid;
-use crate::tree;
+use crate::common::lines::{Line, Lines};
+use crate::process::change::{Pid, next_change};
 
 /// What is kept of a stderr.
 const TAIL: usize = 4096;
@@ -173,7 +172,7 @@ impl Children {
     /// Take the statuses of all that has ended, what was orphaned and came to init included.
     pub fn reap(&mut self) -> io::Result<()> {
         loop {
-            match tree::next_change() {
+            match next_change() {
                 Ok(Some(change)) => {
                     let child = self.living.iter_mut().find(|child| child.pid == change.pid && child.status.is_none());
                     if let Some(child) = child.filter(|_| change.is_end()) {

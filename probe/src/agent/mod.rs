@@ -1,10 +1,12 @@
 //! `agent`: does what the host of a guest asks it to, and is the guest's init. docs/design/guests.md is its contract.
+//!
+//! `common`, `protocol`, `machine`, `process` and `scan` may be imported here: what launches is asked of another process
+//! of this program. A new request goes into `protocol` and `server`, and what it does into a file by its subject.
 
 mod boot;
 mod channel;
 mod children;
 mod files;
-mod lines;
 mod network;
 mod protocol;
 mod server;
@@ -17,8 +19,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::scan::sizes;
-use crate::signals::Signals;
+use crate::machine::pages;
+use crate::process::signals::Signals;
 use channel::Channel;
 use children::Children;
 use protocol::{Hello, Said};
@@ -105,7 +107,7 @@ fn hello() -> Hello {
         probe: env!("CARGO_PKG_VERSION").into(),
         arch: uname.machine().to_string_lossy().into_owned(),
         release: uname.release().to_string_lossy().into_owned(),
-        page_size: sizes::base(),
+        page_size: pages::base(),
         cpus: (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)).collect(),
         boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim_end().into(),
     }

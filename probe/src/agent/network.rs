@@ -28,9 +28,6 @@ struct Route {
     irtt: libc::c_ushort,
 }
 
-const RTF_UP: libc::c_ushort = 1;
-const RTF_GATEWAY: libc::c_ushort = 2;
-
 /// Give an interface an address, bring it up, and make the gateway, where there is one, the way to everywhere else.
 pub fn configure(name: &str, address: Ipv4Addr, prefix: u8, gateway: Option<Ipv4Addr>) -> Result<Value, Failure> {
     if prefix > 32 {
@@ -45,21 +42,11 @@ pub fn configure(name: &str, address: Ipv4Addr, prefix: u8, gateway: Option<Ipv4
     }
     raise(&socket, name)?;
     if let Some(gateway) = gateway {
-        let mut route = Route {
-            pad_1: 0,
-            destination: socket_address(Ipv4Addr::UNSPECIFIED),
-            gateway: socket_address(gateway),
-            mask: socket_address(Ipv4Addr::UNSPECIFIED),
-            flags: RTF_UP | RTF_GATEWAY,
-            pad_2: 0,
-            pad_3: 0,
-            pad_4: std::ptr::null_mut(),
-            metric: 0,
-            device: std::ptr::null_mut(),
-            mtu: 0,
-            window: 0,
-            irtt: 0,
-        };
+        let anywhere = socket_address(Ipv4Addr::UNSPECIFIED);
+        // SAFETY: all-zero is a valid rtentry.
+        let zero: Route = unsafe { std::mem::zeroed() };
+        let (gateway, flags) = (socket_address(gateway), libc::RTF_UP | libc::RTF_GATEWAY);
+        let mut route = Route { destination: anywhere, gateway, mask: anywhere, flags, ..zero };
         control(&socket, libc::SIOCADDRT, &mut route)?;
     }
     Ok(json!({}))

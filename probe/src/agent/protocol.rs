@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::event::Source;
+use crate::protocol::event::Source;
 
 /// Longest line in bytes, with its newline, both ways.
 pub const LONGEST_LINE: usize = 1 << 20;

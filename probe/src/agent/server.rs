@@ -9,12 +9,12 @@ use serde_json::json;
 use super::channel::Channel;
 use super::children::{self, Children};
 use super::files::{self, Owner};
-use super::lines::{Line, Lines};
 use super::network;
 use super::protocol::{self, Do, Failure, LONGEST_LINE, Said, encode};
-use crate::event::Range;
+use crate::common::lines::{Line, Lines};
+use crate::process::signals::{Came, Signals};
+use crate::protocol::event::Range;
 use crate::scan::scan_process;
-use crate::signals::{Came, Signals};
 
 /// While so much waits for a slow host, the pipes of processes are not read, so that these wait too. Requests are.
 const PLENTY: usize = 4 * LONGEST_LINE;

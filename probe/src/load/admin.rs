@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use anyhow::{Context, Result, bail};
 
 use crate::load::connection::connect;
-use crate::load::fleet::Fell;
 use crate::load::options::{Address, Protocol};
+use crate::load::world::Fell;
 
 /// Items that the server holds now, whoever stored them.
 pub fn count(protocol: Protocol, address: &Address) -> Result<u64> {

@@ -15,16 +15,16 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use crate::clock::now_ns;
+use crate::common::clock::now_ns;
+use crate::common::usage::{Usage, waited_s};
 use crate::load::connection::{Connection, Sent};
-use crate::load::fleet::{Fell, World};
 use crate::load::lane::Lane;
 use crate::load::order::{Order, Part, Task};
 use crate::load::protocol::{Dialect, Parsed, Requests};
 use crate::load::schedule::Places;
 use crate::load::source::{Kind, Source};
 use crate::load::tally::Tally;
-use crate::load::usage::Usage;
+use crate::load::world::{Fell, World};
 
 /// A batch ends here, so that large values do not pile up before they are sent.
 const MOST_BATCH: usize = 256 << 10;
@@ -56,7 +56,7 @@ impl<D: Dialect> Worker<D> {
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN).context("epoll")?;
         let (mut lanes, mut connections) = (Vec::new(), Vec::new());
         for (instance, address) in world.options.server.iter().enumerate() {
-            let numbers = world.layout.numbers(thread, instance);
+            let numbers = world.assignment.numbers(thread, instance);
             if numbers.is_empty() {
                 continue;
             }
@@ -69,8 +69,8 @@ impl<D: Dialect> Worker<D> {
             }
             lanes.push(Lane {
                 instance,
-                before: world.layout.before(thread, instance),
-                places: Places { numbers, all: world.layout.all() },
+                before: world.assignment.before(thread, instance),
+                places: Places { numbers, all: world.assignment.all() },
                 connections: (first..connections.len()).collect(),
                 source: Source::nothing(),
                 schedule: None,
@@ -87,7 +87,7 @@ impl<D: Dialect> Worker<D> {
     pub fn run(&mut self, order: &Order, stop: &AtomicBool) -> Result<Part> {
         self.prepare(order);
         sleep_until(order.start_ns);
-        let before = Usage::of_this_thread();
+        let (before, waited_before) = (Usage::of(libc::RUSAGE_THREAD), waited_s());
         let mut now = now_ns();
         let mut heard_ns = now;
         let mut events = Vec::with_capacity(256);
@@ -132,11 +132,12 @@ impl<D: Dialect> Worker<D> {
                 bail!(self.fallen(self.silent(), "has not answered for a minute; is it stopped?"));
             }
         }
-        let usage = Usage::of_this_thread().since(before);
+        let usage = Usage::of(libc::RUSAGE_THREAD).since(before);
         Ok(Part {
             thread: self.thread,
             end_ns: now.max(order.start_ns),
             usage,
+            wait_s: waited_s().zip(waited_before).map(|(now, then)| now - then),
             lanes: self.lanes.iter_mut().map(Lane::told).collect(),
         })
     }

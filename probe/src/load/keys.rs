@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::work::random::SplitMix64;
+use crate::common::random::SplitMix64;
 
 /// The most digits that a number below 2^64 has.
 pub const MOST_DIGITS: usize = 20;

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
+use crate::common::random::mix;
 use crate::load::connection::Sent;
-use crate::load::fleet::World;
 use crate::load::order::{LanePart, Order, Task};
 use crate::load::protocol::Reply;
 use crate::load::schedule::{Places, Schedule};
 use crate::load::source::{Drawn, Kind, Source};
 use crate::load::tally::Tally;
-use crate::work::random::mix;
+use crate::load::world::World;
 
 /// The connections of one thread to one instance.
 pub struct Lane {

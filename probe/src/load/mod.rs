@@ -2,6 +2,10 @@
 //!
 //! One invocation goes through the phases that were asked for, in order: preload, touch, lead, timed (or a search, or a
 //! tuning), over the same connections. What it found is said at the end, in one event.
+//!
+//! `common` and `protocol` may be imported here. A new protocol of servers is a file like `redis`, a `Dialect`; what keys
+//! are asked for goes into `keys` and `source`, what is counted of replies into `lane` and `tally`, and what is said of
+//! that into `report`.
 
 mod admin;
 mod connection;
@@ -16,24 +20,24 @@ mod payload;
 mod protocol;
 mod redis;
 mod report;
-pub mod result;
 mod schedule;
 mod search;
 mod source;
 mod tally;
-mod usage;
+mod world;
 
 use std::io::{self, Read};
 
 use anyhow::{Result, bail};
 
-use crate::clock::now_ns;
-use crate::event::{Event, Fault, emit};
-use crate::spec::Usage;
-use fleet::{Ask, Done, Fell, Fleet, World};
+use crate::common::clock::now_ns;
+use crate::common::mistake::Mistake;
+use crate::protocol::event::{Event, Fault, emit};
+use crate::protocol::load::{Load, Search, Stored, Timed, Touched};
+use fleet::{Ask, Done, Fleet};
 pub use options::Options;
 use order::Task;
-use result::{Load, Search, Stored, Timed, Touched};
+use world::{Fell, World};
 
 /// Requests under way while storing and touching: it does not depend on what is measured.
 const BULK_PIPELINE: usize = 1024;
@@ -69,7 +73,7 @@ pub fn main(options: Options) -> Result<()> {
             Ok(())
         }
         Err(error) => {
-            let is_workload = error.is::<Usage>() || error.is::<Fell>();
+            let is_workload = error.is::<Mistake>() || error.is::<Fell>();
             let fault = if is_workload { Fault::Workload } else { Fault::Host };
             let before_timed = !phases.is_timed();
             phases.emit()?;

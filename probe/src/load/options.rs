@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use crate::common::mistake::Mistake;
 use crate::load::keys::{KeyName, Popularity};
 use crate::load::payload::Mix;
-use crate::spec::Usage;
 
 /// What the servers speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -110,8 +110,8 @@ pub struct Options {
 
 impl Options {
     /// Refuse what clap cannot see.
-    pub fn check(&self) -> Result<(), Usage> {
-        let wrong = |text: String| Err(Usage(text));
+    pub fn check(&self) -> Result<(), Mistake> {
+        let wrong = |text: String| Err(Mistake(text));
         if !(0.0..=1.0).contains(&self.hit_ratio) {
             return wrong(format!("--hit-ratio {}: a share lies between 0 and 1", self.hit_ratio));
         }

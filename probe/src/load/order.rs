@@ -1,8 +1,8 @@
 //! What the threads are told to do, and what each says it did.
 
+use crate::common::random::Digest;
+use crate::common::usage::Usage;
 use crate::load::tally::Tally;
-use crate::load::usage::Usage;
-use crate::work::random::Digest;
 
 /// What all threads do together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct Part {
     pub thread: usize,
     pub end_ns: u64,
     pub usage: Usage,
+    /// It could have run, but another one had the CPU; None where the kernel does not count that.
+    pub wait_s: Option<f64>,
     pub lanes: Vec<LanePart>,
 }
 

@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use crate::work::random::{Digest, SplitMix64, mix, scale};
+use crate::common::random::{Digest, SplitMix64, mix, scale};
 
 /// Where values begin in the pool of random bytes, which goes on for one largest value more. Small enough for a second
 /// level cache: the generator is not to be what misses.
@@ -21,7 +21,7 @@ impl FromStr for Mix {
     fn from_str(text: &str) -> Result<Self, String> {
         let pair = |part: &str| {
             let (size, weight) = part.split_once(':').unwrap_or((part, "1"));
-            let size = crate::work::size::parse(size)?;
+            let size = crate::common::size::parse(size)?;
             let weight: u64 = weight.parse().map_err(|_| format!("'{part}': write size:weight, as 64:30"))?;
             if size == 0 || size > LARGEST || weight == 0 || weight > 1 << 32 {
                 return Err(format!("'{part}': sizes go from 1 to 64m, weights are whole and above 0"));

@@ -2,10 +2,11 @@
 
 use hdrhistogram::Histogram;
 
-use crate::load::fleet::{Done, World};
-use crate::load::result::{Client, Instance, Late, Latency, Thread, Timed, Worst};
+use crate::common::random::Digest;
+use crate::load::fleet::Done;
 use crate::load::tally::Tally;
-use crate::work::random::Digest;
+use crate::load::world::World;
+use crate::protocol::load::{Client, Instance, Late, Latency, Thread, Timed, Worst};
 
 /// A client's thread that has no more than this share of its time left is saturated.
 const SATURATED: f64 = 0.95;
@@ -100,7 +101,7 @@ fn client(world: &World, done: &Done, seconds: f64) -> Client {
         cpu: cpus.get(part.thread).copied(),
         user_s: part.usage.user_s,
         system_s: part.usage.system_s,
-        wait_s: part.usage.wait_s,
+        wait_s: part.wait_s,
         busy: (part.usage.user_s + part.usage.system_s) / seconds,
     };
     let threads: Vec<Thread> = done.parts.iter().map(thread).collect();

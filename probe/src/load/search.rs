@@ -6,7 +6,7 @@ use crate::load::fleet::{Ask, Fleet};
 use crate::load::options::{Options, Sla};
 use crate::load::order::Task;
 use crate::load::report;
-use crate::load::result::{Point, Search, Step, Timed, Tuning};
+use crate::protocol::load::{Point, Search, Step, Timed, Tuning};
 
 /// Points this near to the best throughput are as good.
 const AS_GOOD: f64 = 0.98;

@@ -1,7 +1,7 @@
 //! Where a lane's operations come from: every key once, or the mix of the timed phase.
 
+use crate::common::random::{Digest, SplitMix64};
 use crate::load::keys::Keys;
-use crate::work::random::{Digest, SplitMix64};
 
 /// Draws of a lane that its digest covers.
 pub const DIGESTED: u64 = 1024;

@@ -1,6 +1,6 @@
 //! One mapping of a process, from a line of /proc/PID/maps or smaps.
 
-use crate::event::Range;
+use crate::protocol::event::Range;
 
 /// A mapping: its addresses, whether it is shared, and what it maps.
 #[derive(Debug, Clone, PartialEq, Eq)]

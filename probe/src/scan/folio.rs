@@ -160,7 +160,7 @@ fn size_of(head: u64, guess: u64, flags: &mut impl Flags) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::random::SplitMix64;
+    use crate::common::random::SplitMix64;
 
     /// Physical memory as a list of flags; counts the looks.
     struct Memory {

@@ -1,30 +1,23 @@
 //! What really backs the memory of a process, by kind and page size: the `coverage` event.
+//!
+//! `common`, `protocol` and `machine` may be imported here; others get `scan_process` alone. What root can see goes into
+//! `pagemap` and `folio`, what everybody can into `smaps`; what counts as delivered, and under which key, into `tally`.
 
-pub mod area;
-pub mod folio;
-pub mod pagemap;
-pub mod sizes;
-pub mod smaps;
-pub mod tally;
+mod area;
+mod folio;
+mod pagemap;
+mod smaps;
+mod tally;
+mod task;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::path::PathBuf;
+use anyhow::{Result, bail};
+use clap::Args;
 
-use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
-
-use crate::clock::now_ns;
-use crate::event::{Event, Range, Source, emit};
+use crate::common::clock::now_ns;
+use crate::protocol::event::{Event, Range, Source, emit};
 use area::{Area, merged};
 use smaps::Knowledge;
-
-/// Bytes by `kind:page size`.
-pub type Bytes = BTreeMap<String, u64>;
-
-/// The key of memory whose page size cannot be told.
-pub const UNPROVEN: &str = "unproven";
+use task::Task;
 
 /// Longest command line that is reported.
 const COMMAND_LENGTH: usize = 200;
@@ -39,13 +32,7 @@ pub struct ScanArgs {
     ranges: Vec<Range>,
     /// How: kpageflags is exact and needs root; smaps serves everybody
     #[arg(long, value_enum, default_value = "kpageflags")]
-    source: SourceName,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SourceName {
-    Kpageflags,
-    Smaps,
+    source: Source,
 }
 
 fn parse_range(text: &str) -> Result<Range, String> {
@@ -58,36 +45,9 @@ fn parse_range(text: &str) -> Result<Range, String> {
 
 /// `hugewise-probe scan`.
 pub fn main(args: ScanArgs) -> Result<()> {
-    let source = match args.source {
-        SourceName::Kpageflags => Source::Kpageflags,
-        SourceName::Smaps => Source::Smaps,
-    };
     let ranges = (!args.ranges.is_empty()).then_some(args.ranges.as_slice());
-    emit(&scan_process(args.pid, args.pid, ranges, source)?)?;
+    emit(&scan_process(args.pid, args.pid, ranges, args.source)?)?;
     Ok(())
-}
-
-/// A thread whose memory is read: of its process any that still has memory (the leader may be gone before the rest).
-#[derive(Debug, Clone, Copy)]
-pub struct Task {
-    pid: u32,
-    task: u32,
-}
-
-impl Task {
-    pub fn path(&self, file: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/task/{}/{file}", self.pid, self.task))
-    }
-
-    /// The text of one of its files, with bytes that are no UTF-8 (file names) replaced.
-    pub fn read(&self, file: &str) -> Result<String> {
-        let path = self.path(file);
-        let bytes = fs::read(&path).with_context(|| match fs::metadata(format!("/proc/{}", self.pid)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => format!("there is no process {}", self.pid),
-            _ => format!("cannot read {}", path.display()),
-        })?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
 }
 
 /// Find what backs the memory of process `pid`, read through its thread `task`. `ranges` None: all anonymous, shmem

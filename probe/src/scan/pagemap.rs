@@ -11,12 +11,13 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail};
 
-use crate::event::Range;
+use crate::machine::pages;
+use crate::protocol::event::Range;
 use crate::scan::area::Area;
 use crate::scan::folio::{Flags, PFN_MASK, PRESENT, Piece, Splitter, runs};
 use crate::scan::smaps;
-use crate::scan::tally::{Kind, Mapping, Tally};
-use crate::scan::{Bytes, Task, sizes};
+use crate::scan::tally::{Bytes, Kind, Mapping, Tally};
+use crate::scan::task::Task;
 
 /// Entries read at once: 512 KiB of buffer.
 const CHUNK: u64 = 64 * 1024;
@@ -55,10 +56,10 @@ struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     fn open(task: &'a Task, files_count: bool) -> Result<Self> {
-        let base = sizes::base();
+        let base = pages::base();
         let flags = PageFlags::open()?;
         let pagemap = File::open(task.path("pagemap")).context("cannot open the process's pagemap")?;
-        let tally = Tally::new(base, sizes::pmd());
+        let tally = Tally::new(base, pages::pmd());
         Ok(Self { task, pagemap, flags, tally, files_count, base, buffer: vec![0; CHUNK as usize * 8] })
     }
 

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::event::Range;
+use crate::machine::pages::{self, THP};
+use crate::protocol::event::Range;
 use crate::scan::area::Area;
-use crate::scan::sizes::{self, THP};
-use crate::scan::{Bytes, UNPROVEN};
+use crate::scan::tally::{Bytes, UNPROVEN};
 
 /// A mapping and its fields, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +64,8 @@ impl Knowledge {
     pub fn gather(thp_disabled: Option<bool>) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         Self {
-            base: sizes::base(),
-            pmd: sizes::pmd(),
+            base: pages::base(),
+            pmd: pages::pmd(),
             anon_is_base: thp_disabled == Some(true) || all_off(Path::new(THP), "enabled", "enabled"),
             shmem_is_base: all_off(Path::new(THP), "shmem_enabled", "shmem_enabled"),
             tmpfs: tmpfs_devices(&mounts),
@@ -82,7 +82,7 @@ fn all_off(folder: &Path, global: &str, own: &str) -> bool {
         return true;
     }
     let inherited_off = matches!(inherited.as_deref(), None | Some("never"));
-    let size_states: Vec<String> = sizes::folders(folder)
+    let size_states: Vec<String> = pages::folders(folder)
         .into_iter()
         .filter_map(|size| state(&folder.join(format!("hugepages-{}kB", size >> 10)).join(own)))
         .collect();

@@ -4,6 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::scan::folio::{KPF_ANON, KPF_HUGE, KPF_SWAPBACKED, KPF_ZERO, Piece};
 
+/// Bytes by `kind:page size`.
+pub type Bytes = BTreeMap<String, u64>;
+
+/// The key of memory whose page size cannot be told.
+pub const UNPROVEN: &str = "unproven";
+
 /// What kind of memory a page is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -54,12 +60,12 @@ pub enum Mapping {
 pub struct Tally {
     base: u64,
     pmd: u64,
-    bytes: BTreeMap<String, u64>,
+    bytes: Bytes,
 }
 
 impl Tally {
     pub fn new(base: u64, pmd: u64) -> Self {
-        Self { base, pmd, bytes: BTreeMap::new() }
+        Self { base, pmd, bytes: Bytes::new() }
     }
 
     /// Add `pages` of `piece`'s folio. The rules of what counts as delivered:
@@ -91,7 +97,7 @@ impl Tally {
         piece.folio * self.base >= self.pmd && piece.flags & (KPF_HUGE | KPF_ZERO) == 0
     }
 
-    pub fn into_bytes(self) -> BTreeMap<String, u64> {
+    pub fn into_bytes(self) -> Bytes {
         self.bytes
     }
 }

@@ -10,14 +10,16 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::event::{Range, Value};
-use crate::scan::sizes;
-use crate::spec::Usage;
+use crate::common::mistake::Mistake;
+use crate::common::random::{Digest, SplitMix64, mix, scale};
+use crate::common::size;
+use crate::machine::{cache, pages};
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::random::{Digest, SplitMix64, mix, scale};
+use crate::work::outcome::{Common, Timed};
 use crate::work::region::{Memory, Region};
+use crate::work::turns;
 use crate::work::turns::Resident;
-use crate::work::{Common, Timed, facts, metrics, size, turns};
 
 #[derive(Debug, Clone, Args)]
 pub struct Options {
@@ -40,23 +42,23 @@ pub struct Options {
 
 /// Where the nodes are: node i lies in the i-th stride, on a line drawn from (seed, i).
 #[derive(Debug, Clone, Copy)]
-struct Layout {
-    nodes: u64,
+struct Nodes {
+    count: u64,
     stride: u64,
     line: u64,
     seed: u64,
 }
 
-impl Layout {
+impl Nodes {
     fn new(bytes: u64, stride: u64, line: u64, seed: u64) -> Result<Self> {
         if stride < line || !stride.is_multiple_of(line) {
-            bail!(Usage(format!("--stride {stride} must be a multiple of the cache line ({line} bytes)")));
+            bail!(Mistake(format!("--stride {stride} must be a multiple of the cache line ({line} bytes)")));
         }
-        let nodes = bytes / stride;
-        if nodes < 2 {
-            bail!(Usage(format!("--bytes {bytes} must hold at least two nodes of --stride {stride}")));
+        let count = bytes / stride;
+        if count < 2 {
+            bail!(Mistake(format!("--bytes {bytes} must hold at least two nodes of --stride {stride}")));
         }
-        Ok(Self { nodes, stride, line, seed })
+        Ok(Self { count, stride, line, seed })
     }
 
     /// Byte offset of node `index` from the start.
@@ -69,30 +71,30 @@ impl Layout {
 /// A linked cycle in its memory, and where the walk stands.
 struct Cycle {
     region: Region,
-    layout: Layout,
+    nodes: Nodes,
     memory: Memory,
     first: *const usize,
     way: Digest,
 }
 
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
-    let stride = options.stride.unwrap_or_else(sizes::base);
-    let layout = Layout::new(options.memory.bytes, stride, cache_line(), options.seed)?;
-    let make = |memory: &Memory| Cycle::new(memory, layout, options.loads);
+    let stride = options.stride.unwrap_or_else(pages::base);
+    let nodes = Nodes::new(options.memory.bytes, stride, cache::line(), options.seed)?;
+    let make = |memory: &Memory| Cycle::new(memory, nodes, options.loads);
     turns::measure(&options.memory, &options.turns, options.loads, meter, make)
 }
 
 impl Cycle {
-    fn new(memory: &Memory, layout: Layout, loads: u64) -> Result<Self> {
+    fn new(memory: &Memory, nodes: Nodes, loads: u64) -> Result<Self> {
         let region = memory.map()?;
         region.touch();
-        // SAFETY: the layout's nodes lie within the region, which outlives every walk.
+        // SAFETY: the nodes lie within the region, which outlives every walk.
         let (first, way) = unsafe {
-            link(region.start(), layout);
-            let first = region.start().add(layout.offset(0) as usize).cast::<usize>().cast_const();
-            (first, warm_lap(first, region.start() as u64, layout.nodes.min(loads)))
+            link(region.start(), nodes);
+            let first = region.start().add(nodes.offset(0) as usize).cast::<usize>().cast_const();
+            (first, warm_lap(first, region.start() as u64, nodes.count.min(loads)))
         };
-        Ok(Self { region, layout, memory: memory.clone(), first, way })
+        Ok(Self { region, nodes, memory: memory.clone(), first, way })
     }
 }
 
@@ -103,16 +105,16 @@ impl Resident for Cycle {
     }
 
     fn metrics(&self, loads: u64, wall_ns: u64, _: u64) -> BTreeMap<String, f64> {
-        metrics([("ns_per_load", wall_ns as f64 / loads as f64)])
+        named([("ns_per_load", wall_ns as f64 / loads as f64)])
     }
 
     fn facts(&mut self, loads: u64) -> Result<BTreeMap<String, Value>> {
-        Ok(facts([
-            ("nodes", Value::Integer(self.layout.nodes)),
+        Ok(named([
+            ("nodes", Value::Integer(self.nodes.count)),
             ("loads", Value::Integer(loads)),
             ("bytes", Value::Integer(self.memory.bytes)),
-            ("stride", Value::Integer(self.layout.stride)),
-            ("line", Value::Integer(self.layout.line)),
+            ("stride", Value::Integer(self.nodes.stride)),
+            ("line", Value::Integer(self.nodes.line)),
             ("cycle", Value::Text(self.way.hex())),
             ("map", Value::Text(self.memory.map.to_string())),
         ]))
@@ -126,20 +128,20 @@ impl Resident for Cycle {
 /// Join the nodes to one random cycle: each holds the address of the next.
 ///
 /// # Safety
-/// `nodes * stride` bytes from `start` must be mapped writable and aligned to a line.
-unsafe fn link(start: *mut u8, layout: Layout) {
-    // SAFETY: offset() < nodes * stride for index < nodes, and lines are aligned for a usize.
-    let node = |index: u64| unsafe { start.add(layout.offset(index) as usize).cast::<usize>() };
-    let mut random = SplitMix64::new(layout.seed);
-    // SAFETY: all indices are below nodes.
+/// `count * stride` bytes from `start` must be mapped writable and aligned to a line.
+unsafe fn link(start: *mut u8, nodes: Nodes) {
+    // SAFETY: offset() < count * stride for index < count, and lines are aligned for a usize.
+    let node = |index: u64| unsafe { start.add(nodes.offset(index) as usize).cast::<usize>() };
+    let mut random = SplitMix64::new(nodes.seed);
+    // SAFETY: all indices are below count.
     unsafe {
-        for index in 0..layout.nodes {
+        for index in 0..nodes.count {
             node(index).write(index as usize);
         }
-        for index in (1..layout.nodes).rev() {
+        for index in (1..nodes.count).rev() {
             std::ptr::swap(node(index), node(random.below(index)));
         }
-        for index in 0..layout.nodes {
+        for index in 0..nodes.count {
             let next = node(index).read();
             node(index).write(node(next as u64) as usize);
         }
@@ -175,39 +177,21 @@ unsafe fn walk(first: *const usize, loads: u64) -> *const usize {
     at
 }
 
-/// The size of a cache line in bytes, as the C library knows it; 64 where it does not.
-pub fn cache_line() -> u64 {
-    stated_line().filter(|line| line.is_power_of_two() && *line >= 16).unwrap_or(64)
-}
-
-#[cfg(not(target_env = "musl"))]
-fn stated_line() -> Option<u64> {
-    // SAFETY: sysconf only reads.
-    let stated = unsafe { libc::sysconf(libc::_SC_LEVEL1_DCACHE_LINESIZE) };
-    u64::try_from(stated).ok()
-}
-
-/// musl does not know it; the kernel does, where the firmware says it.
-#[cfg(target_env = "musl")]
-fn stated_line() -> Option<u64> {
-    crate::scan::sizes::read_number("/sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn linked(layout: Layout) -> Vec<u64> {
-        let mut memory = vec![0u64; (layout.nodes * layout.stride / 8) as usize];
+    fn linked(nodes: Nodes) -> Vec<u64> {
+        let mut memory = vec![0u64; (nodes.count * nodes.stride / 8) as usize];
         let start = memory.as_mut_ptr().cast::<u8>();
         // SAFETY: memory has room for every stride.
-        unsafe { link(start, layout) };
+        unsafe { link(start, nodes) };
         let mut order = Vec::new();
-        let mut offset = layout.offset(0);
+        let mut offset = nodes.offset(0);
         loop {
             order.push(offset);
             offset = memory[(offset / 8) as usize] - start as u64;
-            if offset == layout.offset(0) || order.len() as u64 > layout.nodes {
+            if offset == nodes.offset(0) || order.len() as u64 > nodes.count {
                 return order;
             }
         }
@@ -215,13 +199,13 @@ mod tests {
 
     #[test]
     fn one_cycle_visits_every_node_once() {
-        for nodes in [2, 3, 17, 256, 1000] {
+        for count in [2, 3, 17, 256, 1000] {
             for seed in 0..8 {
-                let layout = Layout::new(nodes * 256, 256, 64, seed).unwrap();
-                let mut order = linked(layout);
-                assert_eq!(order.len() as u64, nodes);
+                let nodes = Nodes::new(count * 256, 256, 64, seed).unwrap();
+                let mut order = linked(nodes);
+                assert_eq!(order.len() as u64, count);
                 order.sort_unstable();
-                let expected: Vec<u64> = (0..nodes).map(|index| layout.offset(index)).collect();
+                let expected: Vec<u64> = (0..count).map(|index| nodes.offset(index)).collect();
                 assert_eq!(order, expected);
             }
         }
@@ -229,17 +213,17 @@ mod tests {
 
     #[test]
     fn the_seed_decides_the_cycle() {
-        let layout = |seed| Layout::new(64 * 256, 256, 64, seed).unwrap();
-        assert_eq!(linked(layout(1)), linked(layout(1)));
-        assert_ne!(linked(layout(1)), linked(layout(2)));
+        let nodes = |seed| Nodes::new(64 * 256, 256, 64, seed).unwrap();
+        assert_eq!(linked(nodes(1)), linked(nodes(1)));
+        assert_ne!(linked(nodes(1)), linked(nodes(2)));
     }
 
     #[test]
     fn nodes_stay_in_their_stride_and_use_its_lines() {
-        let layout = Layout::new(4096 * 512, 4096, 64, 3).unwrap();
+        let nodes = Nodes::new(4096 * 512, 4096, 64, 3).unwrap();
         let lines: std::collections::BTreeSet<u64> = (0..512)
             .map(|index| {
-                let offset = layout.offset(index);
+                let offset = nodes.offset(index);
                 assert_eq!(offset / 4096, index);
                 assert_eq!(offset % 64, 0);
                 offset % 4096 / 64
@@ -250,13 +234,13 @@ mod tests {
 
     #[test]
     fn a_full_walk_returns_to_its_start() {
-        let layout = Layout::new(100 * 64, 64, 64, 5).unwrap();
+        let nodes = Nodes::new(100 * 64, 64, 64, 5).unwrap();
         let mut memory = vec![0u64; 800];
         let start = memory.as_mut_ptr().cast::<u8>();
         // SAFETY: memory has room for every stride.
         unsafe {
-            link(start, layout);
-            let first = start.add(layout.offset(0) as usize).cast::<usize>().cast_const();
+            link(start, nodes);
+            let first = start.add(nodes.offset(0) as usize).cast::<usize>().cast_const();
             assert_eq!(walk(first, 100), first);
             assert_ne!(walk(first, 99), first);
             assert_eq!(walk(first, 250), walk(first, 50));
@@ -264,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn impossible_layouts_are_refused() {
-        assert!(Layout::new(4096, 4096, 64, 0).is_err());
-        assert!(Layout::new(1 << 20, 32, 64, 0).is_err());
-        assert!(Layout::new(1 << 20, 100, 64, 0).is_err());
+    fn impossible_nodes_are_refused() {
+        assert!(Nodes::new(4096, 4096, 64, 0).is_err());
+        assert!(Nodes::new(1 << 20, 32, 64, 0).is_err());
+        assert!(Nodes::new(1 << 20, 100, 64, 0).is_err());
     }
 }

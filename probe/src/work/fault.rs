@@ -7,11 +7,11 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::event::Value;
-use crate::scan::sizes;
+use crate::machine::pages;
+use crate::protocol::event::{Value, named};
 use crate::work::meter::Meter;
+use crate::work::outcome::{Common, Outcome};
 use crate::work::region::Memory;
-use crate::work::{Common, Outcome, facts, metrics};
 
 #[derive(Debug, Clone, Args)]
 pub struct Options {
@@ -50,14 +50,14 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
             region
         }
     };
-    let pages = options.memory.bytes.div_ceil(sizes::base()) * options.rounds;
+    let pages = options.memory.bytes.div_ceil(pages::base()) * options.rounds;
     let bytes = options.memory.bytes as f64 * options.rounds as f64;
     Ok(Outcome {
-        metrics: metrics([
+        metrics: named([
             ("ns_per_page", meter.wall_ns as f64 / pages as f64),
             ("bytes_per_s", bytes / (meter.wall_ns as f64 * 1e-9)),
         ]),
-        facts: facts([
+        facts: named([
             ("pages", Value::Integer(pages)),
             ("rounds", Value::Integer(options.rounds)),
             ("bytes", Value::Integer(options.memory.bytes)),

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::event::{Range, Value};
-use crate::spec::Usage;
+use crate::common::mistake::Mistake;
+use crate::common::random::{Digest, SplitMix64, scale};
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::random::{Digest, SplitMix64, scale};
+use crate::work::outcome::{Common, Timed};
 use crate::work::region::{Memory, Region};
+use crate::work::turns;
 use crate::work::turns::Resident;
-use crate::work::{Common, Timed, facts, metrics, turns};
 
 /// Words that the result's hash looks at, spread over the table.
 const SAMPLED: usize = 4096;
@@ -46,7 +47,7 @@ struct Table {
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
     let words = options.memory.bytes as usize / size_of::<u64>();
     if words == 0 {
-        bail!(Usage(format!("--bytes {} holds no 64-bit word", options.memory.bytes)));
+        bail!(Mistake(format!("--bytes {} holds no 64-bit word", options.memory.bytes)));
     }
     let make = |memory: &Memory| {
         let random = SplitMix64::new(options.seed);
@@ -74,11 +75,11 @@ impl Resident for Table {
     }
 
     fn metrics(&self, updates: u64, wall_ns: u64, _: u64) -> BTreeMap<String, f64> {
-        metrics([("gups", updates as f64 / wall_ns as f64)])
+        named([("gups", updates as f64 / wall_ns as f64)])
     }
 
     fn facts(&mut self, updates: u64) -> Result<BTreeMap<String, Value>> {
-        Ok(facts([
+        Ok(named([
             ("words", Value::Integer(self.words as u64)),
             ("updates", Value::Integer(updates)),
             ("bytes", Value::Integer(self.memory.bytes)),

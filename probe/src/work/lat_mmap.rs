@@ -14,12 +14,13 @@ use std::{io, ptr};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::event::{Range, Value};
-use crate::scan::sizes;
-use crate::spec::Usage;
+use crate::common::mistake::Mistake;
+use crate::common::size;
+use crate::machine::pages;
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::region::{Backing, explain};
-use crate::work::{Common, Outcome, facts, metrics, size};
+use crate::work::outcome::{Common, Outcome};
+use crate::work::region::{Backing, explain, touch_pages};
 
 // lmbench's own figures: they define the benchmark, and have nothing to do with the machine's page size.
 const STEP: usize = 16 << 10;
@@ -76,7 +77,7 @@ impl Map {
     fn touch(&self, random: bool) {
         let (end, step) = extent(self.bytes, random);
         // SAFETY: end <= bytes, and the map is writable as long as self lives.
-        unsafe { crate::work::region::touch_pages(self.start, end, step) };
+        unsafe { touch_pages(self.start, end, step) };
     }
 }
 
@@ -89,17 +90,14 @@ impl Drop for Map {
 
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     if options.bytes < LEAST {
-        bail!(Usage(format!("--bytes {} is too small: lat_mmap is defined from {LEAST} bytes on", options.bytes)));
+        bail!(Mistake(format!("--bytes {} is too small: lat_mmap is defined from {LEAST} bytes on", options.bytes)));
     }
     let bytes = options.bytes as usize;
     let file = match &options.dir {
         Some(folder) => unnamed_file(folder)?,
         None => memory_file(options.map)?,
     };
-    let length = options.bytes.next_multiple_of(match options.map {
-        Backing::Anon => 1,
-        Backing::Hugetlb(page) => page,
-    });
+    let length = options.bytes.next_multiple_of(options.map.unit(1));
     file.set_len(length).with_context(|| format!("cannot make the file {length} bytes long"))?;
     let map = || Map::new(&file, length as usize, bytes);
     // One map before the clock: the file's own pages are made once, the maps of them are what is timed.
@@ -118,11 +116,11 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let start = map.start as u64;
     let (end, step) = extent(bytes, options.random);
     Ok(Outcome {
-        metrics: metrics([
+        metrics: named([
             ("us_per_map", meter.wall_ns as f64 * 1e-3 / options.rounds as f64),
             ("maps_per_s", options.rounds as f64 * 1e9 / meter.wall_ns as f64),
         ]),
-        facts: facts([
+        facts: named([
             ("rounds", Value::Integer(options.rounds)),
             ("bytes", Value::Integer(options.bytes)),
             ("touches", Value::Integer(end.div_ceil(step) as u64)),
@@ -130,7 +128,7 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
             ("file", Value::Text(options.dir.as_ref().map_or("memfd".into(), |dir| dir.display().to_string()))),
             ("map", Value::Text(options.map.to_string())),
         ]),
-        ranges: vec![Range { start, end: start + length.next_multiple_of(sizes::base()) }],
+        ranges: vec![Range { start, end: start + length.next_multiple_of(pages::base()) }],
         held: Box::new((map, file)),
     })
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
 
-use crate::clock::{cpu_ns, now_ns};
-use crate::event::{Count, Event, Value, emit};
-use crate::perf;
+use crate::common::clock::{cpu_ns, now_ns};
+use crate::common::usage::Usage;
+use crate::counters::perf::{Counters, Target};
+use crate::protocol::event::{Count, Event, Value, emit, named};
 
 /// Times the laps that make up the timed region. Counters are opened before, and count only within laps.
 pub struct Meter {
-    counters: Option<perf::Counters>,
+    counters: Option<Counters>,
     pub setup_ns: u64,
     pub timed_ns: Option<u64>,
     pub held_ns: u64,
@@ -20,19 +20,11 @@ pub struct Meter {
     gated: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Usage {
-    user_s: f64,
-    system_s: f64,
-    minor_faults: u64,
-    major_faults: u64,
-}
-
 impl Meter {
     /// Open the counters called `names`; the setup phase begins now.
     pub fn open(names: &[String]) -> Self {
         let setup_ns = now_ns();
-        let counters = (!names.is_empty()).then(|| perf::Counters::open(names, perf::Target::Own));
+        let counters = (!names.is_empty()).then(|| Counters::open(names, Target::Own));
         let usage = Usage::default();
         Self { counters, setup_ns, timed_ns: None, held_ns: setup_ns, wall_ns: 0, cpu_ns: 0, usage, gated: false }
     }
@@ -57,7 +49,7 @@ impl Meter {
             eprintln!("hugewise-probe: nobody let the workload go: {error}");
             std::process::exit(1);
         }
-        let before = Usage::now();
+        let before = Usage::of(libc::RUSAGE_SELF);
         if let Some(counters) = &mut self.counters {
             counters.enable();
         }
@@ -69,7 +61,8 @@ impl Meter {
         if let Some(counters) = &mut self.counters {
             counters.disable();
         }
-        self.usage.add(Usage::now(), before);
+        // What came before the laps and between them is taken away.
+        self.usage = Usage::of(libc::RUSAGE_SELF).since(before.since(self.usage));
         self.timed_ns.get_or_insert(start);
         self.held_ns = end;
         self.wall_ns += end - start;
@@ -78,42 +71,17 @@ impl Meter {
 
     /// What the laps cost beside time. CPU time is exact only as a sum (the kernel splits it by ticks).
     pub fn facts(&self) -> BTreeMap<String, Value> {
-        BTreeMap::from([
-            ("user_s".into(), Value::Number(self.usage.user_s)),
-            ("system_s".into(), Value::Number(self.usage.system_s)),
-            ("minor_faults".into(), Value::Integer(self.usage.minor_faults)),
-            ("major_faults".into(), Value::Integer(self.usage.major_faults)),
+        named([
+            ("user_s", Value::Number(self.usage.user_s)),
+            ("system_s", Value::Number(self.usage.system_s)),
+            ("minor_faults", Value::Integer(self.usage.minor_faults)),
+            ("major_faults", Value::Integer(self.usage.major_faults)),
         ])
     }
 
     /// The counters over all laps; None when none were asked for.
     pub fn counts(&mut self) -> Option<BTreeMap<String, Count>> {
-        self.counters.as_mut().map(perf::Counters::read)
-    }
-}
-
-impl Usage {
-    fn now() -> Self {
-        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: getrusage fills the structure; RUSAGE_SELF cannot fail, and all-zero is a valid rusage.
-        let usage = unsafe {
-            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-            usage.assume_init()
-        };
-        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
-        Self {
-            user_s: seconds(usage.ru_utime),
-            system_s: seconds(usage.ru_stime),
-            minor_faults: usage.ru_minflt as u64,
-            major_faults: usage.ru_majflt as u64,
-        }
-    }
-
-    fn add(&mut self, after: Self, before: Self) {
-        self.user_s += after.user_s - before.user_s;
-        self.system_s += after.system_s - before.system_s;
-        self.minor_faults += after.minor_faults - before.minor_faults;
-        self.major_faults += after.major_faults - before.major_faults;
+        self.counters.as_mut().map(Counters::read)
     }
 }
 

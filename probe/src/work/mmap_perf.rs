@@ -19,13 +19,14 @@ use std::ptr;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::event::{Range, Value};
-use crate::scan::sizes;
-use crate::spec::Usage;
+use crate::common::mistake::Mistake;
+use crate::common::random::{Digest, SplitMix64};
+use crate::common::size;
+use crate::machine::pages;
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::random::{Digest, SplitMix64};
-use crate::work::region::{Advice, Backing, Region, hugetlb_flags, touch_pages};
-use crate::work::{Common, Outcome, facts, metrics, size};
+use crate::work::outcome::{Common, Outcome};
+use crate::work::region::{Advice, Backing, Region, mmap, touch_pages};
 
 const SLOTS: usize = 1024;
 
@@ -83,7 +84,7 @@ impl Sequence {
     fn new(options: &Options, page: u64) -> Result<Self> {
         let max_pages = u32::try_from(options.max_bytes / page).unwrap_or(u32::MAX);
         if max_pages == 0 {
-            bail!(Usage(format!("--max-bytes {} is less than a page ({page} bytes)", options.max_bytes)));
+            bail!(Mistake(format!("--max-bytes {} is less than a page ({page} bytes)", options.max_bytes)));
         }
         let random = SplitMix64::new(options.seed);
         Ok(Self { random, left: options.calls, max_pages, touch_chance: options.touch_chance, full: [false; SLOTS] })
@@ -164,11 +165,7 @@ struct Pages {
 impl Pages {
     /// The length of a map of so many base pages.
     fn length(self, pages: u32) -> usize {
-        let unit = match self.backing {
-            Backing::Anon => self.base,
-            Backing::Hugetlb(page) => page as usize,
-        };
-        (pages as usize * self.base).next_multiple_of(unit)
+        (pages as usize * self.base).next_multiple_of(self.backing.unit(self.base as u64) as usize)
     }
 
     /// Whether the kernel would refuse to resize a live map so.
@@ -177,18 +174,8 @@ impl Pages {
     }
 
     fn map(self, length: usize) -> io::Result<*mut u8> {
-        let pool = match self.backing {
-            Backing::Anon => 0,
-            Backing::Hugetlb(page) => hugetlb_flags(page),
-        };
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | pool);
-        // SAFETY: the kernel picks a free place.
-        placed(unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) })
+        mmap(ptr::null_mut(), length as u64, libc::PROT_READ | libc::PROT_WRITE, self.backing.flags())
     }
-}
-
-fn placed(place: *mut libc::c_void) -> io::Result<*mut u8> {
-    if place == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(place.cast()) }
 }
 
 fn unmap(place: *mut u8, length: usize) -> io::Result<()> {
@@ -249,8 +236,10 @@ fn resized(old: Map, length: usize, written: usize, pages: Pages) -> io::Result<
         return moved_to(pages.map(length)?, length, old);
     }
     // SAFETY: the mapping is our own, and nothing refers to it.
-    let place = placed(unsafe { libc::mremap(old.place.cast(), old.length, length, libc::MREMAP_MAYMOVE) })?;
-    Ok(Map { place, length, written })
+    match unsafe { libc::mremap(old.place.cast(), old.length, length, libc::MREMAP_MAYMOVE) } {
+        libc::MAP_FAILED => Err(io::Error::last_os_error()),
+        place => Ok(Map { place: place.cast(), length, written }),
+    }
 }
 
 /// The content of `old`, which is unmapped, at `place`, a new mapping of `length` bytes, no fewer than were written.
@@ -270,8 +259,8 @@ impl Drop for Slots {
 }
 
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
-    let pages = Pages { base: sizes::base() as usize, backing: options.map };
-    let sequence = Sequence::new(options, sizes::base())?;
+    let pages = Pages { base: pages::base() as usize, backing: options.map };
+    let sequence = Sequence::new(options, pages::base())?;
     let summary = summarise(sequence.clone(), pages);
     if options.map != Backing::Anon {
         // A short pool is found before the clock runs.
@@ -280,11 +269,11 @@ pub fn measure(options: &Options, meter: &mut Meter) -> Result<Outcome> {
     let mut slots = Box::new(Slots::new(pages));
     meter.lap(|| sequence.into_iter().try_for_each(|call| slots.apply(call))).context("a mapping call failed")?;
     Ok(Outcome {
-        metrics: metrics([
+        metrics: named([
             ("ns_per_call", meter.wall_ns as f64 / options.calls as f64),
             ("calls_per_s", options.calls as f64 * 1e9 / meter.wall_ns as f64),
         ]),
-        facts: facts([
+        facts: named([
             ("calls", Value::Integer(options.calls)),
             ("sequence", Value::Text(summary.digest.hex())),
             ("maps", Value::Integer(summary.maps)),
@@ -356,7 +345,7 @@ mod tests {
 
     #[test]
     fn live_slots_are_the_held_ranges() {
-        let page = sizes::base() as usize;
+        let page = pages::base() as usize;
         let mut slots = Slots::new(Pages { base: page, backing: Backing::Anon });
         let mut pages = vec![0u64; SLOTS];
         for call in Sequence::new(&options(5), page as u64).unwrap() {
@@ -381,7 +370,7 @@ mod tests {
 
     #[test]
     fn what_was_written_moves_with_a_map_that_grows() {
-        let page = sizes::base() as usize;
+        let page = pages::base() as usize;
         let pages = Pages { base: page, backing: Backing::Anon };
         let old = Map { place: pages.map(page).unwrap(), length: page, written: 3 };
         // SAFETY: just mapped.

@@ -11,10 +11,10 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::event::Range;
-use crate::scan::sizes;
-use crate::spec::Usage;
-use crate::work::size;
+use crate::common::mistake::Mistake;
+use crate::common::size;
+use crate::machine::pages;
+use crate::protocol::event::Range;
 
 /// Where the pages come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,21 @@ pub enum Backing {
     Anon,
     /// A pool of hugetlb pages of this size in bytes.
     Hugetlb(u64),
+}
+
+impl Backing {
+    /// The flags of mmap(2) for it.
+    pub fn flags(self) -> i32 {
+        match self {
+            Self::Anon => 0,
+            Self::Hugetlb(page) => libc::MAP_HUGETLB | (page.trailing_zeros() << libc::MAP_HUGE_SHIFT as u32) as i32,
+        }
+    }
+
+    /// Lengths are whole multiples of this: of a page of the pool, else of `otherwise`.
+    pub fn unit(self, otherwise: u64) -> u64 {
+        if let Self::Hugetlb(page) = self { page } else { otherwise }
+    }
 }
 
 impl FromStr for Backing {
@@ -93,28 +108,21 @@ impl Region {
     /// Map `bytes` (more than zero) with `backing` and `advice`.
     pub fn map(bytes: u64, backing: Backing, advice: Advice) -> Result<Self> {
         if bytes == 0 {
-            bail!(Usage("--bytes must be more than 0".into()));
+            bail!(Mistake("--bytes must be more than 0".into()));
         }
-        let base = sizes::base();
-        let align = match backing {
-            Backing::Anon => sizes::pmd(),
-            Backing::Hugetlb(_) if advice != Advice::None => {
-                bail!(Usage("--advice is for --map anon: pages of a pool take no advice".into()))
-            }
-            Backing::Hugetlb(page) => page.max(sizes::pmd()),
-        };
+        let base = pages::base();
+        if backing != Backing::Anon && advice != Advice::None {
+            bail!(Mistake("--advice is for --map anon: pages of a pool take no advice".into()));
+        }
+        let align = pages::pmd().max(backing.unit(base));
         let length = bytes.next_multiple_of(align);
         let reserved = length + align + 2 * base;
         let reserve = mmap(ptr::null_mut(), reserved, libc::PROT_NONE, libc::MAP_NORESERVE)
             .with_context(|| format!("cannot reserve {reserved} bytes of address space"))?;
         let start = (reserve as u64 + base).next_multiple_of(align) as *mut u8;
         let mut region = Self { reserve, reserved: reserved as usize, start, bytes: bytes as usize };
-        let flags = match backing {
-            Backing::Anon => 0,
-            Backing::Hugetlb(page) => hugetlb_flags(page),
-        };
         // On success the mapping replaces a part of the reservation, so that one munmap gives back both.
-        region.start = mmap(start, length, libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_FIXED)
+        region.start = mmap(start, length, libc::PROT_READ | libc::PROT_WRITE, backing.flags() | libc::MAP_FIXED)
             .map_err(|error| explain(error, length, backing))?;
         region.advise(length, advice)?;
         Ok(region)
@@ -141,7 +149,7 @@ impl Region {
     /// Write once to every base page.
     pub fn touch(&self) {
         // SAFETY: start..start+bytes is mapped writable for the life of self.
-        unsafe { touch_pages(self.start, self.bytes, sizes::base() as usize) }
+        unsafe { touch_pages(self.start, self.bytes, pages::base() as usize) }
     }
 
     pub fn start(&self) -> *mut u8 {
@@ -155,7 +163,7 @@ impl Region {
     /// The touched bytes in whole base pages: what the scan is asked about.
     pub fn range(&self) -> Range {
         let start = self.start as u64;
-        Range { start, end: start + (self.bytes as u64).next_multiple_of(sizes::base()) }
+        Range { start, end: start + (self.bytes as u64).next_multiple_of(pages::base()) }
     }
 }
 
@@ -178,12 +186,8 @@ pub unsafe fn touch_pages(start: *mut u8, bytes: usize, step: usize) {
     }
 }
 
-/// MAP_HUGETLB for a pool of pages of `page` bytes (a power of two).
-pub fn hugetlb_flags(page: u64) -> i32 {
-    libc::MAP_HUGETLB | (page.trailing_zeros() << libc::MAP_HUGE_SHIFT as u32) as i32
-}
-
-fn mmap(address: *mut u8, length: u64, protection: i32, flags: i32) -> std::io::Result<*mut u8> {
+/// A private anonymous mapping where the kernel picks; with MAP_FIXED at `address`, a part of the caller's own reservation.
+pub fn mmap(address: *mut u8, length: u64, protection: i32, flags: i32) -> std::io::Result<*mut u8> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: without MAP_FIXED the kernel picks a free place; with it, the caller gives a part of its own reservation.
     let place = unsafe { libc::mmap(address.cast(), length as usize, protection, flags, -1, 0) };
@@ -195,15 +199,15 @@ pub fn explain(error: std::io::Error, length: u64, backing: Backing) -> anyhow::
     let Backing::Hugetlb(page) = backing else {
         return anyhow::Error::new(error).context(format!("cannot map {length} bytes"));
     };
-    let known = sizes::hugetlb();
+    let known = pages::hugetlb();
     let wanted = length / page;
     let name = size::format(page);
     if !known.contains(&page) {
         let offered: Vec<String> = known.into_iter().map(size::format).collect();
         return anyhow::anyhow!("this kernel has no hugetlb pages of {name} (it has: {})", offered.join(", "));
     }
-    let pool = format!("{}/hugepages-{}kB", sizes::HUGETLB, page >> 10);
-    let count = |file: &str| sizes::read_number(&format!("{pool}/{file}")).unwrap_or(0);
+    let pool = format!("{}/hugepages-{}kB", pages::HUGETLB, page >> 10);
+    let count = |file: &str| pages::read_number(&format!("{pool}/{file}")).unwrap_or(0);
     anyhow::anyhow!(
         "cannot map {wanted} hugetlb pages of {name}: {error}; the pool {pool} has {} pages, {} free, {} of them reserved; \
          as root write at least {wanted} to {pool}/nr_hugepages",
@@ -230,26 +234,26 @@ mod tests {
 
     #[test]
     fn the_size_is_in_the_flags() {
-        assert_eq!(hugetlb_flags(2 << 20), 0x40000 | 21 << 26);
-        assert_eq!(hugetlb_flags(1 << 30), 0x40000 | 30 << 26);
+        assert_eq!(Backing::Hugetlb(2 << 20).flags(), 0x40000 | 21 << 26);
+        assert_eq!(Backing::Hugetlb(1 << 30).flags(), 0x40000 | 30 << 26);
     }
 
     #[test]
     fn a_region_is_aligned_and_writable() {
-        let region = Region::map(sizes::base() * 3 + 1, Backing::Anon, Advice::Nohuge).unwrap();
-        assert_eq!(region.start() as u64 % sizes::pmd(), 0);
+        let region = Region::map(pages::base() * 3 + 1, Backing::Anon, Advice::Nohuge).unwrap();
+        assert_eq!(region.start() as u64 % pages::pmd(), 0);
         region.touch();
         let range = region.range();
-        assert_eq!(range.end - range.start, 4 * sizes::base());
+        assert_eq!(range.end - range.start, 4 * pages::base());
         // SAFETY: just mapped and touched.
-        assert_eq!(unsafe { region.start().add(3 * sizes::base() as usize).read() }, 1);
+        assert_eq!(unsafe { region.start().add(3 * pages::base() as usize).read() }, 1);
     }
 
     #[test]
     fn a_missing_size_and_a_short_pool_are_named() {
         let error = Region::map(1, Backing::Hugetlb(1 << 50), Advice::None).unwrap_err().to_string();
         assert!(error.contains("reserve") || error.contains("no hugetlb pages of 1024t"), "{error}");
-        if let Some(page) = sizes::hugetlb().first().copied() {
+        if let Some(page) = pages::hugetlb().first().copied() {
             let error = explain(std::io::Error::from_raw_os_error(libc::ENOMEM), 3 * page, Backing::Hugetlb(page));
             let pool = format!("hugepages-{}kB/nr_hugepages", page >> 10);
             assert!(error.to_string().contains(&pool) && error.to_string().contains("at least 3"), "{error}");

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::event::{Range, Value};
-use crate::spec::Usage;
+use crate::common::mistake::Mistake;
+use crate::common::random::mix;
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
-use crate::work::random::mix;
+use crate::work::outcome::{Common, Timed};
 use crate::work::region::{Memory, Region};
+use crate::work::turns;
 use crate::work::turns::Resident;
-use crate::work::{Common, Timed, facts, metrics, turns};
 
 #[derive(Debug, Clone, Args)]
 pub struct Options {
@@ -40,7 +41,7 @@ struct Table {
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
     let words = options.memory.bytes as usize / size_of::<u64>();
     if !words.is_power_of_two() {
-        bail!(Usage(format!("--bytes {} must hold a power of two of 64-bit words", options.memory.bytes)));
+        bail!(Mistake(format!("--bytes {} must hold a power of two of 64-bit words", options.memory.bytes)));
     }
     let make = |memory: &Memory| {
         let mut table = Table { region: memory.map()?, memory: memory.clone(), words, last: 0 };
@@ -58,11 +59,11 @@ impl Resident for Table {
     }
 
     fn metrics(&self, _: u64, _: u64, cpu_ns: u64) -> BTreeMap<String, f64> {
-        metrics([("loop_cpu_s", cpu_ns as f64 * 1e-9)])
+        named([("loop_cpu_s", cpu_ns as f64 * 1e-9)])
     }
 
     fn facts(&mut self, iterations: u64) -> Result<BTreeMap<String, Value>> {
-        Ok(facts([
+        Ok(named([
             ("iterations", Value::Integer(iterations)),
             ("bytes", Value::Integer(self.memory.bytes)),
             ("last", Value::Text(format!("{:016x}", self.last))),

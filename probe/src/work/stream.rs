@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::event::{Range, Value};
-use crate::spec::Usage;
-use crate::work::chase::cache_line;
+use crate::common::mistake::Mistake;
+use crate::machine::cache;
+use crate::protocol::event::{Range, Value, named};
 use crate::work::meter::Meter;
+use crate::work::outcome::{Common, Timed};
 use crate::work::region::{Memory, Region};
+use crate::work::turns;
 use crate::work::turns::Resident;
-use crate::work::{Common, Timed, facts, metrics, turns};
 
 const SCALAR: f64 = 3.0;
 
@@ -38,9 +39,9 @@ struct Arrays {
 }
 
 pub fn measure(options: &Options, meter: &mut Meter) -> Result<Vec<Timed>> {
-    let elements = elements(options.memory.bytes, cache_line());
+    let elements = elements(options.memory.bytes, cache::line());
     if elements == 0 {
-        bail!(Usage(format!("--bytes {} is too small for three arrays", options.memory.bytes)));
+        bail!(Mistake(format!("--bytes {} is too small for three arrays", options.memory.bytes)));
     }
     let make = |memory: &Memory| {
         let mut arrays = Arrays { region: memory.map()?, memory: memory.clone(), elements };
@@ -77,7 +78,7 @@ impl Resident for Arrays {
     fn metrics(&self, rounds: u64, wall_ns: u64, _: u64) -> BTreeMap<String, f64> {
         // Two reads and one write for each element; the read that a write-allocating cache adds is not counted.
         let bytes = (self.elements * 3 * size_of::<f64>()) as f64 * rounds as f64;
-        metrics([("gib_per_s", bytes / (1u64 << 30) as f64 / (wall_ns as f64 * 1e-9))])
+        named([("gib_per_s", bytes / (1u64 << 30) as f64 / (wall_ns as f64 * 1e-9))])
     }
 
     fn facts(&mut self, rounds: u64) -> Result<BTreeMap<String, Value>> {
@@ -85,7 +86,7 @@ impl Resident for Arrays {
         if self.slices()[0][last] != 1.0 + SCALAR * (last % 7) as f64 {
             bail!("the triad's result is wrong: faulty memory?");
         }
-        Ok(facts([
+        Ok(named([
             ("elements", Value::Integer(self.elements as u64)),
             ("rounds", Value::Integer(rounds)),
             ("bytes", Value::Integer(self.memory.bytes)),

@@ -11,11 +11,11 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::event::{Range, Value};
-use crate::spec::Usage;
+use crate::common::mistake::Mistake;
+use crate::protocol::event::{Range, Value};
 use crate::work::meter::Meter;
+use crate::work::outcome::{Outcome, Timed};
 use crate::work::region::{Advice, Backing, Memory};
-use crate::work::{Outcome, Timed};
 
 /// Another mapping of the same size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,11 +119,11 @@ fn shares(turns: &[usize], layouts: usize, amount: u64) -> Result<Vec<(usize, u6
     for layout in turns {
         match total.get_mut(*layout) {
             Some(count) => *count += 1,
-            None => bail!(Usage(format!("--turns: there is no layout {layout} (0 to {})", layouts - 1))),
+            None => bail!(Mistake(format!("--turns: there is no layout {layout} (0 to {})", layouts - 1))),
         }
     }
     if let Some(layout) = total.iter().position(|count| *count == 0 || *count > amount) {
-        bail!(Usage(format!("--turns: layout {layout} has {} turns for {amount} pieces of work", total[layout])));
+        bail!(Mistake(format!("--turns: layout {layout} has {} turns for {amount} pieces of work", total[layout])));
     }
     let mut had = vec![0; layouts];
     let share = |layout: usize| {

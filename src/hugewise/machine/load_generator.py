@@ -1,6 +1,6 @@
 """What the load generator says: the body of the probe's event `load`. Times are nanoseconds.
 
-Each structure mirrors one of probe/src/load/result.rs; docs/design/probe-protocol.md explains the fields.
+Each structure mirrors one of probe/src/protocol/load.rs; docs/design/probe-protocol.md explains the fields.
 """
 
 from __future__ import annotations

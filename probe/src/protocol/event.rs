@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::load::result::Load;
+use crate::common::usage::Usage;
+use crate::protocol::load::Load;
 
 /// Version of the protocol, in the `start` event.
 pub const VERSION: u32 = 1;
@@ -30,7 +32,7 @@ pub enum Scope {
 }
 
 /// How page sizes were found: physical page flags (root), or smaps alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     Kpageflags,
@@ -108,16 +110,8 @@ pub enum Event {
         thp_disabled: Option<bool>,
         scan_ns: u64,
     },
-    /// getrusage of the whole tree. Only the sum of user and system time is exact (the split is by ticks).
-    Usage {
-        user_s: f64,
-        system_s: f64,
-        peak_bytes: u64,
-        minor_faults: u64,
-        major_faults: u64,
-        voluntary: u64,
-        involuntary: u64,
-    },
+    /// Of the whole tree.
+    Usage(Usage),
     /// Last line of `run`. `wall_ns` goes from launch to the exit of the root process, scans excluded.
     /// `early_exits` counts processes that left before the root, so that their memory was not scanned.
     Exit {
@@ -169,6 +163,11 @@ pub struct Tlb {
     pub page_sizes: Vec<u64>,
     pub entries: u32,
     pub ways: u32,
+}
+
+/// Values by their names, for short code.
+pub fn named<V, const N: usize>(pairs: [(&str, V); N]) -> BTreeMap<String, V> {
+    pairs.into_iter().map(|(name, value)| (name.into(), value)).collect()
 }
 
 fn is_false(value: &bool) -> bool {

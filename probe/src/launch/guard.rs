@@ -7,18 +7,18 @@ use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_death_signal};
 
-use crate::event::{self, Event, Fault};
-use crate::signals::{Came, Signals};
-use crate::spawn::Pid;
-use crate::tree;
+use crate::process::change::{Pid, next_change};
+use crate::process::signals::{Came, Signals};
+use crate::process::tree;
+use crate::protocol::event::{self, Event, Fault};
 
 /// Run `work` in a child, pass on what asks it to stop, and leave nothing behind. Returns the child's status.
 /// `work` gets the signals, blocked. Must be called while this process has one thread.
 pub fn guarded(work: impl FnOnce(&Signals) -> ExitCode) -> anyhow::Result<ExitCode> {
     let signals = Signals::block().context("cannot block signals")?;
-    tree::become_subreaper().context("cannot become a subreaper")?;
-    tree::follow_parent().context("cannot ask for PDEATHSIG")?;
+    stand_between().context("cannot become a subreaper with a parent-death signal")?;
     let guardian = std::process::id();
     // SAFETY: one thread, so the child has a whole copy of this process.
     match unsafe { libc::fork() } {
@@ -28,10 +28,16 @@ pub fn guarded(work: impl FnOnce(&Signals) -> ExitCode) -> anyhow::Result<ExitCo
     }
 }
 
+/// Orphans below this process become its children, and it gets SIGTERM when its parent dies.
+fn stand_between() -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
+}
+
 fn in_child(guardian: u32, work: impl FnOnce() -> ExitCode) -> ExitCode {
     // A group of its own, so that a terminal or a killpg reaches the guardian alone, which passes it on.
     let own_group = rustix::process::setpgid(None, None).map_err(io::Error::from);
-    let prepared = own_group.and_then(|()| tree::become_subreaper()).and_then(|()| tree::follow_parent());
+    let prepared = own_group.and_then(|()| stand_between());
     if let Err(error) = prepared {
         eprintln!("hugewise-probe: {error}");
         return ExitCode::FAILURE;
@@ -50,7 +56,7 @@ fn watch(launcher: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
                 libc::kill(launcher, signal);
             },
             Came::Child | Came::Nothing => {
-                while let Ok(Some(change)) = tree::next_change() {
+                while let Ok(Some(change)) = next_change() {
                     if change.pid == launcher && change.is_end() {
                         let left = tree::kill_all(signals, &[]).context("cannot kill what the launcher left")?;
                         if left.count > 0 {

@@ -8,112 +8,18 @@
 //! sleeping parent cannot: so there the child waits at a pipe, and `launch_seized` does not return before the exec.
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use crate::signals::{ignored_signals, set_default};
-use crate::spec::ThpDisable;
-use crate::stack::Stack;
-use crate::trace;
+use crate::launch::plan::{LaunchError, Plan, Program, Step};
+use crate::launch::spec::ThpDisable;
+use crate::launch::stack::Stack;
+use crate::launch::trace;
+use crate::process::change::{Pid, resume};
+use crate::process::signals::{ignored_signals, set_default};
 
-pub type Pid = libc::pid_t;
-
-/// Highest number of CPUs in an affinity mask: the kernel's largest NR_CPUS.
-pub const MAX_CPUS: usize = 8192;
-
-const PR_SET_THP_DISABLE: libc::c_int = 41;
-const PR_GET_THP_DISABLE: libc::c_int = 42;
 const PR_THP_DISABLE_EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
-
-/// What to execute.
-pub enum Program {
-    Path(CString),
-    /// An open program, so that the user whom the child becomes need not reach its path.
-    Descriptor(OwnedFd),
-}
-
-/// Everything that the child needs, prepared before the clock starts.
-pub struct Plan {
-    pub program: Program,
-    pub argv: Vec<CString>,
-    pub env: Vec<CString>,
-    pub cwd: Option<CString>,
-    /// What becomes stdin, stdout and stderr.
-    pub stdio: [OwnedFd; 3],
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    pub thp_disable: ThpDisable,
-    /// Open cgroup.procs files.
-    pub cgroups: Vec<File>,
-    pub cpus: Option<Vec<usize>>,
-}
-
-/// What the child was doing when it failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Step {
-    Launch,
-    ProcessGroup,
-    Cgroup,
-    WorkingDirectory,
-    Groups,
-    Gid,
-    Uid,
-    ThpDisable,
-    Affinity,
-    Deathsig,
-    Stdio,
-    Execute,
-}
-
-/// Why no workload came into being.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {errno}", .step.words())]
-pub struct LaunchError {
-    pub step: Step,
-    pub errno: io::Error,
-}
-
-impl Step {
-    const ALL: [Step; 12] = [
-        Step::Launch,
-        Step::ProcessGroup,
-        Step::Cgroup,
-        Step::WorkingDirectory,
-        Step::Groups,
-        Step::Gid,
-        Step::Uid,
-        Step::ThpDisable,
-        Step::Affinity,
-        Step::Deathsig,
-        Step::Stdio,
-        Step::Execute,
-    ];
-
-    fn words(self) -> &'static str {
-        match self {
-            Step::Launch => "cannot make a process",
-            Step::ProcessGroup => "setpgid",
-            Step::Cgroup => "cannot enter the control group (cgroup_procs)",
-            Step::WorkingDirectory => "cannot enter the working directory (cwd)",
-            Step::Groups => "setgroups (dropping privileges needs root)",
-            Step::Gid => "setresgid (dropping privileges needs root)",
-            Step::Uid => "setresuid (dropping privileges needs root)",
-            Step::ThpDisable => {
-                "prctl(PR_SET_THP_DISABLE) (thp_disable; `except-advised` needs Linux 6.18, `all` 3.15 with THP)"
-            }
-            Step::Affinity => "sched_setaffinity (cpus: are they online and in this cpuset?)",
-            Step::Deathsig => "prctl(PR_SET_PDEATHSIG)",
-            Step::Stdio => "dup2",
-            Step::Execute => "cannot execute it",
-        }
-    }
-}
 
 /// A plan in the form that the child reads: plain numbers and pointers into `plan`.
 pub struct Launcher {
@@ -150,7 +56,7 @@ impl Launcher {
         };
         close_inherited_at_exec();
         // SAFETY: takes and gives integers.
-        let own_thp_disable = unsafe { libc::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) };
+        let own_thp_disable = unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) };
         Ok(Launcher {
             argv: pointers(&plan.argv),
             env: pointers(&plan.env),
@@ -216,7 +122,7 @@ impl Launcher {
         }
         met.map_err(|errno| LaunchError { step: Step::Launch, errno })?;
         let errno = job.report.errno.load(Ordering::Acquire);
-        let step = Step::ALL.get(job.report.step.load(Ordering::Acquire) as usize).copied().unwrap_or(Step::Launch);
+        let step = Step::numbered(job.report.step.load(Ordering::Acquire));
         let failed = (errno != 0).then(|| LaunchError { step, errno: io::Error::from_raw_os_error(errno) });
         Ok((pid, failed))
     }
@@ -315,7 +221,7 @@ impl Job<'_> {
 unsafe fn set_thp_disable(state: libc::c_int) -> libc::c_int {
     let flags = (state & !1) as libc::c_ulong;
     // SAFETY: integers only.
-    unsafe { libc::prctl(PR_SET_THP_DISABLE, libc::c_ulong::from(state & 1 != 0), flags, 0, 0) }
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, libc::c_ulong::from(state & 1 != 0), flags, 0, 0) }
 }
 
 fn affinity_mask(cpus: &[usize]) -> Vec<u64> {
@@ -343,7 +249,7 @@ fn reap(pid: Pid) {
         if reaped != pid || !libc::WIFSTOPPED(status) {
             return;
         }
-        trace::let_go(pid);
+        resume(pid, 0);
     }
 }
 
@@ -353,27 +259,13 @@ fn kill_and_reap(pid: Pid) {
     reap(pid);
 }
 
-/// Where execvp(3) would find `name`: as it is when it holds a slash, else by the workload's own PATH.
-pub fn find_program(name: &str, path: Option<&str>, cwd: Option<&Path>) -> Option<PathBuf> {
-    let is_program = |candidate: &Path| {
-        let seen = cwd.map_or_else(|| candidate.to_path_buf(), |cwd| cwd.join(candidate));
-        std::fs::metadata(seen).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    };
-    if name.contains('/') {
-        return Some(PathBuf::from(name));
-    }
-    let folders = path.unwrap_or("/usr/local/bin:/usr/bin:/bin").split(':');
-    folders.map(|folder| Path::new(if folder.is_empty() { "." } else { folder }).join(name)).find(|it| is_program(it))
-}
-
-/// A C string of a path or word that was checked for NUL bytes.
-pub fn c_string(text: impl AsRef<std::ffi::OsStr>) -> io::Result<CString> {
-    CString::new(text.as_ref().as_bytes()).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte"))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+
     use super::*;
+    use crate::launch::plan::c_string;
 
     fn plan(argv: &[&str]) -> Plan {
         let null = || OwnedFd::from(File::options().read(true).write(true).open("/dev/null").unwrap());
@@ -421,7 +313,7 @@ mod tests {
     #[test]
     fn the_childs_thp_setting_does_not_stay_with_the_parent() {
         // SAFETY: integers only.
-        let own = || unsafe { libc::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) };
+        let own = || unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) };
         let before = own();
         let script = "grep -q 'THP_enabled:[[:space:]]*0' /proc/self/status";
         let plan = Plan { thp_disable: ThpDisable::All, ..plan(&["/bin/sh", "-c", script]) };
@@ -437,14 +329,6 @@ mod tests {
         let script = "grep -q 'SigIgn:[[:space:]]*0000000000000000' /proc/self/status";
         let plan = Plan { env: vec![c"PATH=/usr/bin:/bin".into()], ..plan(&["/bin/sh", "-c", script]) };
         assert_eq!(exit_code(Launcher::new(plan).unwrap().launch().unwrap()), 0);
-    }
-
-    #[test]
-    fn programs_are_found_by_the_path_given() {
-        assert_eq!(find_program("sh", Some("/nowhere:/bin"), None), Some(PathBuf::from("/bin/sh")));
-        assert_eq!(find_program("sh", Some("/nowhere"), None), None);
-        assert_eq!(find_program("./x", Some("/bin"), None), Some(PathBuf::from("./x")));
-        assert_eq!(find_program("sh", Some("bin"), Some(Path::new("/"))), Some(PathBuf::from("bin/sh")));
     }
 
     #[test]

@@ -17,8 +17,6 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use clap::Args;
 
-const PR_SET_THP_DISABLE: u32 = 41;
-
 #[derive(Debug, Clone, Args)]
 pub struct KeepThpArgs {
     /// The program and its arguments
@@ -52,7 +50,7 @@ fn refuse_disabling() -> io::Result<()> {
         load(offset_of!(libc::seccomp_data, nr) as u32),
         equals(libc::SYS_prctl as u32, 0, 5),
         load(word(0)),
-        equals(PR_SET_THP_DISABLE, 0, 3),
+        equals(libc::PR_SET_THP_DISABLE as u32, 0, 3),
         load(word(1)),
         equals(0, 1, 0),
         answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
@@ -76,7 +74,7 @@ mod tests {
 
     fn disable(state: libc::c_ulong) -> Option<i32> {
         // SAFETY: integers only.
-        let failed = unsafe { libc::prctl(PR_SET_THP_DISABLE as libc::c_int, state, 0, 0, 0) } != 0;
+        let failed = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, state, 0, 0, 0) } != 0;
         failed.then(|| io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 

@@ -7,16 +7,16 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-use crate::clock::now_ns;
-use crate::event::{Event, emit};
-use crate::perf::{Counters, Target};
-use crate::run::{Why, open_cgroups, wait_bare};
-use crate::signals::Signals;
-use crate::spawn::{Launcher, Plan, Program, c_string, find_program};
-use crate::spec::{ThpDisable, Usage};
-
-/// Software events that every kernel has, and that an ordinary user may count.
-const COUNTERS: [&str; 4] = ["task-clock", "page-faults", "minor-faults", "major-faults"];
+use crate::common::clock::now_ns;
+use crate::common::mistake::Mistake;
+use crate::counters::names::everywhere;
+use crate::counters::perf::{Counters, Target};
+use crate::launch::plan::{Plan, Program, c_string, find_program, open_cgroups};
+use crate::launch::spawn::Launcher;
+use crate::launch::spec::ThpDisable;
+use crate::launch::watch::{Why, wait_bare};
+use crate::process::signals::Signals;
+use crate::protocol::event::{Event, emit};
 
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
@@ -37,7 +37,7 @@ pub struct BenchArgs {
 pub fn main(args: &BenchArgs) -> anyhow::Result<()> {
     let signals = Signals::block().context("cannot block signals")?;
     let launcher = Launcher::new(plan(args)?)?;
-    let names = COUNTERS.map(String::from);
+    let names = everywhere();
     let mut wall_ns = Vec::with_capacity(args.count as usize);
     for _ in 0..args.count {
         let counters = args.counters.then(|| Counters::open(&names, Target::Child));
@@ -65,7 +65,7 @@ pub fn main(args: &BenchArgs) -> anyhow::Result<()> {
 fn plan(args: &BenchArgs) -> anyhow::Result<Plan> {
     let path = std::env::var("PATH").ok();
     let Some(program) = find_program(&args.argv[0], path.as_deref(), None) else {
-        return Err(Usage(format!("{:?} is not on PATH", args.argv[0])).into());
+        return Err(Mistake(format!("{:?} is not on PATH", args.argv[0])).into());
     };
     let null = || -> anyhow::Result<OwnedFd> {
         Ok(File::options().read(true).write(true).open("/dev/null").context("cannot open /dev/null")?.into())

@@ -7,11 +7,11 @@ use std::thread;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::clock::now_ns;
-use crate::event::{Event, emit};
-use crate::scan::sizes;
+use crate::common::clock::now_ns;
+use crate::common::size;
+use crate::machine::pages;
+use crate::protocol::event::{Event, emit};
 use crate::work::region::{Advice, Backing, Region, touch_pages};
-use crate::work::size;
 
 #[derive(Debug, Clone, Args)]
 pub struct TouchArgs {
@@ -37,13 +37,13 @@ fn touch(bytes: u64, map: Backing) -> Result<Event> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let start = now_ns();
     let region = Region::map(bytes, map, Advice::None)?;
-    let parts = parts(region.bytes(), threads, sizes::pmd() as usize);
+    let parts = parts(region.bytes(), threads, pages::pmd() as usize);
     thread::scope(|scope| {
         for (offset, length) in parts {
             // Raw pointers do not cross threads; an address does, and the region outlives the scope.
             let place = region.start() as usize + offset;
             // SAFETY: the parts are disjoint and lie within the region.
-            scope.spawn(move || unsafe { touch_pages(place as *mut u8, length, sizes::base() as usize) });
+            scope.spawn(move || unsafe { touch_pages(place as *mut u8, length, pages::base() as usize) });
         }
     });
     drop(region);

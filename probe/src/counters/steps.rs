@@ -4,16 +4,13 @@
 //! Sources: Arm Architecture Reference Manual, PMU event DTLB_STEP (0x8136), which the Neoverse N3 has; for AmpereOne and
 //! AmpereOneX MMU_D_WALK_STEPS (0xD80D), tools/perf/pmu-events/arch/arm64/ampere of the Linux kernel.
 
-/// The name of this counter: hugewise's own.
-pub const STEPS: &str = "dtlb-walk-steps";
-
 /// Implementer and part number of MIDR_EL1, and the raw event.
 #[cfg(any(target_arch = "aarch64", test))]
 const ARM: [(u64, u64, u64); 3] = [(0x41, 0xd8e, 0x8136), (0xc0, 0xac3, 0xd80d), (0xc0, 0xac4, 0xd80d)];
 
 /// The raw event of this machine's processor, or the reason why there is none.
 #[cfg(target_arch = "aarch64")]
-pub fn steps() -> Result<u64, String> {
+pub fn event() -> Result<u64, String> {
     let path = "/sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
     let text =
         std::fs::read_to_string(path).map_err(|error| format!("which processor this is, {path} says: {error}"))?;
@@ -22,12 +19,12 @@ pub fn steps() -> Result<u64, String> {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub fn steps() -> Result<u64, String> {
-    Err(x86(&crate::cpu::vendor()))
+pub fn event() -> Result<u64, String> {
+    Err(x86(&crate::machine::cpu::vendor()))
 }
 
 #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
-pub fn steps() -> Result<u64, String> {
+pub fn event() -> Result<u64, String> {
     Err(format!("no event of page-walk steps is known for {} processors", std::env::consts::ARCH))
 }
 

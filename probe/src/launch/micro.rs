@@ -9,19 +9,22 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::clock::now_ns;
-use crate::event::{Event, Range};
-use crate::run::{Start, Watched, Why, is_over, reaped};
+use crate::common::clock::now_ns;
+use crate::common::lines::{Line, Lines};
+use crate::launch::spec::{Barrier, Scan, Spec};
+use crate::launch::watch::{Start, Watched, Why, is_over, reaped};
+use crate::process::change::Pid;
+use crate::process::signals::{Came, Signals};
+use crate::protocol::event::{Event, Range, emit};
 use crate::scan::scan_process;
-use crate::signals::{Came, Signals};
-use crate::spawn::Pid;
-use crate::spec::{Barrier, Scan, Spec};
 
 /// The launcher's ends.
 pub struct Pipes {
     /// The workload's stdin; None once it has been told to leave.
     release: Option<OwnedFd>,
     lines: OwnedFd,
+    /// The workload waits to be let go, and has said so.
+    is_ready: bool,
 }
 
 /// The workload's stdin and stdout, and the launcher's ends of them.
@@ -29,7 +32,7 @@ pub fn pipes() -> io::Result<(OwnedFd, OwnedFd, Pipes)> {
     let (stdin, release) = pipe_with(PipeFlags::CLOEXEC)?;
     let (lines, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&lines, true)?;
-    Ok((stdin, stdout, Pipes { release: Some(release), lines }))
+    Ok((stdin, stdout, Pipes { release: Some(release), lines, is_ready: false }))
 }
 
 /// Forward what it says until it has ended.
@@ -42,14 +45,14 @@ pub fn converse(
     start: &mut Start,
 ) -> anyhow::Result<Watched> {
     let pending = signals.descriptor().context("signalfd")?;
-    let mut reader = Lines::default();
+    let mut lines = Lines::new(usize::MAX);
     let mut watched = Watched { why: Why::TimedOut, end_ns: 0, paused_ns: 0, early_exits: 0, trouble: Vec::new() };
     let mut is_open = true;
     watched.why = loop {
         if is_open {
-            is_open = drain(spec, root, &mut pipes, &mut reader, start, &mut watched)?;
+            is_open = drain(spec, root, &mut pipes, &mut lines, start, &mut watched)?;
         }
-        if std::mem::take(&mut reader.is_ready) {
+        if std::mem::take(&mut pipes.is_ready) {
             if let Some(barrier) = spec.barrier {
                 meet(barrier, signals, deadline)?;
             }
@@ -80,9 +83,9 @@ pub fn converse(
     };
     watched.end_ns = now_ns();
     if is_open {
-        drain(spec, root, &mut pipes, &mut reader, start, &mut watched)?;
+        drain(spec, root, &mut pipes, &mut lines, start, &mut watched)?;
     }
-    if !reader.rest.is_empty() {
+    if lines.finish().is_some() {
         watched.trouble.push("the micro-workload ended in the middle of a line".into());
     }
     Ok(watched)
@@ -93,7 +96,7 @@ fn drain(
     spec: &Spec,
     root: Pid,
     pipes: &mut Pipes,
-    reader: &mut Lines,
+    lines: &mut Lines,
     start: &mut Start,
     watched: &mut Watched,
 ) -> anyhow::Result<bool> {
@@ -106,12 +109,13 @@ fn drain(
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error).context("reading from the micro-workload"),
         };
-        for line in reader.push(&chunk[..length]) {
+        for line in lines.push(&chunk[..length]) {
             let heard_ns = now_ns();
             start.tell()?;
+            let Line::Whole(line) = line else { unreachable!("there is no limit") };
             forward(&line)?;
             match serde_json::from_slice(&line) {
-                Ok(Event::Phase { name, .. }) if name == "ready" => reader.is_ready = true,
+                Ok(Event::Phase { name, .. }) if name == "ready" => pipes.is_ready = true,
                 Ok(Event::Hold { ranges, more }) => {
                     if spec.scan != Scan::None {
                         look(spec, root, &ranges, &mut watched.trouble)?;
@@ -145,7 +149,7 @@ pub fn meet(barrier: Barrier, signals: &Signals, deadline: Instant) -> anyhow::R
 
 fn look(spec: &Spec, root: Pid, ranges: &[Range], trouble: &mut Vec<String>) -> anyhow::Result<()> {
     match scan_process(root as u32, root as u32, Some(ranges), spec.source) {
-        Ok(coverage) => crate::event::emit(&coverage)?,
+        Ok(coverage) => emit(&coverage)?,
         Err(error) => trouble.push(format!("cannot look at the pages of the micro-workload: {error:#}")),
     }
     Ok(())
@@ -153,37 +157,6 @@ fn look(spec: &Spec, root: Pid, ranges: &[Range], trouble: &mut Vec<String>) -> 
 
 fn forward(line: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(line)?;
+    out.write_all(&[line, b"\n"].concat())?;
     out.flush()
-}
-
-/// Complete lines out of chunks.
-#[derive(Default)]
-struct Lines {
-    rest: Vec<u8>,
-    /// It has said that it waits to be let go.
-    is_ready: bool,
-}
-
-impl Lines {
-    /// The lines that `chunk` completes, each with its newline.
-    fn push(&mut self, chunk: &[u8]) -> Vec<Vec<u8>> {
-        self.rest.extend_from_slice(chunk);
-        let complete = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let lines: Vec<u8> = self.rest.drain(..complete).collect();
-        lines.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_put_together_from_chunks() {
-        let mut lines = Lines::default();
-        assert!(lines.push(b"{\"a\"").is_empty());
-        assert_eq!(lines.push(b":1}\n{}\n{\"b"), [b"{\"a\":1}\n".to_vec(), b"{}\n".to_vec()]);
-        assert_eq!(lines.rest, b"{\"b");
-    }
 }

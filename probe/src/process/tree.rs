@@ -9,55 +9,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::signals::Signals;
-use crate::spawn::Pid;
-use crate::trace;
+use crate::process::change::{Change, Pid, next_change, resume};
+use crate::process::signals::Signals;
 
 /// How long processes may take to die of SIGKILL: tearing down hundreds of GiB takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PASS: Duration = Duration::from_millis(5);
-
-/// Orphans below this process become its children.
-pub fn become_subreaper() -> io::Result<()> {
-    // SAFETY: integers only.
-    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// This process gets SIGTERM when its parent dies.
-pub fn follow_parent() -> io::Result<()> {
-    // SAFETY: integers only.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM, 0, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// One change of state, from wait4(2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
-    pub pid: Pid,
-    pub status: libc::c_int,
-}
-
-impl Change {
-    pub fn is_end(self) -> bool {
-        libc::WIFEXITED(self.status) || libc::WIFSIGNALED(self.status)
-    }
-}
-
-/// The next change of state of any child or traced process, if there is one now. Err(ECHILD): none is left.
-pub fn next_change() -> io::Result<Option<Change>> {
-    let mut status = 0;
-    // SAFETY: the status is a live local.
-    match unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::__WALL) } {
-        0 => Ok(None),
-        pid if pid > 0 => Ok(Some(Change { pid, status })),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
 
 /// What the killing came to.
 #[derive(Debug, Default)]
@@ -77,7 +34,7 @@ pub fn kill_all(signals: &Signals, cgroup_kill: &[PathBuf]) -> io::Result<Killed
         loop {
             match next_change() {
                 Ok(Some(change)) if change.is_end() => killed.ends.push(change),
-                Ok(Some(change)) => trace::let_go(change.pid),
+                Ok(Some(change)) => resume(change.pid, 0),
                 Ok(None) => break,
                 Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
                     killed.count = sent.len() as u32;

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::event::{Event, Source};
+use crate::process::change::Pid;
+use crate::protocol::event::{Event, Source};
 use crate::scan::scan_process;
-use crate::spawn::Pid;
 
 const EVERY: Duration = Duration::from_millis(20);
 

@@ -8,50 +8,32 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 
-use crate::clock::now_ns;
-use crate::event::{Count, Event, Fault, Scope, VERSION, emit};
-use crate::fullest::Fullest;
-use crate::guard;
-use crate::micro;
-use crate::perf::{Counters, Target};
+use crate::common::clock::now_ns;
+use crate::common::usage::Usage;
+use crate::counters::perf::{Counters, Target};
+use crate::launch::fullest::Fullest;
+use crate::launch::guard;
+use crate::launch::micro;
+use crate::launch::plan::{LaunchError, Plan, Program, Step, c_string, find_program, open_cgroups};
+use crate::launch::spawn::Launcher;
+use crate::launch::spec::{Scan, Spec};
+use crate::launch::trace::{Move, Tracer};
+use crate::launch::watch::{Start, Watched, Why, is_over, wait_bare};
+use crate::process::change::{Change, Pid, next_change};
+use crate::process::signals::{Came, Signals};
+use crate::process::tree;
+use crate::protocol::event::{Count, Event, Fault, Scope, emit};
 use crate::scan::scan_process;
-use crate::signals::{Came, Signals};
-use crate::spawn::{LaunchError, Launcher, Pid, Plan, Program, Step, c_string, find_program};
-use crate::spec::{Scan, Spec};
-use crate::trace::{Move, Tracer};
-use crate::tree::{self, Change};
 
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     /// The specification of the attempt (JSON)
     #[arg(long, value_name = "FILE")]
     spec: PathBuf,
-}
-
-/// What ended the waiting for the root process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// It was reaped, with this status.
-    Ended(libc::c_int),
-    /// The time is over.
-    TimedOut,
-    /// This program was asked to stop.
-    Stopped(i32),
-}
-
-/// The root process as it was seen while it ran.
-pub struct Watched {
-    pub why: Why,
-    pub end_ns: u64,
-    /// Time inside the launch that belongs to scans, not to the workload.
-    pub paused_ns: u64,
-    pub early_exits: u32,
-    /// Scans that failed, in words.
-    pub trouble: Vec<String>,
 }
 
 pub fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -154,48 +136,9 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
     }))
 }
 
-/// Open cgroup.procs files for the child to enter.
-pub fn open_cgroups(procs: &[PathBuf]) -> anyhow::Result<Vec<File>> {
-    let open = |path: &PathBuf| {
-        File::options().write(true).open(path).with_context(|| format!("cannot open {} (cgroup_procs)", path.display()))
-    };
-    procs.iter().map(open).collect()
-}
-
 fn create(path: &Path) -> anyhow::Result<OwnedFd> {
     let file = File::options().write(true).create(true).truncate(true).open(path);
     Ok(file.with_context(|| format!("cannot create {}", path.display()))?.into())
-}
-
-/// Wait for a process that nobody traces. Also the way in which `bench-launch` waits.
-pub fn wait_bare(root: Pid, signals: &Signals, deadline: Option<Instant>) -> anyhow::Result<Watched> {
-    let why = loop {
-        match signals.wait(deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))) {
-            Came::Stop(signal) => break Why::Stopped(signal),
-            Came::Nothing if is_over(deadline) => break Why::TimedOut,
-            Came::Nothing => {}
-            Came::Child => {
-                if let Some(status) = reaped(root)? {
-                    break Why::Ended(status);
-                }
-            }
-        }
-    };
-    Ok(Watched { why, end_ns: now_ns(), paused_ns: 0, early_exits: 0, trouble: Vec::new() })
-}
-
-pub fn is_over(deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| Instant::now() >= deadline)
-}
-
-/// Reap all that has ended by now; the root's status, when it is among them.
-pub fn reaped(root: Pid) -> io::Result<Option<libc::c_int>> {
-    while let Some(change) = tree::next_change()? {
-        if change.pid == root && change.is_end() {
-            return Ok(Some(change.status));
-        }
-    }
-    Ok(None)
 }
 
 /// Follow the tree from its exec, and look at processes while they leave.
@@ -211,7 +154,7 @@ fn follow(spec: &Spec, root: Pid, signals: &Signals, deadline: Instant, start: &
         if let Some(fullest) = fullest.as_mut().filter(|fullest| is_over(Some(fullest.due()))) {
             fullest.look_around(&tracer.living());
         }
-        let Some(change) = tree::next_change().context("waiting for the tree")? else {
+        let Some(change) = next_change().context("waiting for the tree")? else {
             let until = fullest.as_ref().map_or(deadline, |fullest| deadline.min(fullest.due()));
             match signals.wait(Some(until.saturating_duration_since(Instant::now()))) {
                 Came::Stop(signal) => break Why::Stopped(signal),
@@ -257,20 +200,6 @@ fn look(spec: &Spec, pid: Pid, task: Pid, fullest: &mut Option<Fullest>, trouble
     }
 }
 
-/// The `start` event, told once, when nothing is being timed.
-pub struct Start(Option<Event>);
-
-impl Start {
-    fn new(t_ns: u64, pid: Pid) -> Start {
-        let probe = env!("CARGO_PKG_VERSION").to_string();
-        Start(Some(Event::Start { v: VERSION, t_ns, pid: pid as u32, probe }))
-    }
-
-    pub fn tell(&mut self) -> io::Result<()> {
-        self.0.take().as_ref().map_or(Ok(()), emit)
-    }
-}
-
 /// The last events: troubles, usage, counters, exit.
 fn conclude(
     spec: &Spec,
@@ -283,7 +212,8 @@ fn conclude(
     for message in &watched.trouble {
         emit(&host_error(false, message.clone()))?;
     }
-    emit(&usage_of_tree())?;
+    // All that were reaped, and all that those had reaped.
+    emit(&Event::Usage(Usage::of(libc::RUSAGE_CHILDREN)))?;
     if !values.is_empty() {
         emit(&Event::Counters { scope: Scope::Command, values })?;
     }
@@ -305,26 +235,6 @@ fn conclude(
         Why::Stopped(signal) => anyhow::bail!("stopped by signal {signal}; the tree of {:?} was killed", spec.argv[0]),
         _ if !watched.trouble.is_empty() => anyhow::bail!("{}", watched.trouble.join("; ")),
         _ => Ok(ExitCode::SUCCESS),
-    }
-}
-
-/// getrusage(RUSAGE_CHILDREN): all that were reaped, and all that those had reaped.
-fn usage_of_tree() -> Event {
-    // SAFETY: a zeroed rusage is a valid place for the answer, and the call cannot fail with these arguments.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
-        usage
-    };
-    let seconds = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000).as_secs_f64();
-    Event::Usage {
-        user_s: seconds(usage.ru_utime),
-        system_s: seconds(usage.ru_stime),
-        peak_bytes: usage.ru_maxrss as u64 * 1024,
-        minor_faults: usage.ru_minflt as u64,
-        major_faults: usage.ru_majflt as u64,
-        voluntary: usage.ru_nvcsw as u64,
-        involuntary: usage.ru_nivcsw as u64,
     }
 }
 

@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::event::{Source, VERSION};
+use crate::common::mistake::Mistake;
+use crate::protocol::event::{Source, VERSION};
+
+/// Highest number of CPUs in an affinity mask: the kernel's largest NR_CPUS.
+const MAX_CPUS: usize = 8192;
 
 /// What `run` is told; the table in docs/design/probe-protocol.md explains each key.
 #[derive(Debug, Clone, Deserialize)]
@@ -61,23 +65,18 @@ pub enum Scan {
     EveryExit,
 }
 
-/// A mistake of the caller (exit status 2): what was wrong, and how to put it right.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Usage(pub String);
-
 impl Spec {
     /// Read and check it. The error names the file, the key, the value and the cure.
-    pub fn read(path: &Path) -> Result<Spec, Usage> {
-        let wrong = |what: String| Usage(format!("{}: {what}", path.display()));
+    pub fn read(path: &Path) -> Result<Spec, Mistake> {
+        let wrong = |what: String| Mistake(format!("{}: {what}", path.display()));
         let text = std::fs::read(path).map_err(|error| wrong(format!("cannot read the specification: {error}")))?;
-        Spec::parse(&text).map_err(|Usage(what)| wrong(what))
+        Spec::parse(&text).map_err(|Mistake(what)| wrong(what))
     }
 
-    fn parse(text: &[u8]) -> Result<Spec, Usage> {
+    fn parse(text: &[u8]) -> Result<Spec, Mistake> {
         let spec: Spec = serde_json::from_slice(text)
-            .map_err(|error| Usage(format!("{error}; docs/design/probe-protocol.md lists the keys")))?;
-        spec.check().map_err(Usage)?;
+            .map_err(|error| Mistake(format!("{error}; docs/design/probe-protocol.md lists the keys")))?;
+        spec.check().map_err(Mistake)?;
         Ok(spec)
     }
 
@@ -109,8 +108,8 @@ impl Spec {
         if self.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err("cpus = []: name at least one CPU, or give null for all".into());
         }
-        if let Some(cpu) = self.cpus.iter().flatten().find(|cpu| **cpu >= crate::spawn::MAX_CPUS) {
-            return Err(format!("cpus: {cpu} is beyond the last CPU ({}) known here", crate::spawn::MAX_CPUS - 1));
+        if let Some(cpu) = self.cpus.iter().flatten().find(|cpu| **cpu >= MAX_CPUS) {
+            return Err(format!("cpus: {cpu} is beyond the last CPU ({}) known here", MAX_CPUS - 1));
         }
         Ok(())
     }

@@ -10,11 +10,11 @@ use std::io::{self, Read};
 
 use anyhow::{Context, bail};
 
-use crate::clock::now_ns;
-use crate::event::{Event, Scope, emit};
-use crate::perf::{Counters, Target};
-use crate::spawn::Pid;
-use crate::tree;
+use crate::common::clock::now_ns;
+use crate::counters::perf::{Counters, Target};
+use crate::process::change::Pid;
+use crate::process::tree;
+use crate::protocol::event::{Event, Scope, emit};
 
 #[derive(Debug, clap::Args)]
 pub struct CountArgs {

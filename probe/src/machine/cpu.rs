@@ -8,7 +8,7 @@
 
 use anyhow::Result;
 
-use crate::event::{Event, Tlb, emit};
+use crate::protocol::event::{Event, Tlb, emit};
 
 const K4: u64 = 4 << 10;
 const M2: u64 = 2 << 20;

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Event, Hardware, Raw, Software};
+use perf_event::events::{Event, Raw};
 use perf_event::{Builder, CountAndTime, Counter, ReadFormat};
 
-use crate::event::Count;
-use crate::spawn::Pid;
-use crate::walk::{self, STEPS};
+use crate::counters::names::Which;
+use crate::process::change::Pid;
+use crate::protocol::event::Count;
 
 /// What the counters are to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,34 +25,6 @@ pub enum Target<'a> {
     /// before it could be counted is told beside the value.
     Tasks(&'a [Pid]),
 }
-
-/// The names that `hugewise-probe counters` tries. Others of perf's spelling (`LLC-loads`, `r01c4`) can be opened too.
-pub const NAMES: &[&str] = &[
-    "task-clock",
-    "cpu-clock",
-    "page-faults",
-    "minor-faults",
-    "major-faults",
-    "context-switches",
-    "cpu-migrations",
-    "cycles",
-    "instructions",
-    "cache-references",
-    "cache-misses",
-    "branches",
-    "branch-misses",
-    "L1-dcache-loads",
-    "L1-dcache-load-misses",
-    "LLC-loads",
-    "LLC-load-misses",
-    "dTLB-loads",
-    "dTLB-load-misses",
-    "dTLB-stores",
-    "dTLB-store-misses",
-    "iTLB-loads",
-    "iTLB-load-misses",
-    STEPS,
-];
 
 /// A set of counters, in the order of their names.
 pub struct Counters {
@@ -150,15 +122,9 @@ fn scale(count: u64, enabled: u64, running: u64) -> Option<u64> {
 }
 
 fn open_slot(name: &str, target: Target) -> Slot {
-    let which = match Which::parse(name) {
-        Some(which) => which,
-        None if name == STEPS => match walk::steps() {
-            Ok(code) => Which::Raw(code),
-            Err(reason) => return Slot::Missing(reason),
-        },
-        None => {
-            return Slot::Missing(format!("unknown counter {name:?}: use perf's spelling, such as dTLB-load-misses"));
-        }
+    let which = match Which::named(name) {
+        Ok(which) => which,
+        Err(reason) => return Slot::Missing(reason),
     };
     let tasks = match target {
         Target::Tasks(tasks) => tasks.iter().copied().map(Some).collect(),
@@ -189,7 +155,7 @@ fn open_slot(name: &str, target: Target) -> Slot {
 
 /// A counter, and what limits it.
 fn open(which: &Which, target: Target, task: Option<Pid>) -> io::Result<(Counter, Option<String>)> {
-    match which.build(target, task, false) {
+    match build_named(which, target, task, false) {
         Err(denied) if is_denied(&denied) => open_user_only(which, target, task, denied),
         opened => Ok((opened?, None)),
     }
@@ -206,7 +172,7 @@ fn open_user_only(
     if which.is_kernel_only() {
         return Err(denied);
     }
-    let counter = which.build(target, task, true)?;
+    let counter = build_named(which, target, task, true)?;
     let limit = (!which.is_clock()).then(|| format!("user mode only: {}", paranoia()));
     Ok((counter, limit))
 }
@@ -234,60 +200,12 @@ fn explain(error: &io::Error) -> String {
     }
 }
 
-/// An event that perf knows by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Which {
-    Software(Software),
-    Hardware(Hardware),
-    Cache(Cache),
-    Raw(u64),
-}
-
-impl Which {
-    /// The names of perf-list(1): `cycles`, `page-faults`, `dTLB-load-misses`, `r01c4`.
-    fn parse(name: &str) -> Option<Which> {
-        let which = match name {
-            "task-clock" => Which::Software(Software::TASK_CLOCK),
-            "cpu-clock" => Which::Software(Software::CPU_CLOCK),
-            "page-faults" | "faults" => Which::Software(Software::PAGE_FAULTS),
-            "minor-faults" => Which::Software(Software::PAGE_FAULTS_MIN),
-            "major-faults" => Which::Software(Software::PAGE_FAULTS_MAJ),
-            "context-switches" | "cs" => Which::Software(Software::CONTEXT_SWITCHES),
-            "cpu-migrations" | "migrations" => Which::Software(Software::CPU_MIGRATIONS),
-            "alignment-faults" => Which::Software(Software::ALIGNMENT_FAULTS),
-            "emulation-faults" => Which::Software(Software::EMULATION_FAULTS),
-            "cycles" | "cpu-cycles" => Which::Hardware(Hardware::CPU_CYCLES),
-            "instructions" => Which::Hardware(Hardware::INSTRUCTIONS),
-            "cache-references" => Which::Hardware(Hardware::CACHE_REFERENCES),
-            "cache-misses" => Which::Hardware(Hardware::CACHE_MISSES),
-            "branches" | "branch-instructions" => Which::Hardware(Hardware::BRANCH_INSTRUCTIONS),
-            "branch-misses" => Which::Hardware(Hardware::BRANCH_MISSES),
-            "bus-cycles" => Which::Hardware(Hardware::BUS_CYCLES),
-            "ref-cycles" => Which::Hardware(Hardware::REF_CPU_CYCLES),
-            "stalled-cycles-frontend" => Which::Hardware(Hardware::STALLED_CYCLES_FRONTEND),
-            "stalled-cycles-backend" => Which::Hardware(Hardware::STALLED_CYCLES_BACKEND),
-            _ => return parse_cache(name).map(Which::Cache).or_else(|| parse_raw(name).map(Which::Raw)),
-        };
-        Some(which)
-    }
-
-    /// Counted at points inside the kernel, so never seen by a counter that leaves the kernel out.
-    fn is_kernel_only(&self) -> bool {
-        matches!(self, Which::Software(event) if [Software::CONTEXT_SWITCHES, Software::CPU_MIGRATIONS].contains(event))
-    }
-
-    /// The software clocks count all of a task's time, whatever modes are left out.
-    fn is_clock(&self) -> bool {
-        matches!(self, Which::Software(event) if [Software::TASK_CLOCK, Software::CPU_CLOCK].contains(event))
-    }
-
-    fn build(&self, target: Target, task: Option<Pid>, user_only: bool) -> io::Result<Counter> {
-        match self {
-            Which::Software(event) => build(*event, target, task, user_only),
-            Which::Hardware(event) => build(*event, target, task, user_only),
-            Which::Cache(event) => build(event.clone(), target, task, user_only),
-            Which::Raw(code) => build(Raw::new(*code), target, task, user_only),
-        }
+fn build_named(which: &Which, target: Target, task: Option<Pid>, user_only: bool) -> io::Result<Counter> {
+    match which {
+        Which::Software(event) => build(*event, target, task, user_only),
+        Which::Hardware(event) => build(*event, target, task, user_only),
+        Which::Cache(event) => build(event.clone(), target, task, user_only),
+        Which::Raw(code) => build(Raw::new(*code), target, task, user_only),
     }
 }
 
@@ -309,54 +227,12 @@ fn build<E: Event>(event: E, target: Target, task: Option<Pid>, user_only: bool)
         .build()
 }
 
-fn parse_cache(name: &str) -> Option<Cache> {
-    const CACHES: [(&str, CacheId); 7] = [
-        ("L1-dcache-", CacheId::L1D),
-        ("L1-icache-", CacheId::L1I),
-        ("LLC-", CacheId::LL),
-        ("dTLB-", CacheId::DTLB),
-        ("iTLB-", CacheId::ITLB),
-        ("branch-", CacheId::BPU),
-        ("node-", CacheId::NODE),
-    ];
-    let (rest, which) = CACHES.iter().find_map(|(prefix, id)| Some((name.strip_prefix(prefix)?, *id)))?;
-    let (operation, result) = match rest {
-        "loads" => (CacheOp::READ, CacheResult::ACCESS),
-        "load-misses" => (CacheOp::READ, CacheResult::MISS),
-        "stores" => (CacheOp::WRITE, CacheResult::ACCESS),
-        "store-misses" => (CacheOp::WRITE, CacheResult::MISS),
-        "prefetches" => (CacheOp::PREFETCH, CacheResult::ACCESS),
-        "prefetch-misses" => (CacheOp::PREFETCH, CacheResult::MISS),
-        _ => return None,
-    };
-    Some(Cache { which, operation, result })
-}
-
-fn parse_raw(name: &str) -> Option<u64> {
-    u64::from_str_radix(name.strip_prefix('r')?, 16).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn names(list: &[&str]) -> Vec<String> {
         list.iter().map(|name| name.to_string()).collect()
-    }
-
-    #[test]
-    fn every_listed_name_is_known() {
-        for name in NAMES {
-            assert!(Which::parse(name).is_some() || *name == STEPS, "{name}");
-        }
-        assert_eq!(Which::parse("no-such-counter"), None);
-        assert_eq!(Which::parse("r01c4"), Some(Which::Raw(0x1c4)));
-    }
-
-    #[test]
-    fn cache_names_are_taken_apart() {
-        let Some(Which::Cache(cache)) = Which::parse("dTLB-load-misses") else { panic!("not a cache event") };
-        assert_eq!((cache.which, cache.operation, cache.result), (CacheId::DTLB, CacheOp::READ, CacheResult::MISS));
     }
 
     #[test]
@@ -437,9 +313,9 @@ mod tests {
     #[test]
     fn without_the_kernel_a_scheduler_event_is_missing_rather_than_zero() {
         let denied = || io::Error::from_raw_os_error(libc::EACCES);
-        let which = Which::parse("context-switches").unwrap();
+        let which = Which::named("context-switches").unwrap();
         assert!(is_denied(&open_user_only(&which, Target::Own, None, denied()).err().unwrap()));
-        let which = Which::parse("page-faults").unwrap();
+        let which = Which::named("page-faults").unwrap();
         if let Ok((_, note)) = open_user_only(&which, Target::Own, None, denied()) {
             assert!(note.unwrap().starts_with("user mode only"));
         }

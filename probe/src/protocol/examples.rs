@@ -1,43 +1,16 @@
-//! `describe --examples`: one example of each event, which the reader's tests decode. That is the contract.
+//! One example of each event, which the reader's tests decode. That is the contract.
 
-use std::collections::BTreeMap;
-use std::io::Write;
-
-use crate::agent;
-use crate::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value, emit};
-use crate::load::result::Load;
-
-#[derive(Debug, clap::Args)]
-pub struct DescribeArgs {
-    /// Print one example of each event
-    #[arg(long, required_unless_present = "agent")]
-    examples: bool,
-    /// Print one example of each line that the agent says
-    #[arg(long, conflicts_with = "examples")]
-    agent: bool,
-}
-
-pub fn main(args: &DescribeArgs) -> anyhow::Result<()> {
-    if args.agent {
-        let mut out = std::io::stdout().lock();
-        agent::examples().iter().filter_map(agent::encode).try_for_each(|line| out.write_all(&line))?;
-        return Ok(());
-    }
-    examples().iter().try_for_each(emit)?;
-    Ok(())
-}
+use crate::common::usage::Usage;
+use crate::protocol::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value, named};
+use crate::protocol::load::Load;
 
 /// All kinds in order: `following` of each, from the first on.
-fn examples() -> Vec<Event> {
+pub fn examples() -> Vec<Event> {
     std::iter::successors(Some(first()), following).collect()
 }
 
 fn first() -> Event {
     Event::Start { v: VERSION, t_ns: 1_000_000_000, pid: 4242, probe: "0.1.0".into() }
-}
-
-fn map<V, const N: usize>(entries: [(&str, V); N]) -> BTreeMap<String, V> {
-    entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
 }
 
 /// The example after this one. A new kind of event does not compile until it has its place in this chain, and the test
@@ -48,8 +21,8 @@ fn following(event: &Event) -> Option<Event> {
         Event::Phase { .. } => Event::Result {
             workload: "chase".into(),
             wall_ns: 5_000_000,
-            metrics: map([("ns_per_access", 4.25)]),
-            facts: map([
+            metrics: named([("ns_per_access", 4.25)]),
+            facts: named([
                 ("loads", Value::Integer(1_000_000)),
                 ("share", Value::Number(0.5)),
                 ("hash", Value::Text("9f86d081884c7d65".into())),
@@ -60,7 +33,7 @@ fn following(event: &Event) -> Option<Event> {
         }
         Event::Hold { .. } => Event::Counters {
             scope: Scope::Timed,
-            values: map([
+            values: named([
                 ("page-faults", Count { value: Some(512), reason: None, enabled_ns: 5_000_000, running_ns: 5_000_000 }),
                 (
                     "dTLB-load-misses",
@@ -78,11 +51,11 @@ fn following(event: &Event) -> Option<Event> {
             command: "hugewise-probe".into(),
             named: true,
             source: Source::Kpageflags,
-            bytes: map([("anon:4096", 8192), ("anon:2097152", 2_097_152), ("unproven", 0)]),
+            bytes: named([("anon:4096", 8192), ("anon:2097152", 2_097_152), ("unproven", 0)]),
             thp_disabled: Some(false),
             scan_ns: 250_000,
         },
-        Event::Coverage { .. } => Event::Usage {
+        Event::Coverage { .. } => Event::Usage(Usage {
             user_s: 0.5,
             system_s: 0.25,
             peak_bytes: 4_194_304,
@@ -90,8 +63,8 @@ fn following(event: &Event) -> Option<Event> {
             major_faults: 0,
             voluntary: 3,
             involuntary: 1,
-        },
-        Event::Usage { .. } => Event::Exit {
+        }),
+        Event::Usage(_) => Event::Exit {
             t_ns: 1_006_000_000,
             wall_ns: 6_000_000,
             code: Some(0),
@@ -120,7 +93,7 @@ fn following(event: &Event) -> Option<Event> {
         },
         Event::Cpu { .. } => Event::Touched { bytes: 1_073_741_824, wall_ns: 300_000_000 },
         Event::Touched { .. } => Event::Available {
-            counters: map([("task-clock", None), ("cycles", Some("not offered by this processor".into()))]),
+            counters: named([("task-clock", None), ("cycles", Some("not offered by this processor".into()))]),
         },
         Event::Available { .. } => Event::Launches { wall_ns: vec![71_000, 69_500], counters: false, cgroup: false },
         Event::Launches { .. } => return None,

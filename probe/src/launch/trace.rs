@@ -9,9 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::signals::Signals;
-use crate::spawn::Pid;
-use crate::tree::{self, Change};
+use crate::process::change::{Change, Pid, next_change, resume};
+use crate::process::signals::Signals;
 
 const OPTIONS: libc::c_int = libc::PTRACE_O_EXITKILL
     | libc::PTRACE_O_TRACEFORK
@@ -53,11 +52,6 @@ pub fn wait_for_exec(pid: Pid, failed: impl Fn() -> bool) -> io::Result<()> {
             _ => resume(pid, 0),
         }
     }
-}
-
-/// Let a stopped process go on, if it is one of ours: used where all that remains is for it to die.
-pub fn let_go(tid: Pid) {
-    resume(tid, 0);
 }
 
 /// What a change of state means for the caller.
@@ -155,7 +149,7 @@ impl Tracer {
         let mut running: BTreeSet<Pid> = self.others().flat_map(|(_, group)| group.threads.iter().copied()).collect();
         running.retain(|tid| request(libc::PTRACE_INTERRUPT, *tid, 0).is_ok());
         while !running.is_empty() && started.elapsed() < HOLD_LIMIT {
-            match tree::next_change() {
+            match next_change() {
                 Ok(Some(change)) if change.is_end() => {
                     running.remove(&change.pid);
                     self.ended(change.pid, change.status);
@@ -295,11 +289,6 @@ fn request(what: Request, tid: Pid, data: libc::c_long) -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
-}
-
-/// Let a stopped thread run, with a signal or none. One that died meanwhile (ESRCH) needs nothing.
-fn resume(tid: Pid, signal: libc::c_int) {
-    let _ = request(libc::PTRACE_CONT, tid, signal.into());
 }
 
 fn event_message(tid: Pid) -> io::Result<libc::c_ulong> {

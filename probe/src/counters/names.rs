@@ -1,0 +1,139 @@
+//! The names of counters, each spelled once: perf's (perf-list(1)), and hugewise's own.
+
+use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software};
+
+use crate::counters::steps;
+use Wanted::{Everywhere, OnRequest, Tried};
+use Which::{Hardware as H, Software as S};
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    Software(Software),
+    Hardware(Hardware),
+    Cache(Cache),
+    Raw(u64),
+}
+
+/// When a counter is opened without having been asked for.
+#[derive(PartialEq)]
+enum Wanted {
+    OnRequest,
+    /// By `hugewise-probe counters`.
+    Tried,
+    /// There too, and by `bench-launch --counters`: every kernel has it, and an ordinary user may count it.
+    Everywhere,
+}
+
+/// Each with perf's other name for it.
+const GENERIC: [(&str, Option<&str>, Which, Wanted); 19] = [
+    ("task-clock", None, S(Software::TASK_CLOCK), Everywhere),
+    ("cpu-clock", None, S(Software::CPU_CLOCK), Tried),
+    ("page-faults", Some("faults"), S(Software::PAGE_FAULTS), Everywhere),
+    ("minor-faults", None, S(Software::PAGE_FAULTS_MIN), Everywhere),
+    ("major-faults", None, S(Software::PAGE_FAULTS_MAJ), Everywhere),
+    ("context-switches", Some("cs"), S(Software::CONTEXT_SWITCHES), Tried),
+    ("cpu-migrations", Some("migrations"), S(Software::CPU_MIGRATIONS), Tried),
+    ("alignment-faults", None, S(Software::ALIGNMENT_FAULTS), OnRequest),
+    ("emulation-faults", None, S(Software::EMULATION_FAULTS), OnRequest),
+    ("cycles", Some("cpu-cycles"), H(Hardware::CPU_CYCLES), Tried),
+    ("instructions", None, H(Hardware::INSTRUCTIONS), Tried),
+    ("cache-references", None, H(Hardware::CACHE_REFERENCES), Tried),
+    ("cache-misses", None, H(Hardware::CACHE_MISSES), Tried),
+    ("branches", Some("branch-instructions"), H(Hardware::BRANCH_INSTRUCTIONS), Tried),
+    ("branch-misses", None, H(Hardware::BRANCH_MISSES), Tried),
+    ("bus-cycles", None, H(Hardware::BUS_CYCLES), OnRequest),
+    ("ref-cycles", None, H(Hardware::REF_CPU_CYCLES), OnRequest),
+    ("stalled-cycles-frontend", None, H(Hardware::STALLED_CYCLES_FRONTEND), OnRequest),
+    ("stalled-cycles-backend", None, H(Hardware::STALLED_CYCLES_BACKEND), OnRequest),
+];
+
+/// Caches, with how many of the accesses below `hugewise-probe counters` tries: `dTLB-` and `load-misses` make a name.
+const CACHES: [(&str, CacheId, usize); 7] = [
+    ("L1-dcache-", CacheId::L1D, 2),
+    ("L1-icache-", CacheId::L1I, 0),
+    ("LLC-", CacheId::LL, 2),
+    ("dTLB-", CacheId::DTLB, 4),
+    ("iTLB-", CacheId::ITLB, 2),
+    ("branch-", CacheId::BPU, 0),
+    ("node-", CacheId::NODE, 0),
+];
+
+const ACCESSES: [(&str, CacheOp, CacheResult); 6] = [
+    ("loads", CacheOp::READ, CacheResult::ACCESS),
+    ("load-misses", CacheOp::READ, CacheResult::MISS),
+    ("stores", CacheOp::WRITE, CacheResult::ACCESS),
+    ("store-misses", CacheOp::WRITE, CacheResult::MISS),
+    ("prefetches", CacheOp::PREFETCH, CacheResult::ACCESS),
+    ("prefetch-misses", CacheOp::PREFETCH, CacheResult::MISS),
+];
+
+/// Page-walk steps, by an event of the processor's own.
+const STEPS: &str = "dtlb-walk-steps";
+
+/// The names that `hugewise-probe counters` tries. Others (`node-loads`, `r01c4`) can be opened too.
+pub fn tried() -> Vec<String> {
+    let generic = GENERIC.iter().filter(|row| row.3 != OnRequest).map(|row| row.0.to_owned());
+    let of_cache = |(cache, _, count): &(&str, CacheId, usize)| {
+        ACCESSES.iter().take(*count).map(|access| format!("{cache}{}", access.0)).collect::<Vec<_>>()
+    };
+    generic.chain(CACHES.iter().flat_map(of_cache)).chain([STEPS.to_owned()]).collect()
+}
+
+/// The names of software events that every kernel has, and that an ordinary user may count.
+pub fn everywhere() -> Vec<String> {
+    GENERIC.iter().filter(|row| row.3 == Everywhere).map(|row| row.0.to_owned()).collect()
+}
+
+impl Which {
+    /// What is called `name`, or the reason why nothing is.
+    pub fn named(name: &str) -> Result<Which, String> {
+        if name == STEPS {
+            return steps::event().map(Which::Raw);
+        }
+        let generic = GENERIC.into_iter().find(|row| row.0 == name || row.1 == Some(name)).map(|row| row.2);
+        generic
+            .or_else(|| cache(name).map(Which::Cache))
+            .or_else(|| u64::from_str_radix(name.strip_prefix('r')?, 16).ok().map(Which::Raw))
+            .ok_or_else(|| format!("unknown counter {name:?}: use perf's spelling, such as dTLB-load-misses"))
+    }
+
+    /// Counted at points inside the kernel, so never seen by a counter that leaves the kernel out.
+    pub fn is_kernel_only(&self) -> bool {
+        matches!(self, S(event) if [Software::CONTEXT_SWITCHES, Software::CPU_MIGRATIONS].contains(event))
+    }
+
+    /// The software clocks count all of a task's time, whatever modes are left out.
+    pub fn is_clock(&self) -> bool {
+        matches!(self, S(event) if [Software::TASK_CLOCK, Software::CPU_CLOCK].contains(event))
+    }
+}
+
+fn cache(name: &str) -> Option<Cache> {
+    let (rest, which) = CACHES.iter().find_map(|(prefix, id, _)| Some((name.strip_prefix(prefix)?, *id)))?;
+    let (_, operation, result) = ACCESSES.into_iter().find(|access| access.0 == rest)?;
+    Some(Cache { which, operation, result })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_that_is_tried_is_known() {
+        for name in tried().iter().filter(|name| *name != STEPS) {
+            assert!(Which::named(name).is_ok(), "{name}");
+        }
+        assert_eq!(tried().len(), 24);
+        assert_eq!(everywhere(), ["task-clock", "page-faults", "minor-faults", "major-faults"]);
+        assert!(Which::named("no-such-counter").is_err());
+        assert_eq!(Which::named("r01c4"), Ok(Which::Raw(0x1c4)));
+        assert_eq!(Which::named("cs"), Which::named("context-switches"));
+    }
+
+    #[test]
+    fn cache_names_are_taken_apart() {
+        let Ok(Which::Cache(cache)) = Which::named("dTLB-load-misses") else { panic!("not a cache event") };
+        assert_eq!((cache.which, cache.operation, cache.result), (CacheId::DTLB, CacheOp::READ, CacheResult::MISS));
+    }
+}

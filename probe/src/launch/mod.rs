@@ -1,0 +1,19 @@
+//! Launching one attempt: made, followed, looked at when it leaves, and nothing left behind.
+//!
+//! `common`, `protocol`, `machine`, `process`, `counters` and `scan` may be imported here. What an attempt can be told
+//! goes into `spec`; what a child does before its exec into `plan` and `spawn`; what is done to it while it runs into
+//! `run` (bare, or traced by `trace`) or `micro` (a micro-workload, which speaks). Another command that starts a program
+//! is a file of its own beside `bench` and `keep_thp`.
+
+pub mod bench;
+mod fullest;
+mod guard;
+pub mod keep_thp;
+mod micro;
+mod plan;
+pub mod run;
+mod spawn;
+mod spec;
+mod stack;
+mod trace;
+mod watch;
