@@ -5,7 +5,7 @@ A run that measured something else is another study's; runs on different machine
 
 from __future__ import annotations
 
-from hugewise.store.runlog import Opened
+from hugewise.store.records import Opened
 from hugewise.study.study import Study
 
 __all__ = ["comparable", "unlike"]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from hugewise.analysis.comparability import comparable, unlike
 from hugewise.errors import UserError
-from hugewise.store.runlog import Opened, RunFolder
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import Opened
 from hugewise.study.study import Study
 
 __all__ = ["earlier_runs", "of_study"]
@@ -41,6 +42,6 @@ def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
         folder = RunFolder(path.parent)
         with suppress(UserError):
             first = folder.opened()
-            if comparable(study, folder.study()) is None:
+            if comparable(study, folder.study(first)) is None:
                 found.append((first, folder))
     return sorted(found, key=lambda each: (each[0].t, each[1].path), reverse=True)

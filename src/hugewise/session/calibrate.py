@@ -27,7 +27,7 @@ from hugewise.session import guests as guest_session
 from hugewise.session.identity import versions
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pairs
-from hugewise.store.runlog import RunFolder
+from hugewise.store.records import Run
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from hugewise.study.tables import Layout, PolicyUse
@@ -132,12 +132,12 @@ class _Bench:
         """What of it can run here, where the calibrated study runs."""
         return feasibility.make_plan(study, self.host, self.guests)
 
-    def run(self, study: Study) -> RunFolder:
+    def run(self, study: Study) -> Run:
         """One stream, with a seed of its own that follows from the calibration's."""
         seed = bytes(a ^ b for a, b in zip(self.seed, len(self.runs).to_bytes(16), strict=True))
         folder = session.run(study, self.folder, seed=seed, listener=self.listener, calibrating=True)
         self.runs.append(folder.path)
-        return folder
+        return folder.read()
 
 
 def _calibrated(bench: _Bench, cell: Cell) -> Calibrated:
@@ -265,11 +265,11 @@ def _stream(bench: _Bench, study: Study, cell: Cell, arm: str) -> _Values | None
         return None
     if not bench.plan(study).cells:
         return None
-    folder = bench.run(study)
-    ran = folder.opened().cells[0]
+    run = bench.run(study)
+    ran = run.opened.cells[0]
     contrast = Contrast(ran.id, arm, study.compared_with, cell.metric, proof_demanded=False)
     pairs, in_time, seconds = Pairs(contrast), [], []
-    for block in folder.blocks():
+    for block in run.blocks:
         pair = pairs.take(block)
         if pair is None or pair.arm is None or pair.baseline is None:
             continue
