@@ -16,16 +16,18 @@ from hugewise.model.guest import Backing
 from hugewise.plan.plan import Plan
 from hugewise.session import guests as guest_session
 from hugewise.session import identity, session
-from hugewise.store import runlog
-from hugewise.store.runlog import RunFolder
+from hugewise.session.steps import Session
+from hugewise.store.records import Noted
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.analysis.test_calibration import calibrated
 from tests.analysis.test_calibration import record as calibration
-from tests.examples import opened
+from tests.examples import begun
 from tests.fake_host import FakeHost
 from tests.guests.test_plan_guests import planned
 from tests.study_example import IN_GUESTS
+
+STUDY = parse(IN_GUESTS, "s.toml")
 
 
 class Guests:
@@ -46,16 +48,14 @@ class Guests:
         raise AssertionError("a resumed run has its record of guests already")
 
 
-def resumed(tmp_path: Path, before: str, now: str) -> session._Session:
-    folder = RunFolder.create(tmp_path, "s", study_json=b"{}", study_toml=None, seed=bytes(16))
-    first = opened(folder.run, versions={**identity.versions(), "accelerator": before})
-    folder.append(first)
-    made = session._Session(
-        parse(IN_GUESTS, "s.toml"),
+def resumed(tmp_path: Path, before: str, now: str) -> Session:
+    folder = begun(tmp_path, STUDY, versions={**identity.versions(), "accelerator": before})
+    made = Session(
+        STUDY,
         folder,
         bytes(16),
         Plan((), ()),
-        first,
+        folder.read(),
         lambda _: None,
         lambda _: None,
         Guests(now),  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def test_under_the_same_one_it_goes_on_and_says_what_changed(tmp_path: Path) -> 
     made = resumed(tmp_path, "tcg: no KVM: no device", "tcg: no KVM: it took 11 s")
     made.record()
     assert made.number == 2
-    noted = [each.text for each in made.folder.records() if isinstance(each, runlog.Noted)]
+    noted = [each.text for each in made.folder.read().records if isinstance(each, Noted)]
     assert any("accelerator is tcg: no KVM: it took 11 s" in text for text in noted)
 
 
@@ -82,7 +82,7 @@ def test_the_next_session_of_a_run_has_the_same_guests(tmp_path: Path, monkeypat
     seen: list[Any] = []
     planned: list[Any] = []
 
-    def hold(self: session._Session) -> bool:
+    def hold(self: Session) -> bool:
         seen.append(self.guests)
         return len(seen) == 3
 
@@ -91,7 +91,7 @@ def test_the_next_session_of_a_run_has_the_same_guests(tmp_path: Path, monkeypat
         return Plan((), ())
 
     first = resumed(tmp_path, "tcg: x", "tcg: x")
-    monkeypatch.setattr(session._Session, "hold", hold)
+    monkeypatch.setattr(Session, "hold", hold)
     monkeypatch.setattr(session, "make_plan", make_plan)
     session._hold(first)
     assert seen == [first.guests] * 3

@@ -23,11 +23,11 @@ from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
 from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision
-from hugewise.store.runlog import BlockOpened, RunFolder
+from hugewise.store.records import BlockOpened
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.examples import attempt as example
-from tests.examples import opened
+from tests.examples import begun
 
 SEED = bytes(range(16))
 METRIC = Metric("ns_per_load", "ns", "lower", "")
@@ -96,8 +96,7 @@ class Stage:
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, study: str = STUDY) -> None:
         self.study: Study = parse(study, "test.toml")
-        self.folder = RunFolder.create(path, "s", study_json=b"{}", study_toml=None, seed=SEED)
-        self.folder.append(opened(self.folder.run))
+        self.folder = begun(path, self.study, seed=SEED)
         self.now = 1000.0
         self.ran: list[tuple[int, str, str, int]] = []
         self.script: Callable[[Trial, int], str] = lambda trial, number: "accepted"
@@ -132,13 +131,15 @@ class Stage:
             boot_id=boot,
             pools={2 << 20: 4},
         )
-        conductor = Conductor(bench, cells, methods, SEED, self.events.append, 0.0, clock=lambda: self.now)
+        conductor = Conductor(
+            bench, self.folder.read(), cells, methods, SEED, self.events.append, clock=lambda: self.now
+        )
         ended = conductor.conduct()
         self.state = None if ended is None else ended.state
         return methods
 
     def opened(self) -> list[tuple[int, str, tuple[str, ...]]]:
-        records = [record for record in self.folder.records() if isinstance(record, BlockOpened)]
+        records = [record for record in self.folder.read().records if isinstance(record, BlockOpened)]
         return [(record.block, record.cell, tuple(sorted(record.arms))) for record in records]
 
 
@@ -205,7 +206,7 @@ def test_the_time_budget_ends_a_run_between_blocks(tmp_path: Path, monkeypatch: 
     stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
     assert stage.state == "time is up"
     assert len(stage.opened()) == 3  # 2 s each: a fourth would end after 8 s
-    assert all(block.state == "complete" for block in stage.folder.blocks())
+    assert all(block.state == "complete" for block in stage.folder.read().blocks)
 
 
 def test_a_trial_is_tried_again_only_when_the_host_failed_it(stage: Stage) -> None:
@@ -230,7 +231,7 @@ def test_a_trial_that_cannot_be_had_leaves_its_block_incomplete_and_gives_up_in_
     with pytest.raises(HugewiseError, match="5 blocks in a row do not count.*no room") as caught:
         stage.conduct([cell("one", "thp")], {})
     assert "hugewise resume" in (caught.value.hint or "")
-    blocks = stage.folder.blocks()
+    blocks = stage.folder.read().blocks
     assert [block.state for block in blocks] == ["incomplete"] * 5
     assert {attempt.state for block in blocks for attempt in block.attempts} == {"abandoned"}
 
@@ -247,7 +248,7 @@ def test_a_disturbed_block_is_named_counts_nowhere_and_is_replaced(stage: Stage)
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [1, 3, 4]
     assert stage.settings.yielded == [drift]
-    disturbed = stage.folder.blocks()[1]
+    disturbed = stage.folder.read().blocks[1]
     assert disturbed.state == "disturbed"
     assert "enabled is always, not never" in (disturbed.reason or "")
 
@@ -259,7 +260,7 @@ def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: Stage) -> None:
     stage.script = script
     with pytest.raises(HugewiseError, match="pool"):
         stage.conduct([cell("one", "thp")], {})
-    assert [block.state for block in stage.folder.blocks()] == ["disturbed"]
+    assert [block.state for block in stage.folder.read().blocks] == ["disturbed"]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, cont
     assert method.seen == ([1, 2, 3] if continues else [2, 3, 4])
     in_first = [arm for block, _, arm, _ in stage.ran if block == 1]
     assert in_first.count(first) == 1  # accepted once, never repeated
-    assert stage.folder.blocks()[0].state == ("complete" if continues else "incomplete")
+    assert stage.folder.read().blocks[0].state == ("complete" if continues else "incomplete")
 
 
 def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_block_was_closed(stage: Stage) -> None:
@@ -291,7 +292,7 @@ def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_b
     stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-1"), made)
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [2, 3, 4]
-    block = stage.folder.blocks()[0]
+    block = stage.folder.read().blocks[0]
     assert (block.state, block.reason) == ("disturbed", "turned by somebody else: enabled is always")
 
 
@@ -303,7 +304,7 @@ def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: Stage) -> 
     stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-2"), msgspec.structs.replace(made, number=2))
     stage.conduct([cell("one", "thp")], {})
     assert stage.ran[0] == (1, "one", first, 3)
-    assert stage.folder.blocks()[0].state == "complete"
+    assert stage.folder.read().blocks[0].state == "complete"
 
 
 def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: Stage) -> None:
@@ -401,13 +402,13 @@ def test_a_duet_broken_off_between_its_arms_is_replaced(tmp_path: Path, monkeypa
         stage.conduct([cell("one", "thp", together=True)], {})
     (method,) = stage.conduct([cell("one", "thp", together=True)], {})
     assert method.seen == [2, 3, 4]
-    first = stage.folder.blocks()[0]
+    first = stage.folder.read().blocks[0]
     assert (first.state, first.reason) == ("incomplete", "broken off between attempts that ran at the same time")
 
 
 def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: Stage) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
-    records = [record for record in stage.folder.records() if isinstance(record, BlockOpened)]
+    records = [record for record in stage.folder.read().records if isinstance(record, BlockOpened)]
     for record in records:
         coin = [trial.arm for trial in design.order(SEED, record.block, ["base", "thp", "mthp-64k"])]
         assert list(record.arms) == coin == [arm for block, _, arm, _ in stage.ran if block == record.block]
@@ -417,7 +418,7 @@ def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) ->
     stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm) == (2, "thp") else "accepted"
     methods = stage.conduct([cell("one", "thp", "mthp-64k")], {})
     assert [set(method.seen) for method in methods] == [{1, 2, 3}] * 2
-    _, without, _ = stage.folder.blocks()
+    _, without, _ = stage.folder.read().blocks
     assert (without.state, dict(without.unstarted), without.late) == ("complete", {"thp": "no room"}, ())
     assert without.reason == "thp could not be started: no room"
     states = {attempt.arm: attempt.state for attempt in without.attempts}
@@ -427,7 +428,7 @@ def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) ->
 def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -> None:
     stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm, number) == (1, "thp", 1) else "accepted"
     stage.conduct([cell("one", "thp")], {})
-    first, *others = stage.folder.blocks()
+    first, *others = stage.folder.read().blocks
     assert (first.unstarted, first.late) == ({}, ("thp",))
     assert all((other.unstarted, other.late) == ({}, ()) for other in others)
 
@@ -435,7 +436,7 @@ def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -
 def test_a_baseline_that_cannot_be_started_leaves_no_pair_but_a_record(stage: Stage) -> None:
     stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm) == (1, "base") else "accepted"
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
-    first, *_ = stage.folder.blocks()
+    first, *_ = stage.folder.read().blocks
     assert (first.state, dict(first.unstarted)) == ("incomplete", {"base": "no room"})
     assert {block for block, _, arm, _ in stage.ran if arm == "thp"} >= {1}  # the others still had their turn
 
@@ -461,7 +462,7 @@ def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage:
     stage.now += 10_000  # beyond the window: the block cannot be gone on with
     stage.script = lambda trial, number: "accepted"
     stage.conduct([cell("one", "thp")], {})
-    first, *_ = stage.folder.blocks()
+    first, *_ = stage.folder.read().blocks
     assert (first.state, dict(first.unstarted)) == ("incomplete", {lost: "no room"})
     assert next_one not in first.unstarted
 
@@ -501,7 +502,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 
     monkeypatch.setattr(runner, "together", together)
     stage.conduct([cell("one", "thp", together=True)], {})
-    first, *others = stage.folder.blocks()
+    first, *others = stage.folder.read().blocks
     assert (first.state, dict(first.unstarted)) == ("incomplete", {"thp": "no room"})
     assert all(not other.unstarted and not other.late for other in others)
 
@@ -524,7 +525,7 @@ def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: 
     stage.now += pause
     stage.script = lambda trial, number: "accepted"
     stage.conduct([cell("one", "thp")], {})
-    blocks = stage.folder.blocks()
+    blocks = stage.folder.read().blocks
     assert [(one.number, one.state, one.redone) for one in blocks[:2]] == [
         (1, "complete", ()),
         (2, "complete" if pause == 1 else "incomplete", ("thp",)),
@@ -539,4 +540,4 @@ def test_a_rejected_try_without_its_record_is_a_late_start_all_the_same(stage: S
     log = stage.folder.path / "run.jsonl"
     lines = [line for line in log.read_text().splitlines() if '"unstarted"' not in line]
     log.write_text("\n".join(lines) + "\n")
-    assert stage.folder.blocks()[0].late == ("thp",)
+    assert stage.folder.read().blocks[0].late == ("thp",)

@@ -142,11 +142,12 @@ class RunFolder:
         `known`, where nothing was added since it was read. Raises RunError where a file is unreadable, and where an
         attempt of a complete block is gone: what was measured cannot be left out unseen.
         """
-        with self._log_opened() as file:
-            size = os.fstat(file.fileno()).st_size
-            if known is not None and (known.size, len(known.attempts)) == (size, len(self.attempt_files())):
+        with contextlib.suppress(OSError):  # it is said below
+            here = self._log.stat().st_size, len(self.attempt_files())
+            if known is not None and (known.size, len(known.attempts)) == here:
                 return known
-            records = tuple(_records(file))
+        with self._log_opened() as file:
+            size, records = os.fstat(file.fileno()).st_size, tuple(_records(file))
         study, attempts = self.study(self._first(iter(records))), []
         for path in self.attempt_files():
             with _reading(path, hint="check its permissions"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -197,7 +198,7 @@ class OpenBlock:
         """The arms of which an attempt was under way when hugewise ended."""
         kept = {(attempt.arm, attempt.number) for attempt in self.attempts}
         found: list[str] = []
-        for one, after in zip(self.tried, [*self.tried[1:], None], strict=True):
+        for one, after in pairwise([*self.tried, None]):
             if isinstance(one, Begun) and not isinstance(after, Unstarted):
                 # The same attempt once more: a resumed run gives it the number that it had.
                 again = after is not None and (one.arms, one.number) == (after.arms, after.number)
