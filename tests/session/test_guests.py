@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,20 @@ import pytest
 
 from hugewise.errors import RunError
 from hugewise.guests import boarding
+from hugewise.host.setting import Settings
 from hugewise.model import guest_record as record
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.plan.arms import Arm, Machine
+from hugewise.plan.plan import Plan
 from hugewise.session import guests as guest_session
+from hugewise.session.conductor import Conductor
+from hugewise.session.steps import Session
 from hugewise.study.load import parse
 from hugewise.study.study import Study
+from tests.examples import begun
 from tests.fake_host import FakeHost
 from tests.study_example import IN_GUESTS, FakePolicy
 
@@ -90,23 +95,35 @@ def test_an_arm_is_deployed_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> Non
     assert there.now[1:3] == ("# in the guest, booted with the kernel 16k (base pages of 16k):", "echo never > /k")
 
 
-def test_the_folder_of_a_run_keeps_what_its_guests_are(tmp_path: Path) -> None:
-    guest_session.keep(tmp_path, STUDY, None)
-    assert list(tmp_path.iterdir()) == []
-    guest_session.keep(tmp_path, STUDY, guests())
-    assert record.read(tmp_path) == KEPT
+@pytest.fixture
+def opened(tmp_path: Path) -> Session:
+    made = Session(STUDY, begun(tmp_path, STUDY), b"run", Plan((), ()), None, lambda _: None, lambda _: None)
+    made.host = FakeHost()
+    made.settings = Settings(made.host, None)
+    return made
 
 
-def test_programs_are_looked_for_in_guests_that_there_are() -> None:
+def test_the_folder_of_a_run_keeps_what_its_guests_are(opened: Session) -> None:
+    opened.record()
+    assert not list(opened.folder.path.glob("guests.json"))
+    opened.guests = guests()
+    opened.run = None
+    opened.record()
+    assert record.read(opened.folder.path) == KEPT
+
+
+def test_programs_are_looked_for_in_guests_that_there_are(opened: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     made = guests()
-    with guest_session.looking_in(made):
-        assert made.inside == [True]
+    monkeypatch.setattr(Conductor, "conduct", lambda self: asked.append(list(made.inside)))
+    asked: list[list[bool]] = []
+    opened.run = opened.folder.read()
+    for opened.guests in (None, made):
+        opened.conduct()
+    assert asked == [[], [True]]
     assert made.inside == [True, False]
-    with guest_session.looking_in(None):
-        pass
 
 
-def test_what_guests_share_is_made_for_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_guests_share_is_made_for_them_alone(opened: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
     def opening(*given: Any, seed: bytes, privileged: bool) -> str:
@@ -114,15 +131,14 @@ def test_what_guests_share_is_made_for_them_alone(monkeypatch: pytest.MonkeyPatc
         return "aboard"
 
     monkeypatch.setattr(boarding.Boarding, "open", opening)
-    closing, made = ExitStack(), guests()
-
-    def share(which: Any) -> Any:
-        return guest_session.share(STUDY, which, None, closing, print, seed=b"run", privileged=True)
-
-    assert share(None) is None
-    assert asked == []
-    assert share(made) == "aboard"
-    assert asked == [(STUDY, made, None, closing, print, b"run", True)]
+    opened.make_guests()
+    assert (opened.boarding, asked) == (None, [])
+    opened.guests = made = guests()
+    opened.make_guests()
+    assert str(opened.boarding) == "aboard"
+    ((study, known, cgroups, _, note, seed, privileged),) = asked
+    assert (study, known, cgroups, seed, privileged) == (STUDY, made, None, b"run", opened.host.privileged())
+    assert note == opened.settings.note
 
 
 def test_one_run_has_one_accelerator(tmp_path: Path) -> None:

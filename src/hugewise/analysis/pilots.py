@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from hugewise.analysis.comparability import comparable, unlike
+from hugewise.analysis.earlier import comparable, unlike
 from hugewise.errors import UserError
 from hugewise.model.trial import Block
 from hugewise.stats.family import Planned, methods_for

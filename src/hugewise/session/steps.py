@@ -10,7 +10,7 @@ import pwd
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from hugewise.analysis import earlier
 from hugewise.attempt.preparation import prepared
 from hugewise.attempt.underway import Bench
 from hugewise.errors import HugewiseError, RunError
+from hugewise.files import storing
 from hugewise.host import cgroup, journal, recovery
 from hugewise.host.account import account
 from hugewise.host.ledger import Scratched
@@ -33,7 +34,7 @@ from hugewise.host.setting import Settings
 from hugewise.machine import fingerprint, probe
 from hugewise.machine.drift import Drift
 from hugewise.machine.site import Site
-from hugewise.model import coin
+from hugewise.model import coin, guest_record
 from hugewise.model.host import Host
 from hugewise.model.pages import page_flags_readable
 from hugewise.model.policy import mechanism
@@ -227,22 +228,18 @@ class Session:
         """What the guests of a study share on this host: sockets, a network, a folder that is served to them."""
         opened = ExitStack()
         self.remove_at_close("end_guests", opened.close)
-        self.boarding = guest_session.share(
-            self.study,
-            self.guests,
-            self.cgroups,
-            opened,
-            self.settings.note,
-            seed=self.seed,
-            privileged=self.host.privileged(),
-        )
+        if self.guests is not None:
+            from hugewise.guests.boarding import Boarding  # noqa: PLC0415  (knows QEMU)
+
+            asked, privileged = (self.study, self.guests, self.cgroups), self.host.privileged()
+            self.boarding = Boarding.open(*asked, opened, self.settings.note, seed=self.seed, privileged=privileged)
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
         cells = identity.cell_records(
             self.plan, lambda arm, pool: guest_session.deployment(arm, pool, self.guests, self.host)
         )
-        versions = identity.versions() | dict(guest_session.versions(self.guests))
+        versions = {**identity.versions(), **(self.guests.versions() if self.guests is not None else {})}
         if self.run is None:
             self._begin_run(cells, versions)
             self.run = self.folder.read()
@@ -251,7 +248,9 @@ class Session:
 
     def _begin_run(self, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:
         """What the run is, in its folder. Raises StorageError."""
-        guest_session.keep(self.folder.path, self.study, self.guests)
+        if self.guests is not None:
+            with storing(f"the run's folder {self.folder.path}"):
+                guest_record.write(self.folder.path, self.guests.record(self.study))
         opened = Opened(
             t=time.time(),
             run=self.folder.run,
@@ -327,7 +326,8 @@ class Session:
         )
         methods = methods_for(self.study, self.plan.cells)
         conductor = Conductor(bench, self.run, self.plan.cells, methods, self.seed, self.listener)
-        with guest_session.looking_in(self.guests):
+        # Programs are looked for where the workloads run.
+        with nullcontext() if self.guests is None else self.guests.within():
             return conductor.conduct() is not None
 
 
