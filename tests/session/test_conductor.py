@@ -102,6 +102,7 @@ class Stage:
         self.script: Callable[[Trial, int], str] = lambda trial, number: "accepted"
         self.events: list[progress.Event] = []
         self.settings = FakeSettings()
+        self.monkeypatch = monkeypatch
         monkeypatch.setattr(runner, "attempt", self.attempt)
 
     def attempt(self, bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
@@ -138,14 +139,44 @@ class Stage:
         self.state = None if ended is None else ended.state
         return methods
 
+    def at_once(self) -> list[tuple[int, tuple[str, ...], int, str | None]]:
+        """Let blocks be attempted all at once; what was asked for."""
+        asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
+
+        def together(
+            bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+        ) -> list[Attempt]:
+            asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
+            return [self.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
+
+        self.monkeypatch.setattr(runner, "together", together)
+        return asked
+
+    def left(self, session: int = 1, draft: int = 1, **changes: Any) -> str:
+        """Leave block 1 open, with an attempt of the arm whose turn is first; this arm."""
+        first = design.order(SEED, 1, ["base", "thp"])[0].arm
+        self.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=session, arms=["base", "thp"]))
+        made = example(first, 1.0, **{"number": 1, "cell": "one", "session": session, "ended": 1000.0} | changes)
+        self.folder.accept(self.folder.draft(f"b00001-0-{first}-{draft}"), msgspec.structs.replace(made, number=draft))
+        return first
+
     def opened(self) -> list[tuple[int, str, tuple[str, ...]]]:
         records = [record for record in self.folder.read().records if isinstance(record, BlockOpened)]
         return [(record.block, record.cell, tuple(sorted(record.arms))) for record in records]
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(tmp_path, monkeypatch)
+def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(tmp_path, monkeypatch, getattr(request, "param", STUDY))
+
+
+def of(study: str) -> pytest.MarkDecorator:
+    """The test's stage plays this study."""
+    return pytest.mark.parametrize("stage", [study], indirect=True)
+
+
+class KilledError(Exception):
+    """Hugewise ended here."""
 
 
 def test_cells_are_interleaved_block_by_block(stage: Stage) -> None:
@@ -201,8 +232,8 @@ def test_a_cell_that_is_decided_gives_its_time_to_the_others(stage: Stage) -> No
     assert [name for _, name, _ in stage.opened()] == ["one", "two", "two", "two"]
 
 
-def test_the_time_budget_ends_a_run_between_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
+@of(STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
+def test_the_time_budget_ends_a_run_between_blocks(stage: Stage) -> None:
     stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
     assert stage.state == "time is up"
     assert len(stage.opened()) == 3  # 2 s each: a fourth would end after 8 s
@@ -286,10 +317,7 @@ def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, cont
 
 
 def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_block_was_closed(stage: Stage) -> None:
-    first = design.order(SEED, 1, ["base", "thp"])[0].arm
-    stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=1, arms=["base", "thp"]))
-    made = example(first, 1.0, number=1, cell="one", state="abandoned", reason="enabled is always", ended=1000.0)
-    stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-1"), made)
+    stage.left(state="abandoned", reason="enabled is always")
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [2, 3, 4]
     block = stage.folder.read().blocks[0]
@@ -298,20 +326,14 @@ def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_b
 
 def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: Stage) -> None:
     """The first try broke off in the probe, the second was rejected, then the run was killed: the next is the third."""
-    first = design.order(SEED, 1, ["base", "thp"])[0].arm
-    stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=1, arms=["base", "thp"]))
-    made = example(first, 1.0, number=1, cell="one", state="rejected", started=1000.0, ended=1000.0)
-    stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-2"), msgspec.structs.replace(made, number=2))
+    first = stage.left(draft=2, state="rejected", started=1000.0)
     stage.conduct([cell("one", "thp")], {})
     assert stage.ran[0] == (1, "one", first, 3)
     assert stage.folder.read().blocks[0].state == "complete"
 
 
 def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: Stage) -> None:
-    stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=0, arms=["base", "thp"]))
-    first = design.order(SEED, 1, ["base", "thp"])[0].arm
-    made = example(first, 1.0, number=1, cell="one", session=0, started=1000.0, ended=1001.0)
-    stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-1"), made)
+    stage.left(session=0, started=1000.0, ended=1001.0)
     stage.now = 1200.0
     stage.conduct([cell("one", "thp")], {})
     ended = [event for event in stage.events if isinstance(event, progress.BlockEnded)]
@@ -334,8 +356,8 @@ def test_progress_says_what_runs_and_what_is_left(stage: Stage) -> None:
     assert sum(isinstance(event, progress.AttemptStarted) for event in stage.events) == 6
 
 
-def test_a_session_is_over_when_every_open_cell_has_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, STUDY.replace("[budget]", "[sessions]\npairs = 2\n[budget]"))
+@of(STUDY.replace("[budget]", "[sessions]\npairs = 2\n[budget]"))
+def test_a_session_is_over_when_every_open_cell_has_its_pairs(stage: Stage) -> None:
     stage.conduct([cell("one", "thp"), cell("two", "thp")], {})
     assert stage.state is None
     assert [name for _, name, _ in stage.opened()] == ["one", "two"] * 2
@@ -344,25 +366,9 @@ def test_a_session_is_over_when_every_open_cell_has_its_pairs(tmp_path: Path, mo
 DUET = STUDY.replace("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[budget]')
 
 
-def at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[str, ...], int, str | None]]:
-    """Let blocks be attempted all at once; what was asked for."""
-    asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
-
-    def together(
-        bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
-    ) -> list[Attempt]:
-        asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
-        return [stage.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
-
-    monkeypatch.setattr(runner, "together", together)
-    return asked
-
-
-def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = Stage(tmp_path, monkeypatch, DUET)
-    asked = at_once(stage, monkeypatch)
+@of(DUET)
+def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: Stage) -> None:
+    asked = stage.at_once()
     stage.conduct([cell("one", "thp", "mthp-64k", together=True)], {})
     assert [(block, number, turns) for block, _, number, turns in asked] == [(1, 1, None), (2, 1, None), (3, 1, None)]
     for block, arms, _, _ in asked:
@@ -371,26 +377,24 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(
         assert {trial.slot for trial in trials} == {0, 1, 2}
 
 
-def test_a_crossover_is_told_the_turns_of_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, STUDY.replace("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]'))
-    asked = at_once(stage, monkeypatch)
+@of(STUDY.replace("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]'))
+def test_a_crossover_is_told_the_turns_of_its_block(stage: Stage) -> None:
+    asked = stage.at_once()
     stage.conduct([cell("one", "thp", together=True)], {})
     assert [turns for *_, turns in asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
 
 
-def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = Stage(tmp_path, monkeypatch, DUET)
-    asked = at_once(stage, monkeypatch)
+@of(DUET)
+def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(stage: Stage) -> None:
+    asked = stage.at_once()
     stage.script = lambda trial, number: "rejected" if (trial.block, number) == (1, 1) else "accepted"
     stage.conduct([cell("one", "thp", together=True)], {})
     assert [(block, number) for block, _, number, _ in asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
 
 
-def test_a_duet_broken_off_between_its_arms_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, DUET)
-    at_once(stage, monkeypatch)
+@of(DUET)
+def test_a_duet_broken_off_between_its_arms_is_replaced(stage: Stage) -> None:
+    stage.at_once()
 
     def script(trial: Trial, number: int) -> str:
         if trial.block == 1 and trial.order == 1 and len(stage.ran) == 2:
@@ -446,9 +450,6 @@ def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage:
     order = [trial.arm for trial in design.order(SEED, 1, ["base", "thp"])]
     lost, next_one = order
 
-    class KilledError(Exception):
-        pass
-
     def script(trial: Trial, number: int) -> str:
         if trial.block == 1 and trial.arm == lost:
             return "rejected"
@@ -468,9 +469,8 @@ def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage:
 
 
 def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Stage(tmp_path, monkeypatch)
 
     def together(
         bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
@@ -510,9 +510,6 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 @pytest.mark.parametrize("pause", [1, 10_000])
 def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: float) -> None:
     """Made anew within the window, or lost with its block: whose it was stands in the run's log."""
-
-    class KilledError(Exception):
-        pass
 
     def script(trial: Trial, number: int) -> str:
         if trial.block == 2 and trial.arm == "thp":
