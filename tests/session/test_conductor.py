@@ -156,7 +156,8 @@ class Stage:
         """Leave block 1 open, with an attempt of the arm whose turn is first; this arm."""
         first = design.order(SEED, 1, ["base", "thp"])[0].arm
         self.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=session, arms=["base", "thp"]))
-        made = example(first, 1.0, **{"number": 1, "cell": "one", "session": session, "ended": 1000.0} | changes)
+        changes = {"session": session, "ended": 1000.0} | changes
+        made = example(first, 1.0, number=1, cell="one", **changes)
         self.folder.accept(self.folder.draft(f"b00001-0-{first}-{draft}"), msgspec.structs.replace(made, number=draft))
         return first
 

@@ -193,7 +193,7 @@ class Session:
 
     def make_scratch(self) -> None:
         """The private folders in which staged workloads are played."""
-        self.remove_at_close("remove_scratch", lambda: [discard(str(made.path)) for made in self.scratch.values()])
+        self.remove_at_close("remove_scratch", self.remove_scratch)
         for cell, _, who in self._staged_here():
             if cell.storage in self.scratch:
                 continue
@@ -203,6 +203,11 @@ class Session:
                 None if who is None else who.pw_gid,
                 lambda path: self.settings.note(Scratched(path)),
             )
+
+    def remove_scratch(self) -> None:
+        """The attempts' folders go with everything in them."""
+        for made in self.scratch.values():
+            discard(str(made.path))
 
     def prepare(self) -> None:
         """Make the data of the workloads, where they are not kept from before."""
