@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hugewise.model.coin import commitment
 from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Attempt, Block, Delivery
-from hugewise.store.runlog import Opened
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import Opened
+from hugewise.study.load import parse
+from hugewise.study.study import Study
 
-__all__ = ["attempt", "block", "delivery", "opened"]
+__all__ = ["STUDY", "attempt", "begun", "block", "delivery", "opened"]
+
+STUDY = parse('format = 1\nname = "s"\npolicies = ["base", "thp"]\n[[workload]]\nname = "chase"\n', "s.toml")
 
 
 def delivery(delivered: bool | None = True, **changes: Any) -> Delivery:
@@ -89,3 +96,11 @@ def opened(run: str, **changes: Any) -> Opened:
         left_out=(),
     )
     return msgspec.structs.replace(made, **changes)
+
+
+def begun(results: Path, of: Study = STUDY, *, seed: bytes = bytes(16), **changes: Any) -> RunFolder:
+    """The folder of a run of the study `of`, with nothing but its first record."""
+    folder = RunFolder.create(results, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
+    known = {"study": of.name, "digest": of.digest, "seed_hash": commitment(seed)}
+    folder.append(opened(folder.run, **known | changes))
+    return folder

@@ -21,7 +21,7 @@ from hugewise.stats.family import conclude
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.summary import summarise
-from hugewise.store.runlog import ArmRecord, CellRecord
+from hugewise.store.records import ArmRecord, CellRecord
 from tests.published_example import cell, restated, run
 
 FAULTS = next(metric for metric in COMMON if metric.name == "page_faults")

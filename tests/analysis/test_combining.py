@@ -20,7 +20,7 @@ from hugewise.errors import UserError
 from hugewise.model import guest_record as record
 from hugewise.model.guest_record import GuestsRecord, KernelRecord
 from hugewise.model.results import Results
-from hugewise.store.runlog import ArmRecord, CellRecord
+from hugewise.store.records import ArmRecord, CellRecord, Run
 from tests.analysis.test_forecast import cell, the_study, write_run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli" / "combine.txt"
@@ -138,11 +138,11 @@ def test_a_run_without_e_values_of_its_end_points_is_refused_for_these(
 ) -> None:
     of = the_study(end_points=["mean"])
     old, new = a_run(tmp_path, 1, of=of), a_run(tmp_path, 2, of=of)
-    analyzed = analysis.analyze
+    analyzed = analysis.results_of
 
-    def before(path: Path) -> Results:
-        found = analyzed(path)
-        if path != old:
+    def before(run: Run) -> Results:
+        found = analyzed(run)
+        if run.path != old:
             return found
         cells = [
             msgspec.structs.replace(
@@ -156,7 +156,7 @@ def test_a_run_without_e_values_of_its_end_points_is_refused_for_these(
         ]
         return msgspec.structs.replace(found, cells=tuple(cells))
 
-    monkeypatch.setattr(analysis, "analyze", before)
+    monkeypatch.setattr(analysis, "results_of", before)
     found = {one.key[1:2] + one.key[4:]: one for one in combining.answer((old, new)).comparisons}
     assert found["thp", "typical ratio"].direction == "smaller"
     assert found["thp", "mean"].direction == "refused"

@@ -6,16 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from hugewise.analysis import analysis
 from hugewise.analysis.earlier import earlier_runs
 from hugewise.report.sentences import earlier
 from hugewise.session import session
-from hugewise.store.runlog import BlockClosed, BlockOpened, Opened, RunFolder
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import BlockClosed, BlockOpened, Opened
 from hugewise.study.load import parse
 from hugewise.study.study import Study
+from tests import examples
 from tests.examples import opened
 
 STUDY = """
@@ -42,12 +43,7 @@ def the_study(name: str = "mine", size: str = "4m") -> Study:
 
 def begun(results: Path, study: Study, t: float, **changes: Any) -> RunFolder:
     """A run that was killed after its first record."""
-    folder = RunFolder.create(
-        results, study.name, study_json=msgspec.json.encode(study), study_toml=None, seed=bytes(16)
-    )
-    record = opened(folder.run, t=t, study=study.name, digest=study.digest, **{"host": HOST, **changes})
-    folder.append(record)
-    return folder
+    return examples.begun(results, study, t=t, **{"host": HOST, **changes})
 
 
 def names(results: Path, study: Study, **changes: Any) -> tuple[str, ...]:
@@ -100,8 +96,7 @@ def test_only_the_first_record_of_a_run_is_read(tmp_path: Path, monkeypatch: pyt
     folder = begun(tmp_path, the_study(), 10.0)
     folder.append(BlockOpened(t=11.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
     folder.append(BlockClosed(t=12.0, block=1, state="complete"))  # its attempts are gone: the run cannot be reported
-    for name in ("records", "attempts", "blocks"):
-        monkeypatch.setattr(RunFolder, name, lambda self: pytest.fail("more than the first record was read"))
+    monkeypatch.setattr(RunFolder, "read", lambda self: pytest.fail("more than the first record was read"))
     assert names(tmp_path, the_study()) == (f"mine/{folder.run}",)
 
 
@@ -140,4 +135,4 @@ def test_a_run_names_those_before_it_and_one_that_is_resumed_keeps_them(tmp_path
 def test_the_first_record_is_an_opened_one(tmp_path: Path) -> None:
     folder = begun(tmp_path, the_study(), 10.0)
     assert isinstance(folder.opened(), Opened)
-    assert folder.records()[0] == folder.opened()
+    assert folder.read().opened == folder.opened()

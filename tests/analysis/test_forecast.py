@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -26,10 +25,11 @@ from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.report.forecast import render, render_published, show
 from hugewise.stats import assurance, power, spread
-from hugewise.store.runlog import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed, RunFolder
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed
 from hugewise.study.load import read
 from hugewise.study.study import Study
-from tests.examples import attempt, delivery, opened
+from tests.examples import attempt, begun, delivery
 
 DATA: dict[str, Any] = {
     "format": 1,
@@ -80,8 +80,7 @@ def write_run(
 
     `run` is in its first record, beside what is always there.
     """
-    folder = RunFolder.create(results, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=bytes(16))
-    folder.append(opened(folder.run, t=0.0, study=of.name, digest=of.digest, cells=cells, **(run or {})))
+    folder = begun(results, of, **{"t": 0.0, "cells": cells, **(run or {})})
     random = np.random.default_rng(seed)
     block, clock, session = 0, 100.0, 1
     for index, difference in enumerate(differences):

@@ -10,7 +10,7 @@ from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.trial import DeliveryThreshold
-from hugewise.store.runlog import ArmRecord, CellRecord
+from hugewise.store.records import ArmRecord, CellRecord
 from tests.guests_example import recorded
 
 ATTEMPTS = recorded().attempts

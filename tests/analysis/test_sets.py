@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from hugewise.analysis.sets import geometric_mean, overall
+from hugewise.analysis.sets import overall
 from hugewise.model.results import CellResult, Comparison
 from tests.results_example import plain
 
@@ -29,14 +29,6 @@ def cell(
     return msgspec.structs.replace(
         PATTERN, cell=f"set program={program}", workload="integer-set", parameters=parameters, comparisons=comparisons
     )
-
-
-def test_a_geometric_mean() -> None:
-    assert geometric_mean([2, 8]) == pytest.approx(4)
-    assert geometric_mean([1.1, 1 / 1.1]) == pytest.approx(1)
-    for bad in ([], [1, 0], [1, -1]):
-        with pytest.raises(ValueError, match="above 0"):
-            geometric_mean(bad)
 
 
 def test_each_arm_has_a_mean_over_the_programs_with_an_interval_by_all_of_theirs() -> None:

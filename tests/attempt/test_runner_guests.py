@@ -24,7 +24,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, DeliveryThreshold, Trial
 from hugewise.model.workload import Launch, ParameterValue
 from hugewise.plan.plan import Arm, Cell
-from hugewise.store.runlog import RunFolder
+from hugewise.store.folder import RunFolder
 from hugewise.study.load import parse
 from tests.attempt.test_disturbances import FILES, FOLDER, Files
 from tests.machine.test_serving import Launcher
@@ -246,7 +246,7 @@ def attempted_or_disturbed(made: Bench) -> Attempt:
     """The attempt, also where its block is disturbed."""
     with suppress(Disturbed):
         return attempted(made)
-    (stored,) = made.folder.attempts()
+    (stored,) = made.attempts
     return stored
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hugewise.attempt import runner
 from hugewise.attempt.same import held
+from hugewise.attempt.underway import Bench, Group, Work
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, DeliveryThreshold
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.plan import Arm, Cell
-from tests.examples import attempt
+from tests.examples import attempt, begun
+from tests.opened_files import opened_files
 from tests.study_example import FakePolicy, FakeWorkload
 
 NAMES = ("files", "digest")
@@ -104,3 +109,22 @@ def test_an_arm_that_has_made_the_right_thing_disputes_nothing() -> None:
     for number in (2, 3):
         earlier.append(held(built("thp", number, digest="bb"), NAMES, CELL, earlier))
     assert held(built("base", 4), NAMES, CELL, earlier).state == "accepted"
+
+
+def test_what_was_stored_is_held_against_without_being_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begun(tmp_path)
+    before = built("base", 0)  # of the session before
+    bench = Bench(None, None, None, folder, 2, "b", {}, attempts=[before])  # type: ignore[arg-type]
+    digests = iter(("aa", "bb", "bb"))
+    monkeypatch.setattr(runner, "stored", lambda group, work: built("thp", work.number, next(digests)))
+    read = opened_files(monkeypatch)
+    for number in (1, 2, 3):
+        work = Work(CELL.arms[1], None, number, folder.draft(f"b{number}"))  # type: ignore[arg-type]
+        work.play = SimpleNamespace(reading=SimpleNamespace(same=NAMES))  # type: ignore[assignment]
+        runner.store(Group(bench, CELL, [work], shared=False))
+    assert not [path for path in read if path.name in {"attempt.json", "run.jsonl"} and "r" in read[path][0]]
+    assert [one.state for one in bench.attempts] == ["accepted", "accepted", "failed", "failed"]
+    monkeypatch.undo()
+    assert folder.read().attempts == tuple(bench.attempts[1:])

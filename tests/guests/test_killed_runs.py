@@ -19,8 +19,8 @@ import hugewise
 from hugewise.attempt import runner
 from hugewise.guests import nfs
 from hugewise.host import network, recovery
-from hugewise.session import session
-from hugewise.store.runlog import RunFolder
+from hugewise.session import steps
+from hugewise.store.folder import RunFolder
 from tests.drive import drive, words
 from tests.guests import runs
 from tests.guests.conftest import Bootable
@@ -51,7 +51,7 @@ def only_run(results: Path) -> Path:
 
 def check_whole(folder: Path) -> None:
     """Every arm in each block once; what was there before is as it was."""
-    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).attempts()}
+    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).read().attempts}
     results = hugewise.resume(folder)
     assert results.state == "finished"
     counted = {(a.block, a.arm): a for a in results.attempts if a.state == "accepted"}
@@ -63,8 +63,8 @@ def check_whole(folder: Path) -> None:
 
 
 def test_the_steps_are_steps() -> None:
-    opening, attempted = ([step.__name__ for step in steps] for steps in (session.OPENING, runner.STEPS))
-    assert {*STEPS} <= {*opening, *attempted, *session.CLOSING}
+    opening, attempted = ([step.__name__ for step in each] for each in (steps.OPENING, runner.STEPS))
+    assert {*STEPS} <= {*opening, *attempted, *steps.CLOSING}
     assert opening.index("record") == opening.index("make_guests") + 1
     assert attempted.index("board") < attempted.index("launch") < attempted.index("leave")
 
@@ -84,7 +84,7 @@ def test_killed_at_a_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, be
     folder = only_run(tmp_path / "results")
     if attempted:
         check_whole(folder)
-    elif step in session.CLOSING:
+    elif step in steps.CLOSING:
         assert hugewise.open_results(folder).state == "finished"
 
 
@@ -148,5 +148,5 @@ def test_an_interrupt_of_the_whole_process_group_ends_it_cleanly(tmp_path: Path,
     assert changed(state) == {}
     folder = only_run(tmp_path / "results")
     assert hugewise.open_results(folder).state == "interrupted"
-    assert len(RunFolder(folder).attempts()) == 1
+    assert len(RunFolder(folder).read().attempts) == 1
     check_whole(folder)

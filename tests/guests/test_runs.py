@@ -15,7 +15,7 @@ from hugewise.model import guest_record
 from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
-from hugewise.store.runlog import RunFolder
+from hugewise.store.folder import RunFolder
 from hugewise.workloads.fault import WORKLOAD as FAULTS
 from hugewise.workloads.memcached import WORKLOAD as MEMCACHED
 from tests.guests import runs

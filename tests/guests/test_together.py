@@ -20,7 +20,7 @@ from hugewise.machine import probe
 from hugewise.model import coin
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.trial import Attempt
-from hugewise.store.runlog import RunFolder
+from hugewise.store.folder import RunFolder
 from tests.drive import drive
 from tests.guests import runs
 from tests.guests.conftest import Bootable
@@ -107,7 +107,7 @@ def folder(x86: Bootable, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
 def by_cell(folder: RunFolder) -> dict[str, list[Attempt]]:
     """The two attempts of each cell, in their order."""
     found: dict[str, list[Attempt]] = {}
-    for attempt in sorted(folder.attempts(), key=lambda each: (each.block, each.order)):
+    for attempt in sorted(folder.read().attempts, key=lambda each: (each.block, each.order)):
         found.setdefault(attempt.cell, []).append(attempt)
     return found
 
@@ -126,7 +126,7 @@ def lived(folder: RunFolder, attempt: Attempt) -> tuple[int, int]:
 
 def test_every_workload_does_its_work_in_both_guests(folder: RunFolder) -> None:
     assert hugewise.open_results(folder.path).state == "interrupted"
-    complete = [block for block in folder.blocks() if block.state == "complete"]
+    complete = [block for block in folder.read().blocks if block.state == "complete"]
     assert [block.cell for block in complete] == ["sysbench-memory", "build", "iperf3"]
     found = by_cell(folder)
     for attempts in found.values():
@@ -144,7 +144,7 @@ def test_every_workload_does_its_work_in_both_guests(folder: RunFolder) -> None:
 
 
 def test_each_guest_has_the_backing_of_its_arm(folder: RunFolder) -> None:
-    for attempt in folder.attempts():
+    for attempt in folder.read().attempts:
         asked, kind = ("thp", "thp") if attempt.arm == "thp" else ("hugetlb-2m", f"hugetlb:{2 * MIB}")
         assert (attempt.guest["backing"], attempt.guest["backing_share"]) == (asked, 1.0)
         assert attempt.guest[f"backing_{kind}"] == runs.MEMORY
@@ -162,7 +162,7 @@ def test_guests_live_at_once_or_one_after_the_other_as_the_study_says(folder: Ru
 def test_each_has_the_slot_that_the_coin_gave_it(folder: RunFolder) -> None:
     for attempts in by_cell(folder).values():
         block = attempts[0].block
-        trials = coin.order(folder.seed(), block, ["thp", "static"], 2, cell=attempts[0].cell)
+        trials = coin.order(folder.seed(folder.read()), block, ["thp", "static"], 2, cell=attempts[0].cell)
         assert [(a.arm, a.order, a.slot) for a in attempts] == [(t.arm, t.order, t.slot) for t in trials]
         assert sorted(a.slot for a in attempts) == [0, 1]
         for attempt in attempts:
@@ -172,7 +172,7 @@ def test_each_has_the_slot_that_the_coin_gave_it(folder: RunFolder) -> None:
 
 
 def test_no_figure_of_time_is_told(folder: RunFolder) -> None:
-    for attempt in folder.attempts():
+    for attempt in folder.read().attempts:
         assert (attempt.wall_s, attempt.cpu_s, attempt.series) == (None, None, ())
         told = {name for name, value in attempt.metrics.items() if value is not None}
         assert not {name for name in told if name.endswith(("_s", "_per_s", "_ms", "_share"))}

@@ -21,7 +21,7 @@ from hugewise.host import recovery
 from hugewise.host.local_machine import LocalMachine
 from hugewise.model.trial import Attempt
 from hugewise.store import dataset
-from hugewise.store.runlog import RunFolder
+from hugewise.store.folder import RunFolder
 from hugewise.study.load import read
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
@@ -74,7 +74,7 @@ def run(results: Path, workload: Mapping[str, Any], policies: Sequence[str] = ("
 
 def attempts(results: Path) -> list[Attempt]:
     (folder,) = (results / "failing").iterdir()
-    return list(RunFolder(folder).attempts())
+    return list(RunFolder(folder).read().attempts)
 
 
 def test_a_tmpfs_without_room_for_the_data_is_named_before_anything_runs(tmp_path: Path, small_tmpfs: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 import hugewise
 from hugewise.attempt import runner
 from hugewise.host import recovery
-from hugewise.session import session
-from hugewise.store.runlog import RunFolder
+from hugewise.session import steps
+from hugewise.store.folder import RunFolder
 from tests.drive import drive, words
 from tests.requirements import need_program, need_root
 
@@ -93,12 +93,12 @@ def test_killed_at_any_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, 
     (folder,) = (tmp_path / "results" / "killed").iterdir()
     assert gone("/dev/shm/hugewise-")
     if not (folder / "run.jsonl").exists():
-        assert step in [each.__name__ for each in session.OPENING]
+        assert step in [each.__name__ for each in steps.OPENING]
         return
     if not (folder / "seed").exists():
         assert step not in [each.__name__ for each in runner.STEPS]
         return
-    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).attempts()}
+    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).read().attempts}
     results = hugewise.resume(folder)
     counted = [a for a in results.attempts if a.state == "accepted"]
     assert Counter(a.arm for a in counted) == {"base": 2, "thp": 2}
@@ -126,9 +126,9 @@ def test_a_server_that_is_killed_in_the_measured_part_fails_its_attempt_and_not_
         _, said = run.communicate(timeout=90)
     assert run.returncode == 0, said
     (folder,) = (tmp_path / "results" / "killed").iterdir()
-    states = Counter(a.state for a in RunFolder(folder).attempts())
+    states = Counter(a.state for a in RunFolder(folder).read().attempts)
     assert states["failed"] == 1, states
-    (failed,) = [a for a in RunFolder(folder).attempts() if a.state == "failed"]
+    (failed,) = [a for a in RunFolder(folder).read().attempts if a.state == "failed"]
     assert "ended during the attempt (signal 9)" in (failed.reason or "")
     assert not failed.metrics
 

@@ -23,11 +23,11 @@ from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
 from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision
-from hugewise.store.runlog import BlockOpened, RunFolder
+from hugewise.store.records import BlockOpened
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.examples import attempt as example
-from tests.examples import opened
+from tests.examples import begun
 
 SEED = bytes(range(16))
 METRIC = Metric("ns_per_load", "ns", "lower", "")
@@ -96,13 +96,13 @@ class Stage:
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, study: str = STUDY) -> None:
         self.study: Study = parse(study, "test.toml")
-        self.folder = RunFolder.create(path, "s", study_json=b"{}", study_toml=None, seed=SEED)
-        self.folder.append(opened(self.folder.run))
+        self.folder = begun(path, self.study, seed=SEED)
         self.now = 1000.0
         self.ran: list[tuple[int, str, str, int]] = []
         self.script: Callable[[Trial, int], str] = lambda trial, number: "accepted"
         self.events: list[progress.Event] = []
         self.settings = FakeSettings()
+        self.monkeypatch = monkeypatch
         monkeypatch.setattr(runner, "attempt", self.attempt)
 
     def attempt(self, bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
@@ -132,19 +132,52 @@ class Stage:
             boot_id=boot,
             pools={2 << 20: 4},
         )
-        conductor = Conductor(bench, cells, methods, SEED, self.events.append, 0.0, clock=lambda: self.now)
+        conductor = Conductor(
+            bench, self.folder.read(), cells, methods, SEED, self.events.append, clock=lambda: self.now
+        )
         ended = conductor.conduct()
         self.state = None if ended is None else ended.state
         return methods
 
+    def at_once(self) -> list[tuple[int, tuple[str, ...], int, str | None]]:
+        """Let blocks be attempted all at once; what was asked for."""
+        asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
+
+        def together(
+            bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+        ) -> list[Attempt]:
+            asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
+            return [self.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
+
+        self.monkeypatch.setattr(runner, "together", together)
+        return asked
+
+    def left(self, session: int = 1, draft: int = 1, **changes: Any) -> str:
+        """Leave block 1 open, with an attempt of the arm whose turn is first; this arm."""
+        first = design.order(SEED, 1, ["base", "thp"])[0].arm
+        self.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=session, arms=["base", "thp"]))
+        changes = {"session": session, "ended": 1000.0} | changes
+        made = example(first, 1.0, number=1, cell="one", **changes)
+        self.folder.accept(self.folder.draft(f"b00001-0-{first}-{draft}"), msgspec.structs.replace(made, number=draft))
+        return first
+
     def opened(self) -> list[tuple[int, str, tuple[str, ...]]]:
-        records = [record for record in self.folder.records() if isinstance(record, BlockOpened)]
+        records = [record for record in self.folder.read().records if isinstance(record, BlockOpened)]
         return [(record.block, record.cell, tuple(sorted(record.arms))) for record in records]
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(tmp_path, monkeypatch)
+def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(tmp_path, monkeypatch, getattr(request, "param", STUDY))
+
+
+def of(study: str) -> pytest.MarkDecorator:
+    """The test's stage plays this study."""
+    return pytest.mark.parametrize("stage", [study], indirect=True)
+
+
+class KilledError(Exception):
+    """Hugewise ended here."""
 
 
 def test_cells_are_interleaved_block_by_block(stage: Stage) -> None:
@@ -200,12 +233,12 @@ def test_a_cell_that_is_decided_gives_its_time_to_the_others(stage: Stage) -> No
     assert [name for _, name, _ in stage.opened()] == ["one", "two", "two", "two"]
 
 
-def test_the_time_budget_ends_a_run_between_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
+@of(STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
+def test_the_time_budget_ends_a_run_between_blocks(stage: Stage) -> None:
     stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
     assert stage.state == "time is up"
     assert len(stage.opened()) == 3  # 2 s each: a fourth would end after 8 s
-    assert all(block.state == "complete" for block in stage.folder.blocks())
+    assert all(block.state == "complete" for block in stage.folder.read().blocks)
 
 
 def test_a_trial_is_tried_again_only_when_the_host_failed_it(stage: Stage) -> None:
@@ -230,7 +263,7 @@ def test_a_trial_that_cannot_be_had_leaves_its_block_incomplete_and_gives_up_in_
     with pytest.raises(HugewiseError, match="5 blocks in a row do not count.*no room") as caught:
         stage.conduct([cell("one", "thp")], {})
     assert "hugewise resume" in (caught.value.hint or "")
-    blocks = stage.folder.blocks()
+    blocks = stage.folder.read().blocks
     assert [block.state for block in blocks] == ["incomplete"] * 5
     assert {attempt.state for block in blocks for attempt in block.attempts} == {"abandoned"}
 
@@ -247,7 +280,7 @@ def test_a_disturbed_block_is_named_counts_nowhere_and_is_replaced(stage: Stage)
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [1, 3, 4]
     assert stage.settings.yielded == [drift]
-    disturbed = stage.folder.blocks()[1]
+    disturbed = stage.folder.read().blocks[1]
     assert disturbed.state == "disturbed"
     assert "enabled is always, not never" in (disturbed.reason or "")
 
@@ -259,7 +292,7 @@ def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: Stage) -> None:
     stage.script = script
     with pytest.raises(HugewiseError, match="pool"):
         stage.conduct([cell("one", "thp")], {})
-    assert [block.state for block in stage.folder.blocks()] == ["disturbed"]
+    assert [block.state for block in stage.folder.read().blocks] == ["disturbed"]
 
 
 @pytest.mark.parametrize(
@@ -281,36 +314,27 @@ def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, cont
     assert method.seen == ([1, 2, 3] if continues else [2, 3, 4])
     in_first = [arm for block, _, arm, _ in stage.ran if block == 1]
     assert in_first.count(first) == 1  # accepted once, never repeated
-    assert stage.folder.blocks()[0].state == ("complete" if continues else "incomplete")
+    assert stage.folder.read().blocks[0].state == ("complete" if continues else "incomplete")
 
 
 def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_block_was_closed(stage: Stage) -> None:
-    first = design.order(SEED, 1, ["base", "thp"])[0].arm
-    stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=1, arms=["base", "thp"]))
-    made = example(first, 1.0, number=1, cell="one", state="abandoned", reason="enabled is always", ended=1000.0)
-    stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-1"), made)
+    stage.left(state="abandoned", reason="enabled is always")
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [2, 3, 4]
-    block = stage.folder.blocks()[0]
+    block = stage.folder.read().blocks[0]
     assert (block.state, block.reason) == ("disturbed", "turned by somebody else: enabled is always")
 
 
 def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: Stage) -> None:
     """The first try broke off in the probe, the second was rejected, then the run was killed: the next is the third."""
-    first = design.order(SEED, 1, ["base", "thp"])[0].arm
-    stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=1, arms=["base", "thp"]))
-    made = example(first, 1.0, number=1, cell="one", state="rejected", started=1000.0, ended=1000.0)
-    stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-2"), msgspec.structs.replace(made, number=2))
+    first = stage.left(draft=2, state="rejected", started=1000.0)
     stage.conduct([cell("one", "thp")], {})
     assert stage.ran[0] == (1, "one", first, 3)
-    assert stage.folder.blocks()[0].state == "complete"
+    assert stage.folder.read().blocks[0].state == "complete"
 
 
 def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: Stage) -> None:
-    stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=0, arms=["base", "thp"]))
-    first = design.order(SEED, 1, ["base", "thp"])[0].arm
-    made = example(first, 1.0, number=1, cell="one", session=0, started=1000.0, ended=1001.0)
-    stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-1"), made)
+    stage.left(session=0, started=1000.0, ended=1001.0)
     stage.now = 1200.0
     stage.conduct([cell("one", "thp")], {})
     ended = [event for event in stage.events if isinstance(event, progress.BlockEnded)]
@@ -333,8 +357,8 @@ def test_progress_says_what_runs_and_what_is_left(stage: Stage) -> None:
     assert sum(isinstance(event, progress.AttemptStarted) for event in stage.events) == 6
 
 
-def test_a_session_is_over_when_every_open_cell_has_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, STUDY.replace("[budget]", "[sessions]\npairs = 2\n[budget]"))
+@of(STUDY.replace("[budget]", "[sessions]\npairs = 2\n[budget]"))
+def test_a_session_is_over_when_every_open_cell_has_its_pairs(stage: Stage) -> None:
     stage.conduct([cell("one", "thp"), cell("two", "thp")], {})
     assert stage.state is None
     assert [name for _, name, _ in stage.opened()] == ["one", "two"] * 2
@@ -343,25 +367,9 @@ def test_a_session_is_over_when_every_open_cell_has_its_pairs(tmp_path: Path, mo
 DUET = STUDY.replace("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[budget]')
 
 
-def at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[str, ...], int, str | None]]:
-    """Let blocks be attempted all at once; what was asked for."""
-    asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
-
-    def together(
-        bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
-    ) -> list[Attempt]:
-        asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
-        return [stage.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
-
-    monkeypatch.setattr(runner, "together", together)
-    return asked
-
-
-def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = Stage(tmp_path, monkeypatch, DUET)
-    asked = at_once(stage, monkeypatch)
+@of(DUET)
+def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: Stage) -> None:
+    asked = stage.at_once()
     stage.conduct([cell("one", "thp", "mthp-64k", together=True)], {})
     assert [(block, number, turns) for block, _, number, turns in asked] == [(1, 1, None), (2, 1, None), (3, 1, None)]
     for block, arms, _, _ in asked:
@@ -370,26 +378,24 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(
         assert {trial.slot for trial in trials} == {0, 1, 2}
 
 
-def test_a_crossover_is_told_the_turns_of_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, STUDY.replace("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]'))
-    asked = at_once(stage, monkeypatch)
+@of(STUDY.replace("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]'))
+def test_a_crossover_is_told_the_turns_of_its_block(stage: Stage) -> None:
+    asked = stage.at_once()
     stage.conduct([cell("one", "thp", together=True)], {})
     assert [turns for *_, turns in asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
 
 
-def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = Stage(tmp_path, monkeypatch, DUET)
-    asked = at_once(stage, monkeypatch)
+@of(DUET)
+def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(stage: Stage) -> None:
+    asked = stage.at_once()
     stage.script = lambda trial, number: "rejected" if (trial.block, number) == (1, 1) else "accepted"
     stage.conduct([cell("one", "thp", together=True)], {})
     assert [(block, number) for block, _, number, _ in asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
 
 
-def test_a_duet_broken_off_between_its_arms_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, DUET)
-    at_once(stage, monkeypatch)
+@of(DUET)
+def test_a_duet_broken_off_between_its_arms_is_replaced(stage: Stage) -> None:
+    stage.at_once()
 
     def script(trial: Trial, number: int) -> str:
         if trial.block == 1 and trial.order == 1 and len(stage.ran) == 2:
@@ -401,13 +407,13 @@ def test_a_duet_broken_off_between_its_arms_is_replaced(tmp_path: Path, monkeypa
         stage.conduct([cell("one", "thp", together=True)], {})
     (method,) = stage.conduct([cell("one", "thp", together=True)], {})
     assert method.seen == [2, 3, 4]
-    first = stage.folder.blocks()[0]
+    first = stage.folder.read().blocks[0]
     assert (first.state, first.reason) == ("incomplete", "broken off between attempts that ran at the same time")
 
 
 def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: Stage) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
-    records = [record for record in stage.folder.records() if isinstance(record, BlockOpened)]
+    records = [record for record in stage.folder.read().records if isinstance(record, BlockOpened)]
     for record in records:
         coin = [trial.arm for trial in design.order(SEED, record.block, ["base", "thp", "mthp-64k"])]
         assert list(record.arms) == coin == [arm for block, _, arm, _ in stage.ran if block == record.block]
@@ -417,7 +423,7 @@ def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) ->
     stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm) == (2, "thp") else "accepted"
     methods = stage.conduct([cell("one", "thp", "mthp-64k")], {})
     assert [set(method.seen) for method in methods] == [{1, 2, 3}] * 2
-    _, without, _ = stage.folder.blocks()
+    _, without, _ = stage.folder.read().blocks
     assert (without.state, dict(without.unstarted), without.late) == ("complete", {"thp": "no room"}, ())
     assert without.reason == "thp could not be started: no room"
     states = {attempt.arm: attempt.state for attempt in without.attempts}
@@ -427,7 +433,7 @@ def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) ->
 def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -> None:
     stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm, number) == (1, "thp", 1) else "accepted"
     stage.conduct([cell("one", "thp")], {})
-    first, *others = stage.folder.blocks()
+    first, *others = stage.folder.read().blocks
     assert (first.unstarted, first.late) == ({}, ("thp",))
     assert all((other.unstarted, other.late) == ({}, ()) for other in others)
 
@@ -435,7 +441,7 @@ def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -
 def test_a_baseline_that_cannot_be_started_leaves_no_pair_but_a_record(stage: Stage) -> None:
     stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm) == (1, "base") else "accepted"
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
-    first, *_ = stage.folder.blocks()
+    first, *_ = stage.folder.read().blocks
     assert (first.state, dict(first.unstarted)) == ("incomplete", {"base": "no room"})
     assert {block for block, _, arm, _ in stage.ran if arm == "thp"} >= {1}  # the others still had their turn
 
@@ -444,9 +450,6 @@ def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage:
     """The record is written when it happens: whoever ends the run then does not choose its blocks."""
     order = [trial.arm for trial in design.order(SEED, 1, ["base", "thp"])]
     lost, next_one = order
-
-    class KilledError(Exception):
-        pass
 
     def script(trial: Trial, number: int) -> str:
         if trial.block == 1 and trial.arm == lost:
@@ -461,15 +464,14 @@ def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage:
     stage.now += 10_000  # beyond the window: the block cannot be gone on with
     stage.script = lambda trial, number: "accepted"
     stage.conduct([cell("one", "thp")], {})
-    first, *_ = stage.folder.blocks()
+    first, *_ = stage.folder.read().blocks
     assert (first.state, dict(first.unstarted)) == ("incomplete", {lost: "no room"})
     assert next_one not in first.unstarted
 
 
 def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Stage(tmp_path, monkeypatch)
 
     def together(
         bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
@@ -501,7 +503,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 
     monkeypatch.setattr(runner, "together", together)
     stage.conduct([cell("one", "thp", together=True)], {})
-    first, *others = stage.folder.blocks()
+    first, *others = stage.folder.read().blocks
     assert (first.state, dict(first.unstarted)) == ("incomplete", {"thp": "no room"})
     assert all(not other.unstarted and not other.late for other in others)
 
@@ -509,9 +511,6 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 @pytest.mark.parametrize("pause", [1, 10_000])
 def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: float) -> None:
     """Made anew within the window, or lost with its block: whose it was stands in the run's log."""
-
-    class KilledError(Exception):
-        pass
 
     def script(trial: Trial, number: int) -> str:
         if trial.block == 2 and trial.arm == "thp":
@@ -524,7 +523,7 @@ def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: 
     stage.now += pause
     stage.script = lambda trial, number: "accepted"
     stage.conduct([cell("one", "thp")], {})
-    blocks = stage.folder.blocks()
+    blocks = stage.folder.read().blocks
     assert [(one.number, one.state, one.redone) for one in blocks[:2]] == [
         (1, "complete", ()),
         (2, "complete" if pause == 1 else "incomplete", ("thp",)),
@@ -539,4 +538,4 @@ def test_a_rejected_try_without_its_record_is_a_late_start_all_the_same(stage: S
     log = stage.folder.path / "run.jsonl"
     lines = [line for line in log.read_text().splitlines() if '"unstarted"' not in line]
     log.write_text("\n".join(lines) + "\n")
-    assert stage.folder.blocks()[0].late == ("thp",)
+    assert stage.folder.read().blocks[0].late == ("thp",)

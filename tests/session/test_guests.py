@@ -1,27 +1,40 @@
-"""What a session makes for guests and keeps of them, and that it does nothing where a study has none."""
+"""What a session makes for guests and keeps of them, from session to session; nothing where a study has none."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hugewise.analysis import calibration
 from hugewise.errors import RunError
 from hugewise.guests import boarding
+from hugewise.host.setting import Settings
+from hugewise.machine import fingerprint
 from hugewise.model import guest_record as record
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.plan.arms import Arm, Machine
+from hugewise.plan.plan import Plan
 from hugewise.session import guests as guest_session
+from hugewise.session import identity, session
+from hugewise.session.conductor import Conductor
+from hugewise.session.steps import Session
+from hugewise.store.records import Noted
 from hugewise.study.load import parse
 from hugewise.study.study import Study
+from tests.analysis.test_calibration import calibrated
+from tests.analysis.test_calibration import record as calibration_record
+from tests.examples import begun
 from tests.fake_host import FakeHost
+from tests.guests.test_plan_guests import planned
 from tests.study_example import IN_GUESTS, FakePolicy
 
 STUDY = parse(IN_GUESTS, "s.toml")
@@ -41,6 +54,9 @@ class Guests:
 
     def versions(self) -> Mapping[str, str]:
         return self.found
+
+    def identity(self, kernel: str, backing: Backing) -> dict[str, str]:
+        return {"accelerator": self.found["accelerator"], "kernel": kernel, "backing": backing.pages}
 
     def machine(self, kernel: str) -> Machine | str:
         assert kernel == "16k"
@@ -90,23 +106,35 @@ def test_an_arm_is_deployed_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> Non
     assert there.now[1:3] == ("# in the guest, booted with the kernel 16k (base pages of 16k):", "echo never > /k")
 
 
-def test_the_folder_of_a_run_keeps_what_its_guests_are(tmp_path: Path) -> None:
-    guest_session.keep(tmp_path, STUDY, None)
-    assert list(tmp_path.iterdir()) == []
-    guest_session.keep(tmp_path, STUDY, guests())
-    assert record.read(tmp_path) == KEPT
+@pytest.fixture
+def opened(tmp_path: Path) -> Session:
+    """A session that is open, of a run that was begun under an emulated accelerator."""
+    folder = begun(tmp_path, STUDY, versions={**identity.versions(), "accelerator": "tcg: no KVM: no device"})
+    made = Session(STUDY, folder, bytes(16), Plan((), ()), folder.read(), lambda _: None, lambda _: None)
+    made.host = FakeHost()
+    made.settings = Settings(made.host, None)
+    return made
 
 
-def test_programs_are_looked_for_in_guests_that_there_are() -> None:
+def test_the_folder_of_a_run_keeps_what_its_guests_are(opened: Session) -> None:
+    for opened.guests in (None, guests()):
+        assert not (opened.folder.path / "guests.json").exists()
+        opened.run = None
+        opened.record()
+    assert record.read(opened.folder.path) == KEPT
+
+
+def test_programs_are_looked_for_in_guests_that_there_are(opened: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     made = guests()
-    with guest_session.looking_in(made):
-        assert made.inside == [True]
+    monkeypatch.setattr(Conductor, "conduct", lambda self: asked.append(list(made.inside)))
+    asked: list[list[bool]] = []
+    for opened.guests in (None, made):
+        opened.conduct()
+    assert asked == [[], [True]]
     assert made.inside == [True, False]
-    with guest_session.looking_in(None):
-        pass
 
 
-def test_what_guests_share_is_made_for_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_guests_share_is_made_for_them_alone(opened: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
     def opening(*given: Any, seed: bytes, privileged: bool) -> str:
@@ -114,15 +142,14 @@ def test_what_guests_share_is_made_for_them_alone(monkeypatch: pytest.MonkeyPatc
         return "aboard"
 
     monkeypatch.setattr(boarding.Boarding, "open", opening)
-    closing, made = ExitStack(), guests()
-
-    def share(which: Any) -> Any:
-        return guest_session.share(STUDY, which, None, closing, print, seed=b"run", privileged=True)
-
-    assert share(None) is None
-    assert asked == []
-    assert share(made) == "aboard"
-    assert asked == [(STUDY, made, None, closing, print, b"run", True)]
+    opened.make_guests()
+    assert (opened.boarding, asked) == (None, [])
+    opened.guests = made = guests()
+    opened.make_guests()
+    assert str(opened.boarding) == "aboard"
+    ((study, known, cgroups, _, note, seed, privileged),) = asked
+    assert (study, known, cgroups, seed, privileged) == (STUDY, made, None, bytes(16), opened.host.privileged())
+    assert note == opened.settings.note
 
 
 def test_one_run_has_one_accelerator(tmp_path: Path) -> None:
@@ -143,3 +170,61 @@ def test_a_count_is_of_one_agent_kernel_and_qemu(tmp_path: Path, name: str) -> N
         with pytest.raises(RunError, match=said) as caught:
             guest_session.check(tmp_path, was, counting)
         assert caught.value.hint
+
+
+def test_a_run_is_not_resumed_under_another_accelerator(opened: Session) -> None:
+    opened.guests = guests({"accelerator": "kvm: a guest booted with it"})
+    with pytest.raises(RunError, match="its guests ran under tcg, and would run under kvm now"):
+        opened.record()
+
+
+def test_under_the_same_one_it_goes_on_and_says_what_changed(opened: Session) -> None:
+    opened.guests = guests({"accelerator": "tcg: no KVM: it took 11 s"})
+    opened.record()
+    assert opened.number == 2
+    noted = [each.text for each in opened.folder.read().records if isinstance(each, Noted)]
+    assert any("accelerator is tcg: no KVM: it took 11 s" in text for text in noted)
+
+
+def test_the_next_session_of_a_run_has_the_same_guests(opened: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    planned_in: list[Any] = []
+
+    def hold(self: Session) -> bool:
+        seen.append(self.guests)
+        return len(seen) == 3
+
+    def make_plan(study: Study, host: object = None, guests: object = None) -> Plan:
+        planned_in.append(guests)
+        return Plan((), ())
+
+    opened.guests = guests()
+    monkeypatch.setattr(Session, "hold", hold)
+    monkeypatch.setattr(session, "make_plan", make_plan)
+    session._hold(opened)
+    assert seen == [opened.guests] * 3
+    assert planned_in == [opened.guests] * 2
+
+
+def test_a_calibration_is_one_of_the_guests_that_it_was_made_in(tmp_path: Path) -> None:
+    required = parse(IN_GUESTS + "[calibration]\nrequired = true\n", "s.toml")
+    made = planned(use=["base", {"name": "again", "from": "base"}])
+    (cell,) = made.cells
+    host = FakeHost()
+    told = {name: guest_session.machine(cell.arm("base"), guests({"accelerator": name})) for name in ("kvm", "tcg")}
+    key = calibration.same(cell.workload.name, cell.values, cell.metric.name, told["tcg"])
+    facts = fingerprint.fingerprint(host)
+    calibration.save(
+        calibration_record(
+            calibrated(key=key),
+            made=time.time(),
+            host=host.name,
+            machine=facts["machine"],
+            kernel=facts["kernel"]["release"],
+        ),
+        tmp_path,
+    )
+    assert identity.withheld(required, made, tmp_path, host, lambda _: told["tcg"]) == {}
+    for other in (told["kvm"], None):
+        said = identity.withheld(required, made, tmp_path, host, lambda _, other=other: other)  # type: ignore[misc]
+        assert "there is none of this workload on this host" in said[cell.id]

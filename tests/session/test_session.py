@@ -20,8 +20,9 @@ from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.model.pages import THP
 from hugewise.model.results import Results
-from hugewise.session import identity, session
-from hugewise.store.runlog import BlockOpened, RunFolder
+from hugewise.session import identity, session, steps
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import BlockOpened
 from tests.drive import drive, words
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
@@ -94,7 +95,7 @@ def test_a_second_run_is_a_run_of_its_own_with_a_seed_of_its_own(tmp_path: Path)
     assert len(two.attempts) == len(one.attempts)
 
 
-STEPS = [step.__name__ for step in (*session.OPENING, *runner.STEPS)] + list(session.CLOSING)
+STEPS = [step.__name__ for step in (*steps.OPENING, *runner.STEPS)] + list(steps.CLOSING)
 
 
 def test_the_closing_steps_are_all_of_them(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_the_closing_steps_are_all_of_them(tmp_path: Path) -> None:
     walked: list[str] = []
     session.run(hugewise.load(small(tmp_path)), tmp_path / "results", on_step=walked.append)
     assert set(walked) == set(STEPS)
-    assert tuple(walked[-len(session.CLOSING) :]) == session.CLOSING
+    assert tuple(walked[-len(steps.CLOSING) :]) == steps.CLOSING
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -117,11 +118,11 @@ def test_killed_at_any_step_it_is_restored_and_resumed(tmp_path: Path, step: str
     assert changed(before) == {}
     folder = only_run(tmp_path / "results")
     if not (folder / "run.jsonl").exists():
-        assert session.OPENING.index(getattr(session._Session, step)) <= session.OPENING.index(
-            session._Session.record
+        assert steps.OPENING.index(getattr(steps.Session, step)) <= steps.OPENING.index(
+            steps.Session.record
         )  # killed before the first record
         return
-    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).attempts()}
+    kept = {(a.block, a.arm): a.started for a in RunFolder(folder).read().attempts}
     if not (folder / "seed").exists():
         check_whole(hugewise.open_results(folder))
         return
@@ -158,7 +159,7 @@ def test_an_interrupt_just_before_the_closing_is_raised_after_it(monkeypatch: py
     closing = ExitStack()
     closing.callback(closed.append, "restore")
     with pytest.raises(KeyboardInterrupt):
-        session._close(closing)
+        steps._close(closing)
     assert closed == ["restore"]
     assert signal.SIGINT not in block(signal.SIG_BLOCK, ())
 
@@ -198,7 +199,7 @@ def test_a_block_broken_off_too_long_ago_is_replaced(tmp_path: Path) -> None:
     check_whole(results)
     assert results.blocks_incomplete == 1
     assert [a.state for a in results.attempts if a.block == 1] == ["abandoned"]
-    opened = [r for r in RunFolder(Path(results.folder)).records() if isinstance(r, BlockOpened)]
+    opened = [r for r in RunFolder(Path(results.folder)).read().records if isinstance(r, BlockOpened)]
     assert [record.block for record in opened] == [1, 2, 3]
 
 
@@ -249,7 +250,7 @@ def test_a_knob_that_somebody_turns_disturbs_its_block_and_is_left_to_them(
         results = hugewise.open_results(only_run(tmp_path / "results"))
         check_whole(results)
         assert results.blocks_disturbed == 1
-        stored = RunFolder(Path(results.folder)).attempts()
+        stored = RunFolder(Path(results.folder)).read().attempts
         assert ("abandoned" in [attempt.state for attempt in stored]) == (step == "recheck")
         assert any(knob in said and value in said for said in results.disturbances)
         chosen = Path(knob).read_text().strip()

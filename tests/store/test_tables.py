@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.store.runlog import RunFolder
+from hugewise.store.folder import RunFolder
 from hugewise.store.tables import tables
 from tests.examples import attempt
-from tests.store.test_runlog import folder
+from tests.store.test_folder import folder
 
 __all__ = ["folder"]
 

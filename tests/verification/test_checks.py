@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -12,7 +11,7 @@ from hugewise.errors import UserError
 from hugewise.model import coin
 from hugewise.stats import signflip
 from hugewise.stats.boundary import Boundary
-from hugewise.store import runlog
+from hugewise.store.records import BlockClosed, BlockOpened, Closed
 from hugewise.study.load import load
 from hugewise.verification import (
     coverage,
@@ -173,11 +172,10 @@ def test_orders_are_made_again() -> None:
 def run_folder(tmp_path: Path, *, ended: bool = True, honest: bool = True) -> Path:
     seed = bytes(range(16))
     of = load(STUDY)
-    folder = runlog.RunFolder.create(tmp_path, "s", study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
     commitment = coin.commitment(seed if honest else bytes(16))
-    folder.append(examples.opened(folder.run, t=0.0, digest=of.digest, seed_hash=commitment, mechanism="none"))
+    folder = examples.begun(tmp_path, of, seed=seed, t=0.0, seed_hash=commitment, mechanism="none")
     for block in range(1, 9):
-        folder.append(runlog.BlockOpened(t=float(block), block=block, cell="c", session=1, arms=["base", "thp"]))
+        folder.append(BlockOpened(t=float(block), block=block, cell="c", session=1, arms=["base", "thp"]))
         trials = list(coin.order(seed, block, ["base", "thp"], pad_max=of.attempt.environment_pad))
         if not honest and block == 4:
             trials.reverse()
@@ -193,9 +191,9 @@ def run_folder(tmp_path: Path, *, ended: bool = True, honest: bool = True) -> Pa
                 started=started,
             )
             folder.accept(folder.draft(f"b{block}-{trial.arm}"), accepted)
-        folder.append(runlog.BlockClosed(t=block + 0.5, block=block, state="complete"))
+        folder.append(BlockClosed(t=block + 0.5, block=block, state="complete"))
     if ended:
-        folder.append(runlog.Closed(t=9.0, state="finished", seed=seed.hex()))
+        folder.append(Closed(t=9.0, state="finished", seed=seed.hex()))
     return folder.path
 
 

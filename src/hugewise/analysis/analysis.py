@@ -6,9 +6,9 @@ Nothing here asks the machine: a run can be analysed anywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -16,9 +16,9 @@ from hugewise import published
 from hugewise.analysis import series
 from hugewise.analysis.beside import beside
 from hugewise.analysis.guest_arms import counted, guests
-from hugewise.model import design
-from hugewise.model import guest_record as record
+from hugewise.model import guest_record
 from hugewise.model.design import qualified
+from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.policy import Treatment
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.model.trial import Attempt, Block, Judged
@@ -29,51 +29,38 @@ from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Contrast, Method
 from hugewise.stats.pairs import Pair, Pairs
 from hugewise.stats.summary import summarise
-from hugewise.store import runlog
-from hugewise.store.runlog import ArmRecord, CellRecord, RunFolder
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import ArmRecord, CellRecord, Noted, Run
 from hugewise.study.study import Study
 
-__all__ = ["analyze"]
-
-_State = Literal["finished", "time is up", "interrupted", "failed"]
-
-
-def _kind(study: Study, opened: runlog.Opened, cell: str) -> design.Kind:
-    """How the arms of the cell ran: guests that ran together were a duet."""
-    together = any(each.together for each in opened.cells if each.id == cell)
-    return "duet" if together and study.design.kind == "sequential" else study.design.kind
+__all__ = ["analyze", "results_of"]
 
 
 def analyze(path: Path) -> Results:
     """What the run in the folder `path` has found so far. Raises RunError."""
-    folder = RunFolder(path)
-    records = folder.records()
-    opened = folder.opened()
-    study = folder.study()
-    blocks = folder.blocks()
+    return results_of(RunFolder(path).read())
+
+
+def results_of(run: Run) -> Results:
+    """The same of a run that was read. Raises RunError."""
+    opened, study, blocks, closed = run.opened, run.study, run.blocks, run.closed
     methods = methods_for(study, opened.cells)
     for block in blocks:
         for method in methods:
             method.observe(block)
-    comparisons = [
-        qualified(comparison, _kind(study, opened, method.contrast.cell), opened.withheld.get(method.contrast.cell))
-        for method, comparison in zip(methods, conclude(methods, study.confidence, study.margin), strict=True)
-    ]
-    found = list(zip(methods, comparisons, strict=True))
-    closed = next((record for record in records if isinstance(record, runlog.Closed)), None)
-    left_open = folder.open_block()
-    kept = record.read(path)
-    cells = [msgspec.structs.replace(cell, metric=counted(cell.metric, kept)) for cell in opened.cells]
-    attempts = [attempt for block in blocks for attempt in block.attempts] + (left_open[1] if left_open else [])
-    state: _State = closed.state if closed is not None else "interrupted"
+    found = list(zip(methods, conclude(methods, study.confidence, study.margin), strict=True))
+    kept = guest_record.read(run.path)
+    attempts = [attempt for block in blocks for attempt in block.attempts]
+    attempts += run.left_open.attempts if run.left_open is not None else []
+    states = Counter(block.state for block in blocks)
     results = Results(
         run=opened.run,
         study=opened.study,
         question=study.question,
-        folder=str(path),
-        state=state,
+        folder=str(run.path),
+        state=closed.state if closed is not None else "interrupted",
         started=opened.t,
-        ended=records[-1].t,
+        ended=run.records[-1].t,
         seed_hash=opened.seed_hash,
         seed=closed.seed if closed is not None else None,
         confidence=study.confidence,
@@ -83,12 +70,12 @@ def analyze(path: Path) -> Results:
         versions=opened.versions,
         settings=opened.settings,
         options=_options(study),
-        blocks_complete=sum(block.state == "complete" for block in blocks),
-        blocks_incomplete=sum(block.state == "incomplete" for block in blocks),
-        blocks_disturbed=sum(block.state == "disturbed" for block in blocks),
-        disturbances=(*_disturbances(records, blocks, attempts), *_host_changes(opened.cells, blocks)),
+        blocks_complete=states["complete"],
+        blocks_incomplete=states["incomplete"],
+        blocks_disturbed=states["disturbed"],
+        disturbances=(*_disturbances(run, attempts), *_host_changes(opened.cells, blocks)),
         left_out=opened.left_out,
-        cells=tuple(_cell(cell, blocks, attempts, found, study.confidence) for cell in cells),
+        cells=tuple(_cell(cell, run, attempts, found, kept) for cell in opened.cells),
         attempts=tuple(attempts),
         guests=guests(opened.cells, attempts, kept, opened.versions),
         earlier=opened.earlier,
@@ -102,20 +89,21 @@ def analyze(path: Path) -> Results:
 
 def _cell(
     cell: CellRecord,
-    blocks: Sequence[Block],
+    run: Run,
     attempts: Sequence[Attempt],
     found: Sequence[tuple[Method, Comparison]],
-    confidence: float,
+    kept: GuestsRecord | None,
 ) -> CellResult:
     names = [arm.name for arm in cell.arms]
-    own = [block for block in blocks if block.cell == cell.id]
-    arms = tuple(
-        msgspec.structs.replace(
+    metric = counted(cell.metric, kept)
+    own = [block for block in run.blocks if block.cell == cell.id]
+    arms = {
+        arm.name: msgspec.structs.replace(
             summarise(
                 own,
                 arm.name,
-                cell.metric,
-                confidence,
+                metric,
+                run.study.confidence,
                 policy=arm.treatment.policy,
                 mechanism=arm.treatment.mechanism,
                 treatment=described(arm.treatment),
@@ -124,17 +112,25 @@ def _cell(
             judged=_judged(cell, arm),
         )
         for arm in cell.arms
-    )
-    here = [(method, _with_shares(comparison, arms)) for method, comparison in found if method.contrast.cell == cell.id]
+    }
+    kind = run.study.design.kind
+    if cell.together and kind == "sequential":  # guests that ran together were a duet
+        kind = "duet"
+    comparisons: list[Comparison] = []
+    end_points: list[Comparison] = []
+    for method, comparison in found:
+        if method.contrast.cell == cell.id:
+            said = qualified(comparison, kind, run.opened.withheld.get(cell.id))
+            (end_points if isinstance(method, EndPoint) else comparisons).append(_with_shares(said, arms))
     return CellResult(
         cell=cell.id,
         workload=cell.workload,
         parameters=cell.values,
-        metric=cell.metric,
+        metric=metric,
         baseline=cell.baseline,
-        arms=arms,
-        comparisons=tuple(comparison for method, comparison in here if not isinstance(method, EndPoint)),
-        end_points=tuple(comparison for method, comparison in here if isinstance(method, EndPoint)),
+        arms=tuple(arms.values()),
+        comparisons=tuple(comparisons),
+        end_points=tuple(end_points),
         facts=series.shared(cell.id, attempts),
         differing=series.differing(cell.id, names, attempts),
         steadiness=series.steady_arms(cell.id, names, attempts),
@@ -147,10 +143,9 @@ def _judged(cell: CellRecord, arm: ArmRecord) -> Judged:
     return "backing" if required else "setting"
 
 
-def _with_shares(comparison: Comparison, arms: Sequence[ArmSummary]) -> Comparison:
+def _with_shares(comparison: Comparison, arms: Mapping[str, ArmSummary]) -> Comparison:
     """The comparison with what is judged of its two sides, and how much of their memory was backed as promised."""
-    known = {arm.arm: arm for arm in arms}
-    arm, baseline = known[comparison.arm], known[comparison.baseline]
+    arm, baseline = arms[comparison.arm], arms[comparison.baseline]
     return msgspec.structs.replace(
         comparison,
         judged=arm.judged,
@@ -180,11 +175,9 @@ def _options(study: Study) -> dict[str, object]:
     return {key: told[key] for key in named}
 
 
-def _disturbances(
-    records: Sequence[runlog.Record], blocks: Sequence[Block], attempts: Sequence[Attempt]
-) -> tuple[str, ...]:
-    said = [record.text for record in records if isinstance(record, runlog.Noted)]
-    said += [f"block {block.number} ({block.cell}): {block.state}: {block.reason}" for block in blocks if block.reason]
+def _disturbances(run: Run, attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    said = [record.text for record in run.records if isinstance(record, Noted)]
+    said += [f"block {one.number} ({one.cell}): {one.state}: {one.reason}" for one in run.blocks if one.reason]
     for attempt in attempts:
         where = f"block {attempt.block} ({attempt.cell}), {attempt.arm}"
         said += [f"{where}: {disturbance}" for disturbance in attempt.disturbances]

@@ -96,8 +96,22 @@ class _Beside:
                     continue
                 for claim in finding.claim:
                     for policy in self._standing_for([claim.arm]) or [""]:
+                        row = PublishedFinding(
+                            entry=entry,
+                            words=claim.words,
+                            condition=claim.condition,
+                            figures=finding.figures,
+                            effect=claim.effect,
+                            arm=claim.arm,
+                            baseline=claim.against,
+                            policy=policy,
+                            parameter="",
+                            measured=(),
+                            agreement=NOT_HERE,
+                            reason="",
+                        )
                         make = self._trends if claim.effect == "grows" else self._signs
-                        rows = list(make(entry, finding, claim, policy))
+                        rows = list(make(row, finding, claim))
                         lacking = all(level.measured is None for row in rows for level in row.measured)
                         if lacking and len({row.reason for row in rows}) == 1:
                             rows = [msgspec.structs.replace(rows[0], measured=())]
@@ -107,9 +121,14 @@ class _Beside:
         return [policy for policy, arm in self._arms.items() if arm in arms]
 
     def _cells(self, entry: str) -> list[CellResult]:
-        labels = [label for label, _ in self._uses]
-        found = [(cell, cell_of(labels, cell.cell)) for cell in self._results.cells]
-        return [cell for cell, n in found if n is not None and self._uses[n][1] == entry]
+        return [cell for cell in self._results.cells if self._entry_of(cell.cell) == entry]
+
+    def _use_of(self, cell: str) -> int | None:
+        return cell_of([label for label, _ in self._uses], cell)
+
+    def _entry_of(self, cell: str) -> str | None:
+        use = self._use_of(cell)
+        return None if use is None else self._uses[use][1]
 
     def _point(self, entry: str, cell: CellResult | None, figure: Figure, policy: str) -> PublishedPoint:
         measured, reason = self._measured(entry, cell, policy, figure.baseline, figure.quantity)
@@ -133,63 +152,46 @@ class _Beside:
             points=_points(cell, figure.percent, measured),
         )
 
-    def _signs(self, entry: str, finding: Finding, claim: Claim, policy: str) -> Iterator[PublishedFinding]:
-        for cell in self._cells(entry) or (None,):
-            measured, reason = self._measured(entry, cell, policy, claim.against, finding.metric)
+    def _signs(self, row: PublishedFinding, finding: Finding, claim: Claim) -> Iterator[PublishedFinding]:
+        for cell in self._cells(row.entry) or (None,):
+            measured, reason = self._measured(row.entry, cell, row.policy, claim.against, finding.metric)
             # Of words only better and worse are known, so that the verdict is what is compared.
             said = {"better": 1, "worse": -1}.get(claim.effect, 0)
             here = {"better": 2.0, "worse": 0.5}.get(measured.verdict) if measured is not None else None
-            yield _finding(
-                entry,
-                finding,
-                claim,
-                policy,
-                parameter="",
+            yield msgspec.structs.replace(
+                row,
                 measured=(Level(cell=cell.cell, value="", measured=measured, reason=reason),) if cell else (),
                 agreement=agreement(said, measured, here) if _within(claim, cell) else BEYOND,
                 reason=reason,
             )
 
-    def _trends(self, entry: str, finding: Finding, claim: Claim, policy: str) -> Iterator[PublishedFinding]:
-        cells = self._cells(entry)
+    def _trends(self, row: PublishedFinding, finding: Finding, claim: Claim) -> Iterator[PublishedFinding]:
+        cells = self._cells(row.entry)
         parameter = next((name for name in claim.parameters if len({_level(cell, name) for cell in cells}) > 1), None)
         if parameter is None:
             called = claim.parameters[0]
-            reason = f"{called} is not varied here" if cells else self._absent(entry, policy)
-            yield _finding(
-                entry, finding, claim, policy, parameter=called, measured=(), agreement=NOT_HERE, reason=reason
-            )
+            reason = f"{called} is not varied here" if cells else self._absent(row.entry, row.policy)
+            yield msgspec.structs.replace(row, parameter=called, reason=reason)
             return
+        row = msgspec.structs.replace(row, parameter=parameter)
         groups: dict[str, list[CellResult]] = {}
-        labels = [label for label, _ in self._uses]
         for cell in cells:
             if _level(cell, parameter) is not None and _within(claim, cell):
                 others = {name: value for name, value in cell.parameters.items() if name != parameter}
-                groups.setdefault(repr((cell_of(labels, cell.cell), sorted(others.items(), key=str))), []).append(cell)
+                groups.setdefault(repr((self._use_of(cell.cell), sorted(others.items(), key=str))), []).append(cell)
         several = [group for group in groups.values() if len(group) > 1]
         if not several:
             reason = f"{parameter} has one level here within what was published"
-            yield _finding(
-                entry, finding, claim, policy, parameter=parameter, measured=(), agreement=NOT_HERE, reason=reason
-            )
+            yield msgspec.structs.replace(row, reason=reason)
         for group in several:
             group.sort(key=lambda cell: _level(cell, parameter) or 0.0)
             levels = []
             for cell in group:
-                measured, reason = self._measured(entry, cell, policy, claim.against, finding.metric)
+                measured, reason = self._measured(row.entry, cell, row.policy, claim.against, finding.metric)
                 value = str(cell.parameters[parameter])
                 levels.append(Level(cell=cell.cell, value=value, measured=measured, reason=reason))
             agreed, reason = trend(levels, group[0].metric.better)
-            yield _finding(
-                entry,
-                finding,
-                claim,
-                policy,
-                parameter=parameter,
-                measured=tuple(levels),
-                agreement=agreed,
-                reason=reason,
-            )
+            yield msgspec.structs.replace(row, measured=tuple(levels), agreement=agreed, reason=reason)
 
     def _measured(
         self, entry: str, cell: CellResult | None, policy: str, against: str, quantity: str | None
@@ -241,43 +243,14 @@ class _Beside:
 
     def _absent(self, entry: str, policy: str) -> str:
         """Why an entry that a workload names has no cell in the results."""
-        labels = [label for label, _ in self._uses]
         for one in self._results.left_out:
-            n = cell_of(labels, one.cell)
-            if one.policy == "*" and n is not None and self._uses[n][1] == entry:
+            if one.policy == "*" and self._entry_of(one.cell) == entry:
                 return f"left out: {one.reason}"
         return "no cell of it was measured" if policy else "no policy of the study stands for it"
 
     def _left_out(self, cell: str, policy: str) -> str | None:
         of_policy = [one for one in self._results.left_out if one.policy == policy and one.cell in {cell, "*"}]
         return f"left out: {of_policy[0].reason}" if of_policy else None
-
-
-def _finding(
-    entry: str,
-    finding: Finding,
-    claim: Claim,
-    policy: str,
-    *,
-    parameter: str,
-    measured: tuple[Level, ...],
-    agreement: str,
-    reason: str,
-) -> PublishedFinding:
-    return PublishedFinding(
-        entry=entry,
-        words=claim.words,
-        condition=claim.condition,
-        figures=finding.figures,
-        effect=claim.effect,
-        arm=claim.arm,
-        baseline=claim.against,
-        policy=policy,
-        parameter=parameter,
-        measured=measured,
-        agreement=agreement,
-        reason=reason,
-    )
 
 
 def _within(claim: Claim, cell: CellResult | None) -> bool:

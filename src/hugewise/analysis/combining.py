@@ -20,8 +20,8 @@ from hugewise.model.results import Comparison, Guests
 from hugewise.stats import evidence
 from hugewise.stats.end_points import END_POINTS
 from hugewise.stats.evidence import TYPICAL, Carried, Combined, Source
-from hugewise.store.runlog import CellRecord, Opened, RunFolder
-from hugewise.study.study import Study
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import CellRecord, Opened, Run
 from hugewise.study.tables import Layout
 
 __all__ = ["Combination", "answer"]
@@ -41,11 +41,10 @@ def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination
     """The runs in these folders, judged together at `confidence` (default: that of their studies). Raises UserError."""
     if len(runs) < 2:
         raise UserError("one run alone has nothing to be combined with", hint="hugewise combine RUN RUN...")
-    folders = [RunFolder(path) for path in runs]
-    opened, asked = [folder.opened() for folder in folders], [folder.study() for folder in folders]
-    _alike_enough(runs, opened, asked)
-    chosen = _level(asked) if confidence is None else confidence
-    carried = [_source(path, first, study) for path, first, study in zip(runs, opened, asked, strict=True)]
+    read = [RunFolder(path).read() for path in runs]
+    _alike_enough(read)
+    chosen = _level(read) if confidence is None else confidence
+    carried = [_source(run) for run in read]
     found = evidence.combine(carried, 1 - chosen)
     if not found:
         raise UserError(
@@ -70,13 +69,14 @@ def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination
     )
 
 
-def _alike_enough(runs: Sequence[Path], opened: Sequence[Opened], asked: Sequence[Study]) -> None:
+def _alike_enough(runs: Sequence[Run]) -> None:
     """Raises UserError where the runs cannot be put together, whatever they found."""
-    for path, study in zip(runs, asked, strict=True):
-        if study.method != "sequential":
+    for run in runs:
+        if (method := run.study.method) != "sequential":
             raise UserError(
-                f"{path}: the method {study.method} gives no e-values", hint='combine runs with method = "sequential"'
+                f"{run.path}: the method {method} gives no e-values", hint='combine runs with method = "sequential"'
             )
+    opened = [run.opened for run in runs]
     if (same := evidence.not_separate([_unread(first) for first in opened])) is not None:
         raise UserError(same, hint="each run needs coins of its own: name different runs, made without --seed")
     if len({first.mechanism for first in opened}) > 1:
@@ -86,9 +86,9 @@ def _alike_enough(runs: Sequence[Path], opened: Sequence[Opened], asked: Sequenc
         )
 
 
-def _level(asked: Sequence[Study]) -> float:
+def _level(runs: Sequence[Run]) -> float:
     """The confidence that all studies have. Raises UserError where they differ."""
-    levels = sorted({study.confidence for study in asked})
+    levels = sorted({run.study.confidence for run in runs})
     if len(levels) > 1:
         raise UserError(
             f"the studies have different confidences: {', '.join(f'{level:.6g}' for level in levels)}",
@@ -103,22 +103,22 @@ def _unread(opened: Opened) -> Source:
     return Source(run=opened.run, seed_hash=opened.seed_hash, host=host, comparisons=())
 
 
-def _source(path: Path, opened: Opened, study: Study) -> Source:
-    results = analysis.analyze(path)
+def _source(run: Run) -> Source:
+    results = analysis.results_of(run)
     guests = results.guests
     if guests is not None and guests.counting and any(arm.attempts and not arm.initramfs for arm in guests.arms):
         raise UserError(
-            f"{path}: which agent its guests had was not kept, and a count is of one agent",
+            f"{run.path}: which agent its guests had was not kept, and a count is of one agent",
             hint="run its study again, or leave it out",
         )
-    cells = {cell.id: cell for cell in opened.cells}
+    cells = {cell.id: cell for cell in run.opened.cells}
     comparisons = [
-        _carried(cells[cell.cell], one, study.design, results.guests)
+        _carried(cells[cell.cell], one, run.study.design, guests)
         for cell in results.cells
         if cell.metric.better != "neutral"
         for one in (*cell.comparisons, *cell.end_points)
     ]
-    return msgspec.structs.replace(_unread(opened), comparisons=tuple(comparisons))
+    return msgspec.structs.replace(_unread(run.opened), comparisons=tuple(comparisons))
 
 
 def _carried(cell: CellRecord, one: Comparison, design: Layout, guests: Guests | None) -> Carried:

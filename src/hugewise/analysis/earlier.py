@@ -1,7 +1,8 @@
 """Which runs of a study this host has seen before: a reader who is shown one of several should know of all.
 
-Whoever runs a study until it comes out as wished, and shows that run, has no error rate. So every run names those that
-were begun before it, also the ones that were broken off.
+Whoever runs a study until it comes out as wished, and shows that run, has no error rate. So every run names those
+that were begun before it, also the ones that were broken off. A run that measured something else is another study's;
+the pairs of runs on different machines have no spread in common.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from hugewise.analysis.comparability import comparable, unlike
 from hugewise.errors import UserError
-from hugewise.store.runlog import Opened, RunFolder
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import Opened
 from hugewise.study.study import Study
 
-__all__ = ["earlier_runs", "of_study"]
+__all__ = ["comparable", "earlier_runs", "of_study", "unlike"]
+
+# What the studies of two runs must share; name, budget, margin, confidence and method change no pair.
+_SAME = ("policies", "workload", "between", "design", "guest", "kernel")
+_OF_GUESTS = ("accelerator", "cpu model")
 
 
 def earlier_runs(study: Study, opened: Opened, results: Path) -> tuple[str, ...]:
@@ -41,6 +46,37 @@ def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
         folder = RunFolder(path.parent)
         with suppress(UserError):
             first = folder.opened()
-            if comparable(study, folder.study()) is None:
+            if comparable(study, folder.study(first)) is None:
                 found.append((first, folder))
     return sorted(found, key=lambda each: (each[0].t, each[1].path), reverse=True)
+
+
+def comparable(study: Study, other: Study) -> str | None:
+    """The key in which `other` measures something else than `study`, or None: its pairs speak for the study."""
+    if study.compared_with != other.compared_with:
+        return "baseline"
+    for name in _SAME:
+        if getattr(study, name, None) != getattr(other, name, None):
+            return name
+    return None
+
+
+def unlike(run: Opened, first: Opened) -> str | None:
+    """In what the machine of `run` differs from that of `first`, or None: their pairs can be put together.
+
+    That is the host, the mechanism, and of guests the accelerator, the CPU model and the content of the kernels.
+    """
+    here, there = _machine(run), _machine(first)
+    for name in dict.fromkeys((*there, *here)):
+        if here.get(name) != there.get(name):
+            return f"{name} is {here.get(name, 'none')}, there {there.get(name, 'none')}"
+    return None
+
+
+def _machine(opened: Opened) -> dict[str, str]:
+    """What ran, by name. Of the accelerator the reason after its name does not count."""
+    found = {"host": str(opened.host.get("machine") or opened.host.get("name")), "mechanism": opened.mechanism}
+    for name, version in opened.versions.items():
+        if name in _OF_GUESTS or name.startswith("kernel "):
+            found[name] = version.partition(":")[0] if name == "accelerator" else version
+    return found

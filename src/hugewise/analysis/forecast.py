@@ -25,7 +25,7 @@ from hugewise.analysis.pilots import Pilot
 from hugewise.errors import UserError
 from hugewise.stats import power
 from hugewise.stats.family import Planned
-from hugewise.store.runlog import RunFolder
+from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 
 __all__ = ["CHANCE", "FEWEST", "TYPICAL", "Forecast", "Row", "forecast", "missing", "past_runs", "pilot"]
@@ -139,7 +139,7 @@ def past_runs(study: Study, results: Path) -> list[Path]:
     found = []
     for _, folder in of_study(study, results):
         with suppress(UserError):
-            if any(block.state == "complete" for block in folder.blocks()):
+            if any(block.state == "complete" for block in folder.read().blocks):
                 found.append(folder.path)
     return found
 

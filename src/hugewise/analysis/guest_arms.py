@@ -11,7 +11,7 @@ from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.metric import Metric
 from hugewise.model.results import Fact, GuestArm, Guests
 from hugewise.model.trial import Attempt
-from hugewise.store.runlog import ArmRecord, CellRecord
+from hugewise.store.records import ArmRecord, CellRecord
 
 __all__ = ["counted", "guests"]
 

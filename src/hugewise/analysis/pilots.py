@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from hugewise.analysis.comparability import comparable, unlike
+from hugewise.analysis.earlier import comparable, unlike
 from hugewise.errors import UserError
 from hugewise.model.trial import Block
 from hugewise.stats.family import Planned, methods_for
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pairs
-from hugewise.store.runlog import BlockClosed, BlockOpened, CellRecord, Opened, RunFolder
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import BlockClosed, BlockOpened, CellRecord, Opened, Run
 from hugewise.study.study import Study
 
 __all__ = ["Pilot", "judged", "read", "room"]
@@ -49,26 +50,24 @@ def read(study: Study, runs: Sequence[Path]) -> dict[str, Pilot]:
     pilots: dict[str, Pilot] = {}
     first: Opened | None = None
     for number, path in enumerate(runs):
-        folder = RunFolder(path)
-        key = comparable(study, folder.study())
+        run = RunFolder(path).read()
+        key = comparable(study, run.study)
         if key is not None:
             raise UserError(
                 f"{path} measured another study: `{key}` differs from {study.name}'s",
                 hint=f"a fresh pilot: hugewise plan {study.file or 'STUDY'} --pilot 20",
             )
-        opened = folder.opened()
-        if first is None:
-            first = opened
-        elif (difference := unlike(opened, first)) is not None:
+        first = first or run.opened
+        if (difference := unlike(run.opened, first)) is not None:
             raise UserError(
                 f"{path} ran on another machine than {runs[0]}: {difference}",
                 hint="plan from each by itself: pairs of different machines have no spread in common",
             )
-        for cell in opened.cells:
+        for cell in run.opened.cells:
             pilots.setdefault(cell.id, Pilot(cell))
-        spans = _spans(folder)
-        contrasts = judged(study, opened.cells)
-        for block in folder.blocks():
+        spans = _spans(run)
+        contrasts = judged(study, run.opened.cells)
+        for block in run.blocks:
             if block.state == "complete" and block.cell in pilots:
                 _take(pilots[block.cell], block, spans.get(block.number), contrasts, number)
     if not any(pilot.spans for pilot in pilots.values()):
@@ -96,11 +95,11 @@ def _extent(block: Block) -> float:
     return max(attempt.ended for attempt in block.attempts) - min(attempt.started for attempt in block.attempts)
 
 
-def _spans(folder: RunFolder) -> dict[int, float]:
+def _spans(run: Run) -> dict[int, float]:
     """Seconds from a block's opening to its close; not of a block that a resumed run went on with after a pause."""
     opened: dict[int, float] = {}
     found: dict[int, float] = {}
-    for record in folder.records():
+    for record in run.records:
         if isinstance(record, BlockOpened):
             opened = {record.block: record.t}
         elif isinstance(record, BlockClosed):

@@ -116,6 +116,7 @@ def _benchmark(one: Benchmark) -> Replanned:
     if not timed:
         remarks.append("hours are unknown: it is not published how long a sample takes")
     alpha = 1 - confidence
+    seconds = first.mean + second.mean if timed else None
     effect = abs(math.log(second.mean / first.mean))
     margins = [sample.margin_of_error for sample in (first, second) if sample.margin_of_error is not None]
     at_once = one.layout == "fixed slots"
@@ -135,16 +136,10 @@ def _benchmark(one: Benchmark) -> Replanned:
         margin=math.hypot(*margins) / first.mean if len(margins) == 2 else None,
         least=power.least_pairs(alpha, budget),
         hours=known * together / 3600 if timed and known else None,
-        assumed=tuple(
-            _assumed(rho, variations, effect, alpha, budget, _seconds(timed, first, second)) for rho in ASSUMED
-        ),
+        assumed=tuple(_assumed(rho, variations, effect, alpha, budget, seconds) for rho in ASSUMED),
         cannot=_CANNOT[one.layout],
         remarks=tuple(remarks),
     )
-
-
-def _seconds(timed: bool, first: Sample, second: Sample) -> float | None:
-    return first.mean + second.mean if timed else None
 
 
 def _variations(first: Sample, second: Sample, baseline: str, arm: str) -> tuple[tuple[float, float], list[str]]:

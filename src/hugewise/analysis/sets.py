@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from statistics import geometric_mean
 
 import msgspec
 
 from hugewise.model.results import CellResult, Comparison
 
-__all__ = ["PROGRAM", "Overall", "geometric_mean", "overall"]
+__all__ = ["PROGRAM", "Overall", "overall"]
 
 # The parameter whose levels are the programs of a set, and the workloads that have it.
 PROGRAM = "program"
@@ -53,13 +54,6 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     confidence: float | None
     reason: str = ""
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """The geometric mean. Raises ValueError when there is no value, or one that is not above 0."""
-    if not values or min(values) <= 0:
-        raise ValueError("a geometric mean needs values above 0")
-    return math.exp(math.fsum(math.log(value) for value in values) / len(values))
 
 
 def overall(cells: Iterable[CellResult]) -> tuple[Overall, ...]:

@@ -301,7 +301,7 @@ def store(group: Group) -> None:
     found: list[Attempt] = []
     for work in group.works:
         same = () if work.play is None else work.play.reading.same
-        earlier = (*group.bench.folder.attempts(), *found) if same else ()
+        earlier = (*group.bench.attempts, *found) if same else ()
         found.append(agreement.held(stored(group, work), same, group.cell, earlier))
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
@@ -318,6 +318,7 @@ def store(group: Group) -> None:
     # Together, as late as possible: a run that is killed between two of them begins the block anew.
     for work, attempt in zip(group.works, group.stored, strict=True):
         group.bench.folder.accept(work.draft, attempt)
+        group.bench.attempts.append(attempt)
 
 
 STEPS: tuple[Callable[[Group], None], ...] = (

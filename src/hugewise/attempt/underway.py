@@ -21,7 +21,7 @@ from hugewise.model.trial import Attempt, Trial
 from hugewise.model.workload import Launch
 from hugewise.plan.plan import Arm, Cell
 from hugewise.store import dataset
-from hugewise.store.runlog import RunFolder
+from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 
 __all__ = ["Backed", "Bench", "Boarded", "Disturbed", "Group", "Guests", "Work"]
@@ -50,6 +50,7 @@ class Bench:
     cwd: str = field(default_factory=os.getcwd)  # where commands run: the same in all sessions of a run
     data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
     guests: Guests | None = None
+    attempts: list[Attempt] = field(default_factory=list)  # of the run, as they were stored
 
     @property
     def host(self) -> Host:

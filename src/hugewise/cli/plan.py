@@ -16,7 +16,7 @@ from hugewise.errors import UserError
 from hugewise.quantity import parse_duration, parse_share
 from hugewise.report.forecast import show
 from hugewise.session import feasibility, progress, session
-from hugewise.store.runlog import RunFolder
+from hugewise.store.folder import RunFolder
 from hugewise.study import load as studies
 from hugewise.study.study import Study
 
@@ -74,7 +74,8 @@ def _study(asked: Asked) -> Study:
         raise UserError(
             "name a study, or a published one", hint="hugewise plan studies/demo.toml   or   --published redhat-2021"
         )
-    return RunFolder(asked.runs[0]).study()
+    folder = RunFolder(asked.runs[0])
+    return folder.study(folder.opened())
 
 
 def _pilot(study: Study, blocks: int, results: Path) -> Path:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from hugewise.analysis import calibration_figures
+from hugewise.analysis.beside import cell_of
 from hugewise.analysis.calibration import Calibrated, Record, identity, same, save
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
@@ -27,7 +30,7 @@ from hugewise.session import guests as guest_session
 from hugewise.session.identity import versions
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pairs
-from hugewise.store.runlog import RunFolder
+from hugewise.store.records import Run
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from hugewise.study.tables import Layout, PolicyUse
@@ -53,8 +56,6 @@ metric = "loop_cpu_s"
 timeout = "60s"
 """
 
-Listener = Callable[[progress.Event], None]
-
 
 class _Values(NamedTuple):
     """What the pairs of one comparison were: both sides, all values in their order in time, seconds for a pair."""
@@ -72,7 +73,7 @@ def calibrate(
     pairs: int = 60,
     planted: float = 0.0,
     seed: bytes | None = None,
-    listener: Listener = lambda _: None,
+    listener: progress.Listener = lambda _: None,
 ) -> tuple[Record, Path]:
     """Measure A/A streams of every cell of `study` (or of a loop in the first cache), and write the record.
 
@@ -104,24 +105,19 @@ def calibrate(
     return record, save(record, results / FOLDER)
 
 
+@dataclass
 class _Bench:
     """What all streams of a calibration share."""
 
-    def __init__(  # noqa: PLR0917
-        self,
-        study: Study,
-        folder: Path,
-        pairs: int,
-        planted: float,
-        seed: bytes,
-        listener: Listener,
-        host: Host,
-        guests: Provided | None,
-    ) -> None:
-        self.study, self.folder, self.pairs, self.planted = study, folder, pairs, planted
-        self.seed, self.listener, self.host = seed, listener, host
-        self.guests = guests
-        self.runs: list[Path] = []
+    study: Study
+    folder: Path
+    pairs: int
+    planted: float
+    seed: bytes
+    listener: progress.Listener
+    host: Host
+    guests: Provided | None
+    runs: list[Path] = field(default_factory=list)
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -132,12 +128,12 @@ class _Bench:
         """What of it can run here, where the calibrated study runs."""
         return feasibility.make_plan(study, self.host, self.guests)
 
-    def run(self, study: Study) -> RunFolder:
+    def run(self, study: Study) -> Run:
         """One stream, with a seed of its own that follows from the calibration's."""
         seed = bytes(a ^ b for a, b in zip(self.seed, len(self.runs).to_bytes(16), strict=True))
         folder = session.run(study, self.folder, seed=seed, listener=self.listener, calibrating=True)
         self.runs.append(folder.path)
-        return folder
+        return folder.read()
 
 
 def _calibrated(bench: _Bench, cell: Cell) -> Calibrated:
@@ -203,21 +199,19 @@ def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Values | None:
         iterations = cell.values["iterations"]
         assert isinstance(iterations, int)
         more = {"iterations": round(iterations * (1 + bench.planted))}
-    pair = tuple(
-        PolicyUse(
+    first, second = (
+        msgspec.structs.replace(
+            use,
             name=label,
             source=use.registered,
-            set=use.set,
             # As long under one label as under the other: the size of the environment moves the stack.
             environment={**use.environment, "HUGEWISE_LABEL": label},
-            parameters={**use.parameters, **(more if label == _LABELS[1] else {})},
-            thp_disable=use.thp_disable,
-            kernel=use.kernel,
-            backing=use.backing,
+            judged="backing",
         )
         for label in _LABELS
     )
-    return _stream(bench, _study(bench, cell, pair, _LABELS[0], kind, bench.pairs), cell, _LABELS[1])
+    second = msgspec.structs.replace(second, parameters={**use.parameters, **more})
+    return _stream(bench, cell, first, second, kind)
 
 
 def _agreements(bench: _Bench, cell: Cell) -> Iterator[calibration_figures.Agreement]:
@@ -229,8 +223,7 @@ def _agreements(bench: _Bench, cell: Cell) -> Iterator[calibration_figures.Agree
             continue
         found: dict[Kind, calibration_figures.Stream] = {}
         for kind in ("sequential", "duet"):
-            pair = (uses[cell.baseline], uses[arm.name])
-            values = _stream(bench, _study(bench, cell, pair, cell.baseline, kind, bench.pairs), cell, arm.name)
+            values = _stream(bench, cell, uses[cell.baseline], uses[arm.name], kind)
             if values is not None:
                 found[kind] = calibration_figures.stream(kind, *values)
         if len(found) == 2:
@@ -239,46 +232,37 @@ def _agreements(bench: _Bench, cell: Cell) -> Iterator[calibration_figures.Agree
             yield calibration_figures.agreement(arm.name, identities, found["sequential"], found["duet"], within)
 
 
-def _study(  # noqa: PLR0917
-    bench: _Bench, cell: Cell, pair: Sequence[PolicyUse], baseline: str, kind: Kind, pairs: int
-) -> Study:
-    """The study that is one stream: two arms, one cell, a number of blocks."""
-    mine = [w for w in bench.study.workload if cell.id == w.called or cell.id.startswith(f"{w.called}-")]
-    used = max(mine, key=lambda each: len(each.called))  # "chase-slow" is not a cell of "chase"
-    slots = bench.study.design.slots or (bench.cpus if kind == "duet" else ())
-    return msgspec.structs.replace(
-        bench.study,
-        policies=tuple(pair),
-        baseline=baseline,
+def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind: Kind) -> _Values | None:
+    """Run the study that is one stream: two arms, one cell, a number of blocks."""
+    study = bench.study
+    slots = study.design.slots or (bench.cpus if kind == "duet" else ())
+    use = cell_of([use.called for use in study.workload], cell.id)
+    assert use is not None
+    study = msgspec.structs.replace(
+        study,
+        policies=(baseline, arm),
+        baseline=baseline.name,
         method="fixed-n",
         end_points=(),
-        budget=msgspec.structs.replace(bench.study.budget, blocks=pairs, time=None, width=None),
-        design=Layout(kind=kind, slots=slots, turns=bench.study.design.turns),
-        calibration=msgspec.structs.replace(bench.study.calibration, required=False),
-        workload=(msgspec.structs.replace(used, policies=None, parameters=dict(cell.values)),),
+        budget=msgspec.structs.replace(study.budget, blocks=bench.pairs, time=None, width=None),
+        design=Layout(kind=kind, slots=slots, turns=study.design.turns),
+        calibration=msgspec.structs.replace(study.calibration, required=False),
+        workload=(msgspec.structs.replace(study.workload[use], policies=None, parameters=dict(cell.values)),),
         file="",
     )
-
-
-def _stream(bench: _Bench, study: Study, cell: Cell, arm: str) -> _Values | None:
-    if study.design.kind == "duet" and len(study.design.slots) < 2:
+    if (kind == "duet" and len(slots) < 2) or not bench.plan(study).cells:
         return None
-    if not bench.plan(study).cells:
-        return None
-    folder = bench.run(study)
-    ran = folder.opened().cells[0]
-    contrast = Contrast(ran.id, arm, study.compared_with, cell.metric, proof_demanded=False)
+    run = bench.run(study)
+    contrast = Contrast(run.opened.cells[0].id, arm.name, baseline.name, cell.metric, proof_demanded=False)
     pairs, in_time, seconds = Pairs(contrast), [], []
-    for block in folder.blocks():
+    for block in run.blocks:
         pair = pairs.take(block)
         if pair is None or pair.arm is None or pair.baseline is None:
             continue
         counted = sorted((a for a in block.attempts if a.state == "accepted"), key=lambda a: (a.started, a.order))
         in_time += [value for a in counted if (value := a.metrics.get(cell.metric.name)) is not None]
         seconds.append(max(a.ended for a in counted) - min(a.started for a in counted))
-    whole = [pair for pair in pairs.everything if pair.arm is not None and pair.baseline is not None]
+    whole = [(one.baseline, one.arm) for one in pairs.everything if one.arm is not None and one.baseline is not None]
     if len(whole) < _FEWEST // 2:
         return None
-    first = [pair.baseline for pair in whole if pair.baseline is not None]
-    second = [pair.arm for pair in whole if pair.arm is not None]
-    return _Values(first, second, in_time, sum(seconds) / len(seconds))
+    return _Values([first for first, _ in whole], [second for _, second in whole], in_time, fmean(seconds))

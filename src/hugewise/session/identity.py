@@ -17,7 +17,7 @@ from hugewise.machine import fingerprint, probe
 from hugewise.model.host import Host
 from hugewise.model.policy import Deployment, mechanism
 from hugewise.plan.plan import Arm, Plan
-from hugewise.store.runlog import ArmRecord, CellRecord, Opened
+from hugewise.store.records import ArmRecord, CellRecord, Opened
 from hugewise.study.study import Study
 
 __all__ = ["cell_records", "changes", "check_host", "cpu", "versions", "withheld"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hugewise.store.runlog import RunFolder
+from hugewise.store.folder import RunFolder
 
 if TYPE_CHECKING:
     import duckdb
@@ -82,11 +82,11 @@ def tables(folder: Path) -> duckdb.DuckDBPyConnection:
     run = RunFolder(folder)
     connection = duckdb.connect()
     connection.execute("create table blocks (block integer, cell varchar, state varchar, reason varchar)")
-    for block in run.blocks():
+    for block in run.read().blocks:
         connection.execute(
             "insert into blocks values (?, ?, ?, ?)", [block.number, block.cell, block.state, block.reason]
         )
-    paths = [str(path) for path in sorted((folder / "attempts").glob("[!.]*/attempt.json"))]
+    paths = [str(path) for path in run.attempt_files()]
     if paths:
         read = connection.read_json(paths, columns=_COLUMNS)  # type: ignore[arg-type]
         read.create_view("attempts")

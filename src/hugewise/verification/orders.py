@@ -16,7 +16,8 @@ from typing import NamedTuple, TypeVar
 from hugewise.errors import UserError
 from hugewise.model import coin
 from hugewise.model.design import at_once
-from hugewise.store.runlog import BlockOpened, Closed, RunFolder
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import BlockOpened
 from hugewise.verification.finding import Finding, Task
 from hugewise.verification.generators import generator
 
@@ -47,18 +48,15 @@ def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max
 
 def of_run(path: Path) -> Sequence[Finding]:
     """An ended run's blocks against its revealed seed. Raises UserError for a run that has not ended, or RunError."""
-    folder = RunFolder(path)
-    records = folder.records()
-    seed = next((bytes.fromhex(record.seed) for record in records if isinstance(record, Closed)), None)
-    if seed is None:
+    run = RunFolder(path).read()
+    if run.closed is None:
         raise UserError(
             f"{path} has not ended: its seed is not revealed yet", hint=f"finish it: hugewise resume {path}"
         )
-    study = folder.study()
+    seed, study, attempts = bytes.fromhex(run.closed.seed), run.study, run.attempts
     slots, pad_max = max(1, len(study.design.slots)), study.environment_pad
-    blocks = {record.block: record for record in records if isinstance(record, BlockOpened)}
+    blocks = {record.block: record for record in run.records if isinstance(record, BlockOpened)}
     expected = {number: places(seed, number, block.arms, slots, pad_max) for number, block in blocks.items()}
-    attempts = folder.attempts()
     other = early = 0
     starts: dict[int, dict[str, float]] = {}
     for attempt in attempts:
@@ -71,7 +69,7 @@ def of_run(path: Path) -> Sequence[Finding]:
         for number, began in starts.items():
             times = [began[arm] for arm in expected.get(number, {}) if arm in began]
             turned += times != sorted(times)
-    kept = "it is" if hashlib.sha256(seed).hexdigest() == folder.opened().seed_hash else "it is not"
+    kept = "it is" if hashlib.sha256(seed).hexdigest() == run.opened.seed_hash else "it is not"
     return [
         _finding("run: the seed's hash is that of its first record", kept, "it is"),
         _finding("run: attempts not in the seed's place", f"{other} of {len(attempts)}", f"0 of {len(attempts)}"),

@@ -6,19 +6,17 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import RunError, StorageError
-from hugewise.model.coin import commitment
-from hugewise.store.runlog import BlockClosed, BlockOpened, Closed, Resumed, RunFolder
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import BlockClosed, BlockOpened, Closed, Resumed
 from hugewise.store.tables import tables
-from tests.examples import attempt, opened
+from tests.examples import attempt, begun
 
 SEED = bytes(range(16))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    made = RunFolder.create(tmp_path, "my study", study_json=b"{}", study_toml="format = 1", seed=SEED)
-    made.append(opened(made.run, t=100.0, study="my study", digest="d", seed_hash=commitment(SEED)))
-    return made
+    return begun(tmp_path, seed=SEED, t=100.0)
 
 
 def put(folder: RunFolder, block: int, arm: str, value: float = 1.0) -> None:
@@ -26,8 +24,7 @@ def put(folder: RunFolder, block: int, arm: str, value: float = 1.0) -> None:
 
 
 def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    one = RunFolder.create(tmp_path, "s", study_json=b"{}", study_toml=None, seed=SEED)
-    two = RunFolder.create(tmp_path, "s", study_json=b"{}", study_toml=None, seed=SEED)
+    one, two = begun(tmp_path), begun(tmp_path)
     assert one.path != two.path
     assert one.path.parent == two.path.parent == tmp_path / "s"
 
@@ -35,19 +32,19 @@ def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
 def test_the_seed_is_secret_until_the_last_record(folder: RunFolder) -> None:
     path = folder.path / "seed"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert folder.seed() == SEED
+    assert folder.seed(folder.read()) == SEED
     assert SEED.hex() not in (folder.path / "run.jsonl").read_text()
     folder.append(Closed(t=200.0, state="finished", seed=SEED.hex()))
     assert SEED.hex() in (folder.path / "run.jsonl").read_text()
     with pytest.raises(RunError, match="has ended"):
-        folder.seed()
+        folder.seed(folder.read())
 
 
 def test_a_run_killed_between_its_last_record_and_the_seeds_removal_has_ended(folder: RunFolder) -> None:
     folder.append(Closed(t=200.0, state="time is up", seed=SEED.hex()))
     (folder.path / "seed").write_text(SEED.hex())
     with pytest.raises(RunError, match="has ended"):
-        folder.seed()
+        folder.seed(folder.read())
 
 
 def test_a_run_has_its_name_from_within_its_folder_too(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,27 +55,27 @@ def test_a_run_has_its_name_from_within_its_folder_too(folder: RunFolder, monkey
 def test_a_record_that_is_gone_is_a_clear_error(folder: RunFolder) -> None:
     folder.append(BlockClosed(t=102.0, block=1, state="complete"))
     with pytest.raises(RunError, match="block 1 is closed and was never opened"):
-        folder.blocks()
+        folder.read()
 
 
 def test_a_draft_is_no_attempt_until_it_is_accepted(folder: RunFolder) -> None:
     draft = folder.draft("b00001-thp")
     (draft / "events.jsonl").write_text("{}\n")
-    assert folder.attempts() == []
+    assert folder.read().attempts == ()
     folder.accept(draft, attempt("thp", 1.0, number=1))
-    assert [each.arm for each in folder.attempts()] == ["thp"]
+    assert [each.arm for each in folder.read().attempts] == ["thp"]
     left = folder.draft("b00002-thp")
     folder.discard_drafts()
     assert not left.exists()
-    assert len(folder.attempts()) == 1
+    assert len(folder.read().attempts) == 1
 
 
 def test_a_torn_record_is_passed_over_and_the_next_one_is_whole(folder: RunFolder) -> None:
     with (folder.path / "run.jsonl").open("ab") as file:
         file.write(b'{"record":"block_op')
-    assert len(folder.records()) == 1
+    assert len(folder.read().records) == 1
     folder.append(BlockOpened(t=101.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
-    assert len(folder.records()) == 2
+    assert len(folder.read().records) == 2
 
 
 def test_blocks_and_the_one_left_open(folder: RunFolder) -> None:
@@ -88,14 +85,14 @@ def test_blocks_and_the_one_left_open(folder: RunFolder) -> None:
         if state == "complete":
             put(folder, number, "thp")
         folder.append(BlockClosed(t=102.0, block=number, state=state))  # type: ignore[arg-type]
-    assert folder.open_block() is None
+    assert folder.read().left_open is None
     folder.append(BlockOpened(t=103.0, block=3, cell="chase", session=1, arms=["thp", "base"]))
     put(folder, 3, "thp")
-    left = folder.open_block()
+    left = folder.read().left_open
     assert left is not None
-    assert left[0].block == 3
-    assert [each.arm for each in left[1]] == ["thp"]
-    complete, incomplete = folder.blocks()
+    assert left.opened.block == 3
+    assert [each.arm for each in left.attempts] == ["thp"]
+    complete, incomplete = folder.read().blocks
     assert [each.state for each in complete.attempts] == ["accepted", "accepted"]
     assert [each.state for each in incomplete.attempts] == ["abandoned"]
 
@@ -104,19 +101,19 @@ def test_pauses_do_not_count_as_active(folder: RunFolder) -> None:
     folder.append(BlockOpened(t=130.0, block=1, cell="chase", session=1, arms=[]))
     folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
     folder.append(BlockClosed(t=1010.0, block=1, state="incomplete"))
-    assert folder.active_seconds() == 40.0
+    assert folder.read().active_seconds == 40.0
 
 
 def test_attempts_of_a_block_that_was_killed_count_as_active(folder: RunFolder) -> None:
     folder.append(BlockOpened(t=130.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
     folder.accept(folder.draft("b1-base"), attempt("base", 1.0, number=1, started=130.0, ended=900.0))
     folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
-    assert folder.active_seconds() == 800.0
+    assert folder.read().active_seconds == 800.0
 
 
 def test_errors_name_the_folder_and_the_cure(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run's folder"):
-        RunFolder(tmp_path / "nothing").records()
+        RunFolder(tmp_path / "nothing").read()
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write") as caught:
         RunFolder.create(tmp_path / "file", "s", study_json=b"{}", study_toml=None, seed=SEED)

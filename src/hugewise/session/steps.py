@@ -1,0 +1,371 @@
+"""The steps of a session: the time in which one process holds the host, from the lock to the restored settings.
+
+Opening and closing are steps with names, like the runner's: whoever passes `on_step` is told of each before it happens.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hugewise.analysis import earlier
+from hugewise.attempt.preparation import prepared
+from hugewise.attempt.underway import Bench
+from hugewise.errors import HugewiseError, RunError
+from hugewise.files import storing
+from hugewise.host import cgroup, journal, recovery
+from hugewise.host.account import account
+from hugewise.host.ledger import Scratched
+from hugewise.host.local_host import LocalHost
+from hugewise.host.local_machine import LocalMachine
+from hugewise.host.lock import HostLock, boot_id
+from hugewise.host.pool import Pools, Where
+from hugewise.host.scratch import Scratch, discard
+from hugewise.host.setting import Settings
+from hugewise.machine import fingerprint, probe
+from hugewise.machine.drift import Drift
+from hugewise.machine.site import Site
+from hugewise.model import coin, guest_record
+from hugewise.model.host import Host
+from hugewise.model.pages import page_flags_readable
+from hugewise.model.policy import mechanism
+from hugewise.model.scene import Staged
+from hugewise.plan import memory
+from hugewise.plan.plan import Cell, Plan
+from hugewise.session import guests as guest_session
+from hugewise.session import identity, progress
+from hugewise.session.conductor import Conductor
+from hugewise.stats.family import methods_for
+from hugewise.store import dataset
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import CellRecord, Noted, Opened, Resumed, Run
+from hugewise.study.study import Study
+
+if TYPE_CHECKING:
+    from hugewise.guests.boarding import Boarding
+    from hugewise.guests.provided import Provided
+
+# A GiB of freed memory needs about a second until the kernel has it back in its lists.
+_SETTLED_AFTER = 1 << 30
+
+__all__ = ["CLOSING", "OPENING", "Session"]
+
+
+@dataclass
+class Session:
+    """One session of a run. `run` is what there is of it: None until a new one is recorded.
+
+    `results` is the folder in which earlier runs are looked for; None for streams of a calibration, which are many runs
+    of one study by design.
+    """
+
+    study: Study
+    folder: RunFolder
+    seed: bytes
+    plan: Plan
+    run: Run | None
+    listener: progress.Listener
+    on_step: Callable[[str], None]
+    guests: Provided | None = None
+    host: Host = field(default_factory=LocalHost)
+    closing: ExitStack = field(default_factory=ExitStack)
+    journal: journal.Journal | None = None
+    pools: Mapping[int, int] = field(default_factory=dict)
+    cgroups: cgroup.Hierarchy | None = None
+    number: int = 1
+    boot_id: str = ""
+    withheld: Mapping[str, str] = field(default_factory=dict)
+    scratch: dict[str, Scratch] = field(default_factory=dict)
+    boarding: Boarding | None = None
+    results: Path | None = None
+    data: dict[str, dataset.Kept] = field(default_factory=dict)
+    settings: Settings = field(init=False)
+
+    def hold(self) -> bool:
+        """Open, conduct, close: whatever happens in between, what was opened is closed.
+
+        False when only this session is over: the run goes on in another one.
+        """
+        try:
+            for step in OPENING:
+                self.on_step(step.__name__)
+                step(self)
+            return self.conduct()
+        except KeyboardInterrupt:
+            if not (self.folder.path / "run.jsonl").exists():
+                raise  # nothing was begun that could be reported or resumed
+            self.say(f"interrupted; to go on: hugewise resume {self.folder.path}")
+            return True
+        finally:
+            _close(self.closing)
+
+    def at_close(self, name: str, undo: Callable[[], object]) -> None:
+        """Have `undo` called when the session ends; what was opened last is closed first."""
+
+        def step() -> None:
+            self.on_step(name)
+            undo()
+
+        self.closing.callback(step)
+
+    def remove_at_close(self, name: str, remove: Callable[[], object]) -> None:
+        """Likewise; what cannot be removed is left to the next root call, by the open journal."""
+
+        def undo() -> None:
+            with self.settings.closing_only_when_done():
+                remove()
+
+        self.at_close(name, undo)
+
+    def say(self, text: str) -> None:
+        """A line for the reader, now and in the report."""
+        self.listener(progress.Message(text))
+
+    @property
+    def _guest_memory(self) -> int:
+        """The memory of a guest in bytes; 0 where the study has none."""
+        return 0 if self.study.guest is None else self.study.guest.memory
+
+    def lock(self) -> None:
+        """Nobody else measures on this host meanwhile."""
+        self.boot_id = boot_id(self.host)
+        held = ExitStack()
+        held.enter_context(HostLock(self.host))
+        self.at_close("unlock", held.close)
+        if self.run is not None:  # another process may have gone on with it until now
+            self.run = self.folder.read(self.run)
+            self.seed = self.folder.seed(self.run)
+
+    def recover(self) -> None:
+        """Put back what a killed run left, before anything is measured or turned."""
+        for line in recovery.leftovers(self.host):
+            self.say(line)
+
+    def begin(self) -> None:
+        """Open the journal (root) and remember how the knobs stand."""
+        if self.host.privileged():
+            self.journal = journal.Journal.begin(self.host, journal.JOURNAL, str(self.folder.path.resolve()))
+            self.at_close("end_journal", self.journal.close)
+        self.settings = Settings(self.host, self.journal)
+        self.at_close("restore", lambda: self.name_drift(self.settings.restore()))
+
+    def name_drift(self, drifts: Iterable[Drift]) -> None:
+        """What somebody else turned meanwhile, or still uses, is left to them, and named."""
+        for drift in drifts:
+            self.say(drift.left_alone())
+
+    def fill_pools(self) -> None:
+        """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
+        wanted = memory.pool_pages(self.plan, self._guest_memory)
+        granted: Mapping[Where, int] = {}
+        if wanted and self.journal is not None:
+            pools = Pools(self.settings)
+            self.at_close("empty_pools", lambda: self.name_drift(pools.restore()))
+            granted = pools.fill_nodes(wanted)
+        self.pools = memory.by_size(granted)
+        self.plan = memory.without_short_pools(self.plan, wanted, granted, self._guest_memory)
+
+    def make_cgroups(self) -> None:
+        """Where each attempt gets a cgroup of its own, if that can be had."""
+        try:
+            self.cgroups = cgroup.Hierarchy.open(self.settings.note)
+        except HugewiseError as error:
+            if self.host.privileged():
+                self.say(f"no cgroups: {error.message}; processes are followed and killed one by one instead")
+            return
+        self.remove_at_close("remove_cgroups", self.cgroups.remove)
+
+    def _staged_here(self) -> Iterator[tuple[Cell, Staged, pwd.struct_passwd | None]]:
+        """The cells whose workloads are played on this host, and whom they run as; guests have folders of their own."""
+        for cell in self.plan.cells if self.guests is None else ():
+            if isinstance(cell.workload, Staged):
+                who = account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
+                yield cell, cell.workload, who
+
+    def make_scratch(self) -> None:
+        """The private folders in which staged workloads are played."""
+        self.remove_at_close("remove_scratch", self.remove_scratch)
+        for cell, _, who in self._staged_here():
+            if cell.storage in self.scratch:
+                continue
+            self.scratch[cell.storage] = Scratch.open(
+                Path(cell.storage),
+                None if who is None else who.pw_uid,
+                None if who is None else who.pw_gid,
+                lambda path: self.settings.note(Scratched(path)),
+            )
+
+    def remove_scratch(self) -> None:
+        """The attempts' folders go with everything in them."""
+        for made in self.scratch.values():
+            discard(str(made.path))
+
+    def prepare(self) -> None:
+        """Make the data of the workloads, where they are not kept from before."""
+        for cell, workload, who in self._staged_here():
+            if (data := workload.data(cell.values)) is not None:
+                self.data[cell.id] = prepared(
+                    workload,
+                    data,
+                    LocalMachine(self.host),
+                    self.folder.path.parents[1],
+                    self.scratch[cell.storage],
+                    who,
+                    self.cgroups,
+                    self.say,
+                )
+
+    def make_guests(self) -> None:
+        """What the guests of a study share on this host: sockets, a network, a folder that is served to them."""
+        opened = ExitStack()
+        self.remove_at_close("end_guests", opened.close)
+        if self.guests is not None:
+            from hugewise.guests.boarding import Boarding  # noqa: PLC0415  (knows QEMU)
+
+            asked, privileged = (self.study, self.guests, self.cgroups), self.host.privileged()
+            self.boarding = Boarding.open(*asked, opened, self.settings.note, seed=self.seed, privileged=privileged)
+
+    def record(self) -> None:
+        """The run's first record, or the proof that a resumed one is the same."""
+        cells = identity.cell_records(
+            self.plan, lambda arm, pool: guest_session.deployment(arm, pool, self.guests, self.host)
+        )
+        versions = {**identity.versions(), **(self.guests.versions() if self.guests is not None else {})}
+        if self.run is None:
+            self._begin_run(cells, versions)
+            self.run = self.folder.read()
+        else:
+            self._take_up(self.run, cells, versions)
+
+    def _begin_run(self, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:
+        """What the run is, in its folder. Raises StorageError."""
+        if self.guests is not None:
+            with storing(f"the run's folder {self.folder.path}"):
+                guest_record.write(self.folder.path, self.guests.record(self.study))
+        opened = Opened(
+            t=time.time(),
+            run=self.folder.run,
+            study=self.study.name,
+            digest=self.study.digest,
+            seed_hash=coin.commitment(self.seed),
+            mechanism=mechanism(self.host),
+            boot_id=self.boot_id,
+            host=fingerprint.fingerprint(self.host, identity.cpu()),
+            versions=versions,
+            settings=dict(self.settings.initial),
+            cells=cells,
+            left_out=self.plan.left_out,
+            pools=self.pools,
+            withheld=self.withheld,
+            cwd=str(Path.cwd()),
+        )
+        before = None if self.results is None else earlier.earlier_runs(self.study, opened, self.results)
+        self.folder.append(msgspec.structs.replace(opened, earlier=before))
+
+    def _take_up(self, run: Run, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:
+        """Go on with a run that was begun before. Raises RunError where it would not be the same run."""
+        if cells != run.opened.cells:
+            raise RunError(
+                f"{self.folder.path}: this machine no longer offers the same policies to the same workloads",
+                hint="see what changed: hugewise doctor; or start a new run of the study",
+            )
+        guest_session.check(self.folder.path, run.opened.versions, self.guests)
+        self.folder.discard_drafts()
+        self.number = run.sessions + 1
+        self.folder.append(Resumed(t=time.time(), session=self.number, boot_id=self.boot_id))
+        for text in identity.changes(run.opened, versions, self.settings.initial):
+            self.folder.append(Noted(t=time.time(), text=f"session {self.number}: {text}"))
+
+    def touch(self) -> None:
+        """Touch as much memory as the largest arm will use, and the pages of the pools: a guest's fresh memory is slow
+        to touch the first time.
+        """
+        largest = memory.bytes_to_touch(self.plan, self._guest_memory)
+        wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in self.pools.items()}
+        total = sum(wanted.values())
+        if total:
+            self.say(f"touching {round(total / (1 << 20)):,} MiB of memory once")
+        for where, amount in wanted.items():
+            if amount:
+                probe.ask("touch", "--bytes", str(amount), "--map", where)
+        time.sleep(min(1.0, largest / _SETTLED_AFTER))
+
+    def conduct(self) -> bool:
+        """Block after block; whether the run has ended."""
+        assert self.run is not None
+        site = Site(
+            machine=LocalMachine(self.host),
+            knobs=self.settings,
+            contain=None if self.cgroups is None else self.cgroups.create,
+            scratch=self.scratch.__getitem__,
+            source="kpageflags" if page_flags_readable() else "smaps",
+            base_size=os.sysconf("SC_PAGE_SIZE"),
+        )
+        bench = Bench(
+            site=site,
+            study=self.study,
+            settings=self.settings,
+            folder=self.folder,
+            session=self.number,
+            boot_id=self.boot_id,
+            pools=self.pools,
+            on_step=self.on_step,
+            data=self.data,
+            cwd=self.run.opened.cwd or str(Path.cwd()),
+            guests=self.boarding,
+            attempts=list(self.run.attempts),
+        )
+        methods = methods_for(self.study, self.plan.cells)
+        conductor = Conductor(bench, self.run, self.plan.cells, methods, self.seed, self.listener)
+        # Programs are looked for where the workloads run.
+        with nullcontext() if self.guests is None else self.guests.within():
+            return conductor.conduct() is not None
+
+
+OPENING: tuple[Callable[[Session], None], ...] = (
+    Session.lock,
+    Session.recover,
+    Session.begin,
+    Session.fill_pools,
+    Session.make_cgroups,
+    Session.make_scratch,
+    Session.prepare,
+    Session.make_guests,
+    Session.record,
+    Session.touch,
+)
+CLOSING = ("end_guests", "remove_scratch", "remove_cgroups", "empty_pools", "restore", "end_journal", "unlock")
+
+
+def _close(closing: ExitStack) -> None:
+    """Close everything, also when another Ctrl-C comes just before the signals are blocked: it is raised afterwards."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            with _uninterrupted():
+                closing.close()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error  # what was closed is off the stack
+    if interrupt is not None:
+        raise interrupt
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C must not break off the restoring."""
+    asking = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, asking)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, asking)

@@ -1,0 +1,235 @@
+"""A run's folder: its log, its attempts, and how both survive being killed at any moment.
+
+    results/<study>/<run-id>/
+      run.jsonl      what happened, a record a line, fsynced; the first carries the hash of the seed, the last the seed
+      guests.json    of a study of guests: their kernels, and how these differ (`hugewise.model.guest_record`)
+      study.json     the study as it was understood (and study.toml as it was written)
+      seed           the run seed, readable by its owner only, until the last record reveals it
+      attempts/b00007-2-thp-1/{attempt.json, spec.json, events.jsonl, stdout, stderr}
+
+An attempt is written into a hidden folder and renamed: it is there whole or not at all. No other state exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from hugewise.errors import RunError
+from hugewise.files import storing
+from hugewise.model.coin import commitment
+from hugewise.model.trial import Attempt, Block
+from hugewise.store.records import Begun, BlockClosed, BlockOpened, Closed, OpenBlock, Opened, Record, Run, Unstarted
+from hugewise.study.study import Study, stored_digest
+
+__all__ = ["RunFolder"]
+
+_ANEW = "start a new run of its study"
+_RECORD = msgspec.json.Decoder(Record)
+_ATTEMPT = msgspec.json.Decoder(Attempt)
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
+
+
+class RunFolder:
+    """One run on disk. `create` starts a new one, `read` says what is there; nothing is kept in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._log = path / "run.jsonl"
+
+    @classmethod
+    def create(cls, results: Path, study: str, *, study_json: bytes, study_toml: str | None, seed: bytes) -> RunFolder:
+        """A new folder `results/<study>/<run-id>/`. Raises StorageError."""
+        run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
+        folder = cls(results / _UNSAFE.sub("-", study) / run)
+        with storing(f"the run's folder {folder.path}"):
+            (folder.path / "attempts").mkdir(parents=True)
+            (folder.path / "study.json").write_bytes(study_json)
+            if study_toml is not None:
+                (folder.path / "study.toml").write_text(study_toml, encoding="utf-8")
+            descriptor = os.open(folder.path / "seed", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(seed.hex())
+        return folder
+
+    @property
+    def run(self) -> str:
+        """The run's identity: its folder's name."""
+        return self.path.resolve().name  # as `.` it has none
+
+    def append(self, record: Record) -> None:
+        """Add a record; on disk when this returns. Raises StorageError. A torn line of a killed run is ended first."""
+        line = msgspec.json.encode(record) + b"\n"
+        with storing(str(self._log)):
+            descriptor = os.open(self._log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                end = os.lseek(descriptor, 0, os.SEEK_END)
+                if end and os.pread(descriptor, 1, end - 1) != b"\n":
+                    line = b"\n" + line
+                if os.write(descriptor, line) != len(line):
+                    raise OSError(28, "No space left on device")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        if isinstance(record, Closed):
+            (self.path / "seed").unlink(missing_ok=True)
+
+    def draft(self, name: str) -> Path:
+        """A fresh hidden folder for an attempt that is not there yet. Raises StorageError."""
+        path = self.path / "attempts" / f".{_UNSAFE.sub('-', name)}"
+        with storing(f"the attempt's folder {path}"):
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir()
+        return path
+
+    def accept(self, draft: Path, attempt: Attempt) -> Path:
+        """Make a draft part of the run: whole, on disk, by one rename. Raises StorageError."""
+        final = draft.with_name(draft.name.removeprefix("."))
+        with storing(f"the attempt {final}"):
+            (draft / "attempt.json").write_bytes(msgspec.json.format(msgspec.json.encode(attempt), indent=1))
+            for file in draft.iterdir():
+                _sync(file)
+            _sync(draft)
+            draft.rename(final)
+            _sync(final.parent)
+        return final
+
+    def discard_drafts(self) -> None:
+        """Remove what a killed run left half written."""
+        for draft in (self.path / "attempts").glob(".*"):
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def opened(self) -> Opened:
+        """The first record; no more of the log is read. Raises RunError."""
+        with self._log_opened() as file:
+            return self._first(_records(file))
+
+    def study(self, opened: Opened) -> Study:
+        """The study as the run began with it. Raises RunError when it is missing, or is not that study any more."""
+        path = self.path / "study.json"
+        with _reading(path, hint=_ANEW):
+            text = path.read_bytes()
+            study = msgspec.json.decode(text, type=Study)
+        if stored_digest(text) != opened.digest:
+            raise RunError(f"{path} was changed since the run began", hint=_ANEW)
+        return study
+
+    def seed(self, run: Run) -> bytes:
+        """The run seed of a run that has not ended. Raises RunError."""
+        # The record decides, not the file: a run killed between its last record and the removal has ended too.
+        if run.closed is not None:
+            raise RunError(f"{self.path} has ended: its seed is revealed", hint=_ANEW)
+        path, seed = self.path / "seed", b""
+        with _reading(path, hint="resume it as the user who began it"), contextlib.suppress(ValueError):
+            seed = bytes.fromhex(path.read_text(encoding="ascii"))
+        if commitment(seed) != run.opened.seed_hash:
+            raise RunError(f"{path} is not the seed that the run began with", hint=_ANEW)
+        return seed
+
+    def read(self, known: Run | None = None) -> Run:
+        """All of the run, parsed once; lines torn by a kill or a full disk are passed over.
+
+        `known`, where nothing was added since it was read. Raises RunError where a file is unreadable, and where an
+        attempt of a complete block is gone: what was measured cannot be left out unseen.
+        """
+        with contextlib.suppress(OSError):  # it is said below
+            here = self._log.stat().st_size, len(self.attempt_files())
+            if known is not None and (known.size, len(known.attempts)) == here:
+                return known
+        with self._log_opened() as file:
+            size, records = os.fstat(file.fileno()).st_size, tuple(_records(file))
+        study, attempts = self.study(self._first(iter(records))), []
+        for path in self.attempt_files():
+            with _reading(path, hint="check its permissions"):
+                attempts.append(_ATTEMPT.decode(path.read_bytes()))
+        attempts.sort(key=lambda attempt: attempt.started)
+        blocks, left_open = self._blocks(records, attempts)
+        return Run(self.path, records, study, tuple(attempts), tuple(blocks), left_open, size)
+
+    def attempt_files(self) -> list[Path]:
+        """The records of all attempts that are there."""
+        return sorted((self.path / "attempts").glob("[!.]*/attempt.json"))
+
+    def _blocks(self, records: Sequence[Record], attempts: Sequence[Attempt]) -> tuple[list[Block], OpenBlock | None]:
+        """The closed blocks, and the one that is still open."""
+        made: dict[int, list[Attempt]] = defaultdict(list)
+        for attempt in attempts:
+            made[attempt.block].append(attempt)
+        begun: dict[int, OpenBlock] = {}
+        closed: list[Block] = []
+        left_open = None
+        for record in records:
+            if isinstance(record, BlockOpened):
+                left_open = begun[record.block] = OpenBlock(record, made[record.block])
+            elif isinstance(record, Begun | Unstarted) and record.block in begun:
+                begun[record.block].tried.append(record)
+            elif isinstance(record, BlockClosed):
+                closed.append(self._closed(record, begun.get(record.block)))
+                left_open = None
+        return closed, left_open
+
+    def _closed(self, end: BlockClosed, begun: OpenBlock | None) -> Block:
+        if begun is None:
+            raise RunError(
+                f"{self._log}: block {end.block} is closed and was never opened",
+                hint=f"put the record back, or {_ANEW}",
+            )
+        block = begun.closed(end)
+        gone = sorted(set(block.arms) - {attempt.arm for attempt in block.attempts} - set(block.unstarted))
+        if end.state == "complete" and gone:
+            raise RunError(
+                f"{self.path}/attempts: block {end.block} is complete, but its attempt of {gone[0]} is gone",
+                hint=f"put it back, or {_ANEW}",
+            )
+        return block
+
+    def _first(self, records: Iterator[Record]) -> Opened:
+        first = next(records, None)
+        if not isinstance(first, Opened):
+            raise RunError(f"{self._log} has no first record", hint=_ANEW)
+        return first
+
+    @contextlib.contextmanager
+    def _log_opened(self) -> Iterator[BinaryIO]:
+        try:
+            with self._log.open("rb") as file:
+                yield file
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunError(f"{self.path} is not a run's folder (no run.jsonl)", hint="see: ls results/*") from None
+        except OSError as error:
+            raise RunError(f"{self._log}: {error.strerror}", hint="check its permissions") from None
+
+
+def _records(log: BinaryIO) -> Iterator[Record]:
+    for line in log:
+        with contextlib.suppress(msgspec.DecodeError):
+            yield _RECORD.decode(line)
+
+
+@contextlib.contextmanager
+def _reading(path: Path, hint: str) -> Iterator[None]:
+    """What cannot be read is a RunError; `hint` is the cure where the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}", hint=hint) from None
+    except msgspec.DecodeError as error:
+        raise RunError(f"{path} cannot be read: {error}", hint=_ANEW) from None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,260 @@
+"""What stands in a run's log, as types, and what the records say together with the attempts. Pure.
+
+`OpenBlock` decides what a block is when it is closed, for the conductor and for whoever reads the log again; `Run` is
+all that a run's folder held when it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hugewise.model.guest import Backing
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.results import LeftOut
+from hugewise.model.trial import Attempt, Block, BlockState, DeliveryThreshold, Judged, at_fault
+from hugewise.model.workload import ParameterValue
+from hugewise.study.study import Study
+
+__all__ = [
+    "ArmRecord",
+    "Begun",
+    "BlockClosed",
+    "BlockOpened",
+    "CellRecord",
+    "Closed",
+    "Noted",
+    "OpenBlock",
+    "Opened",
+    "Record",
+    "Resumed",
+    "Run",
+    "Unstarted",
+]
+
+
+class ArmRecord(msgspec.Struct, frozen=True):
+    """An arm as it was planned: its treatment is its identity, the mechanism included; of guests also their kernel, by
+    its name in the study, and what their memory is made of.
+    """
+
+    name: str
+    treatment: Treatment
+    pool_bytes: int
+    deployment: Deployment
+    judged: Judged = "backing"
+    kernel: str | None = None
+    backing: Backing | None = None
+
+
+class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once."""
+
+    id: str
+    workload: str
+    values: Mapping[str, ParameterValue]
+    metric: Metric
+    baseline: str
+    delivery: DeliveryThreshold
+    arms: tuple[ArmRecord, ...]
+    together: bool = False
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
+    t: float
+
+
+class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
+    """First record. A resumed run must find the same cells; `pools` are pages granted by page size in bytes.
+
+    `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
+    `cwd` is the folder in which commands run, wherever the run is resumed from.
+    `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
+    that did not look for any.
+    """
+
+    format: int = 1
+    run: str
+    study: str
+    digest: str
+    seed_hash: str
+    mechanism: str
+    boot_id: str
+    host: Mapping[str, Any]
+    versions: Mapping[str, str]
+    settings: Mapping[str, str]
+    cells: tuple[CellRecord, ...]
+    left_out: tuple[LeftOut, ...]
+    pools: Mapping[int, int] = {}
+    withheld: Mapping[str, str] = {}
+    cwd: str = ""
+    earlier: tuple[str, ...] | None = None
+
+
+class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
+    """A later statistical session of the same run."""
+
+    session: int
+    boot_id: str
+
+
+class BlockOpened(_Record, frozen=True, kw_only=True, tag="block_opened"):
+    """A coin was tossed: the order of the arms in this block."""
+
+    block: int
+    cell: str
+    session: int
+    arms: Sequence[str]
+
+
+class BlockClosed(_Record, frozen=True, kw_only=True, tag="block_closed"):
+    """The block's end; only `complete` ones count."""
+
+    block: int
+    state: BlockState
+    reason: str | None = None
+
+
+class Begun(_Record, frozen=True, kw_only=True, tag="begun"):
+    """Attempt `number` of these arms of the block is about to begin: one that leaves neither an attempt nor a record of
+    its failure was under way when hugewise ended, and whose it was is known.
+    """
+
+    block: int
+    arms: Sequence[str]
+    number: int
+
+
+class Unstarted(_Record, frozen=True, kw_only=True, tag="unstarted"):
+    """A try that could not start `arm` in this block: written when it happens, so that no way of ending the run loses
+    it. `given_up`: no try is left, and the block goes on without the arm.
+    """
+
+    block: int
+    arm: str
+    reason: str
+    given_up: bool
+
+
+class Noted(_Record, frozen=True, kw_only=True, tag="noted"):
+    """Something that the reader of the report should know."""
+
+    text: str
+
+
+class Closed(_Record, frozen=True, kw_only=True, tag="closed"):
+    """Last record: nothing can be added after it, so the seed is revealed."""
+
+    state: Literal["finished", "time is up"]
+    seed: str
+
+
+Record = Opened | Resumed | BlockOpened | BlockClosed | Begun | Unstarted | Noted | Closed
+
+
+@dataclass
+class OpenBlock:
+    """A block that is not closed: its attempts so far, and the records of its tries."""
+
+    opened: BlockOpened
+    attempts: list[Attempt] = field(default_factory=list)
+    tried: list[Begun | Unstarted] = field(default_factory=list)
+
+    @property
+    def unstarted(self) -> dict[str, str]:
+        """The arms that were given up, with the reason."""
+        return {one.arm: one.reason for one in self.tried if isinstance(one, Unstarted) and one.given_up}
+
+    def closed(self, end: BlockClosed) -> Block:
+        """The block as it ended. Attempts of one that was not completed are `abandoned`.
+
+        A try that was rejected counts as one that failed even where its record is missing: hugewise may have been
+        killed between the two, and older runs have none.
+        """
+        attempts, unstarted = self.attempts, self.unstarted
+        records = [one.arm for one in self.tried if isinstance(one, Unstarted)]
+        failed = dict.fromkeys([*at_fault(attempts), *records])
+        if end.state != "complete":
+            attempts = [msgspec.structs.replace(attempt, state="abandoned") for attempt in attempts]
+        return Block(
+            number=end.block,
+            cell=self.opened.cell,
+            state=end.state,
+            reason=end.reason,
+            attempts=tuple(attempts),
+            arms=tuple(self.opened.arms),
+            unstarted=unstarted,
+            late=tuple(arm for arm in failed if arm not in unstarted),
+            redone=tuple(arm for arm in dict.fromkeys(self._broken_off()) if arm not in failed),
+        )
+
+    def _broken_off(self) -> list[str]:
+        """The arms of which an attempt was under way when hugewise ended."""
+        kept = {(attempt.arm, attempt.number) for attempt in self.attempts}
+        found: list[str] = []
+        for one, after in pairwise([*self.tried, None]):
+            if isinstance(one, Begun) and not isinstance(after, Unstarted):
+                # The same attempt once more: a resumed run gives it the number that it had.
+                again = after is not None and (one.arms, one.number) == (after.arms, after.number)
+                found += [arm for arm in one.arms if again or (arm, one.number) not in kept]
+        return found
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run's folder held when it was read.
+
+    path        the folder
+    opened      the first record
+    closed      the last record, None while there may be more
+    study       the study as the run began with it
+    attempts    all that are there, in the order in which they started
+    blocks      those that were closed, in order
+    left_open   the block that a killed run left open
+    size        bytes of the log
+    """
+
+    path: Path
+    records: tuple[Record, ...]
+    study: Study
+    attempts: tuple[Attempt, ...]
+    blocks: tuple[Block, ...]
+    left_open: OpenBlock | None
+    size: int
+
+    @property
+    def opened(self) -> Opened:
+        first = self.records[0]
+        assert isinstance(first, Opened)
+        return first
+
+    @property
+    def closed(self) -> Closed | None:
+        return next((record for record in self.records if isinstance(record, Closed)), None)
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions it has had."""
+        return 1 + sum(isinstance(record, Resumed) for record in self.records)
+
+    @property
+    def active_seconds(self) -> float:
+        """Seconds that the run has spent running, pauses between its sessions left out.
+
+        A session that was killed lasted at least to the end of its last attempt.
+        """
+        marks = [(record.t, isinstance(record, Opened | Resumed)) for record in self.records]
+        marks += [(attempt.ended, False) for attempt in self.attempts]
+        spent, start, last = 0.0, 0.0, 0.0
+        for t, begins in sorted(marks):
+            if begins:
+                spent += last - start
+                start = t
+            last = t
+        return spent + last - start

@@ -1,0 +1,104 @@
+"""A run's log and its attempts are parsed once for a result, and once for a session that goes on with it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from hugewise.analysis import analysis, combining, forecast
+from hugewise.errors import RunError
+from hugewise.host.setting import Settings
+from hugewise.plan.plan import Plan
+from hugewise.session import identity, session, steps
+from hugewise.session.steps import Session
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import BlockOpened, Closed
+from tests.analysis.test_combining import a_run
+from tests.analysis.test_forecast import cell, normal, the_study, write_run
+from tests.examples import attempt
+from tests.fake_host import FakeHost
+from tests.opened_files import opened_files
+
+
+def files(run: Path) -> dict[Path, int]:
+    """What a run is read from, each once."""
+    return {run / "run.jsonl": 1, run / "study.json": 1} | dict.fromkeys(run.glob("attempts/*/attempt.json"), 1)
+
+
+def read_of(opened: dict[Path, list[str]], run: Path) -> dict[Path, int]:
+    beside = {"seed", "guests.json"}
+    return {path: len(modes) for path, modes in opened.items() if run in path.parents and path.name not in beside}
+
+
+def test_an_analysis_and_a_forecast_read_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = the_study()
+    run = write_run(tmp_path, of, normal(0.02, 12))
+    for look in (analysis.analyze, lambda path: forecast.forecast(of, [path])):
+        with monkeypatch.context() as meanwhile:
+            opened = opened_files(meanwhile)
+            look(run)
+            assert read_of(opened, run) == files(run)
+
+
+def test_runs_that_are_combined_are_read_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [a_run(tmp_path, seed) for seed in (1, 2)]
+    opened = opened_files(monkeypatch)
+    combining.answer(runs)
+    for run in runs:
+        assert read_of(opened, run) == files(run)
+
+
+@pytest.fixture
+def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run with a block that is open, and sessions that turn nothing."""
+    folder = RunFolder(write_run(tmp_path, the_study(), normal(0.02, 3), cells=(cell("chase", "thp"),)))
+    folder.append(BlockOpened(t=200.0, block=4, cell="chase", session=1, arms=["base", "thp"]))
+    folder.accept(folder.draft("b4-thp"), attempt("thp", 1.0, number=4, cell="chase"))
+
+    def begin(self: Session) -> None:
+        self.settings = Settings(FakeHost(), None)
+
+    monkeypatch.setattr(steps, "OPENING", (Session.lock, begin, Session.record))
+    monkeypatch.setattr(steps, "HostLock", lambda host: nullcontext())
+    monkeypatch.setattr(identity, "check_host", lambda path, opened, host: None)
+    cells = folder.opened().cells
+    monkeypatch.setattr(identity, "cell_records", lambda plan, deployment: cells)
+    monkeypatch.setattr(session, "make_plan", lambda study, guests: Plan((), ()))
+    return folder
+
+
+def test_a_resumed_run_is_read_once(broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = files(broken_off.path)
+    with monkeypatch.context() as meanwhile:
+        opened = opened_files(meanwhile)
+        session.resume(broken_off.path)
+        assert read_of(opened, broken_off.path) == expected
+    run = broken_off.read()
+    assert run.closed is not None
+    assert (run.sessions, run.blocks[-1].state, run.blocks[-1].reason) == (
+        *(2, "incomplete"),
+        "its cell is no longer part of the plan",
+    )
+
+
+def test_what_another_process_added_until_the_lock_was_had_is_read(
+    broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended_meanwhile(host: object) -> nullcontext[None]:
+        broken_off.append(Closed(t=300.0, state="finished", seed=bytes(16).hex()))
+        return nullcontext()
+
+    monkeypatch.setattr(steps, "HostLock", ended_meanwhile)
+    with pytest.raises(RunError, match="has ended: its seed is revealed"):
+        session.resume(broken_off.path)
+
+
+def test_an_attempt_that_was_added_is_seen_without_a_record(broken_off: RunFolder) -> None:
+    known = broken_off.read()
+    assert broken_off.read(known) is known
+    broken_off.accept(broken_off.draft("b4-base"), attempt("base", 1.0, number=4, cell="chase"))
+    again = broken_off.read(known)
+    assert again.left_open is not None
+    assert {one.arm for one in again.left_open.attempts} == {"thp", "base"}
