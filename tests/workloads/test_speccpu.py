@@ -64,7 +64,7 @@ def test_runcpu_is_called_as_documented(tmp_path: Path) -> None:
     assert scene.timed.argv[0] == f"{tmp_path}/bin/runcpu"
     assert scene.timed.argv[-1] == "505.mcf_r"
     assert {"--config=mine", "--nobuild", "--noreportable", "--output_format=csv"} <= set(scene.timed.argv)
-    assert (scene.timed.environment["SPEC"], scene.account) == (str(tmp_path), "caller")
+    assert (scene.timed.environment["SPEC"], WORKLOAD.account) == (str(tmp_path), "caller")
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Venue:
 
     arm       the arm of a policy there, or why there can be none; raises StudyError for a mistake of the study
     memory    of each machine there, in bytes; None where it does not say
+    privileged  whether programs there can be run as somebody else
     shared    the host's memory, in bytes, which guests that run at once share; None for arms on the host itself
     emulated  its clock means nothing
     counting  its instructions are counted
@@ -46,6 +47,7 @@ class Venue:
 
     arm: Callable[[PolicyUse, Place], Arm | str]
     memory: int | None
+    privileged: bool = True
     shared: int | None = None
     emulated: bool = False
     counting: bool = False
@@ -87,7 +89,11 @@ class GuestHouse(Protocol):
 
 def on_host(policies: Mapping[str, Policy], machine: Machine) -> Venue:
     """This machine, with the policies of its page sizes."""
-    return Venue(arm=lambda use, place: offered(use, place, policies, machine), memory=_memory(machine.host))
+    return Venue(
+        arm=lambda use, place: offered(use, place, policies, machine),
+        memory=_memory(machine.host),
+        privileged=machine.mechanism == "system",
+    )
 
 
 def in_guests(study: Study, guests: GuestHouse, host: Host) -> Venue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hugewise.model.policy import Treatment
-from hugewise.model.workload import Launch, Missing, ParameterValue, Proof
+from hugewise.model.workload import Launch, Missing, ParameterValue, Proof, RunsAs
 
 __all__ = ["Micro", "ResidentMicro", "whole_pages"]
 
@@ -23,6 +23,7 @@ class Micro:
     """
 
     subcommand: str
+    account: RunsAs = "unprivileged"
     delivered_share = 0.95
     proof: Proof = "ranges"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from hugewise.machine import programs as places
 from hugewise.model.workload import Missing
@@ -18,8 +18,8 @@ def find(name: str, *more: str) -> str | None:
     return places.which(name, *_USUAL, *more)
 
 
-def not_on_path(programs: Mapping[str, str]) -> Iterator[Missing]:
+def not_on_path(programs: Iterable[tuple[str, str]]) -> Iterator[Missing]:
     """What is lacking of programs that are run by their bare names: each with its Debian package."""
-    for name, package in programs.items():
+    for name, package in programs:
         if places.which(name) is None:
             yield Missing(f"{name}: no such program on PATH", package)

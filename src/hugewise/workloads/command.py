@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hugewise.machine import programs
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof
+from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._value import Value, extract, parse
 
@@ -26,6 +26,7 @@ class Command:
         Parameter("values", "texts", (), "metrics from its output: NAME,DIRECTION,UNIT=regex:PATTERN or ...=json:PATH"),
     )
     metrics: tuple[Metric, ...] = tuple(m for m in COMMON if m.name in ("wall_s", "cpu_s"))
+    account: RunsAs = "caller"
     delivered_share = 0.95
 
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
