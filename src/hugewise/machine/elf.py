@@ -43,10 +43,11 @@ def _sections(data: bytes) -> list[Section]:
     count, each = elf.num_sections(), elf["e_shentsize"]
     if count and (each < _LEAST_HEADER or elf["e_shoff"] + count * each > len(data)):
         raise ValueError  # else the library would go on for as many sections as the file says that it has
-    return [
-        Section(one.name, kinds.get(one["sh_type"], one["sh_type"]), _contents(data, one.header))
-        for one in elf.iter_sections()
-    ]
+    found = []
+    for one in elf.iter_sections():
+        kind: Any = one["sh_type"]  # by name, but for those that the library does not know
+        found.append(Section(one.name, kinds.get(kind, kind), _contents(data, one.header)))
+    return found
 
 
 def _contents(data: bytes, header: Mapping[str, Any]) -> bytes:

@@ -8,10 +8,10 @@ Sources: Documentation/admin-guide/mm/hugetlbpage.rst of the Linux kernel; the g
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from hugewise.host.pool import available, pool_folder
+from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
@@ -20,16 +20,10 @@ from hugewise.quantity import format_size
 
 __all__ = ["policies"]
 
-_DEFAULT = re.compile(r"^Hugepagesize:\s+(\d+) kB$", re.MULTILINE)
-
 
 def _default_size(host: Host) -> int | None:
     """The page size of vm.nr_hugepages and of mmap(MAP_HUGETLB) without a size, in bytes."""
-    try:
-        found = _DEFAULT.search(host.read("/proc/meminfo"))
-    except OSError:
-        return None
-    return int(found[1]) << 10 if found else None
+    return meminfo(host).get("Hugepagesize")
 
 
 class HugeTlb:
