@@ -109,7 +109,7 @@ class FakeWorkload:
         return self.lacks
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
-        return Launch(argv=("true",), micro=False, proof="exit")
+        return Launch(argv=("true",), proof="exit")
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         size = values.get("bytes", 0)

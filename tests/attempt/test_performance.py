@@ -96,7 +96,7 @@ class Touching:
         return Scene(
             servers=(Server(name="server", argv=(sys.executable, "-c", SERVER), ready=ready),),
             warm=(warm,),
-            timed=Launch(argv=(sys.executable, "-c", ASK + self.script), micro=False, proof="live"),
+            timed=Launch(argv=(sys.executable, "-c", ASK + self.script), proof="live"),
             window=self.window,
         )
 

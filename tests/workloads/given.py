@@ -7,7 +7,7 @@ from typing import Any
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, RoleUse
-from hugewise.model.workload import ParameterValue, Workload
+from hugewise.model.workload import ParameterValue
 from hugewise.plan.parameters import typed
 from hugewise.study.keys import Place
 
@@ -17,7 +17,7 @@ MIB, GIB = 1 << 20, 1 << 30
 PLACES = Places(data="/d", run="/r", ports=(), sut=(0,), client=(1,))
 
 
-def given(workload: Workload, **parameters: Any) -> dict[str, ParameterValue]:
+def given(workload: Any, **parameters: Any) -> dict[str, ParameterValue]:
     """All parameters of the workload, as they are where nothing else is said."""
     assert set(parameters) <= {parameter.name for parameter in workload.parameters}
     return {

@@ -67,8 +67,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     argv: tuple[str, ...]
-    micro: bool
     proof: Proof
+    micro: bool = False
     environment: Mapping[str, str] = {}
     cwd: str | None = None
     success: tuple[int, ...] = (0,)

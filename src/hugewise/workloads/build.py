@@ -185,7 +185,6 @@ class Build(Played):
         tree = f"{places.data}/tree"
         timed = Launch(
             argv=_projects.make(values, tree, _jobs(values, places)),
-            micro=False,
             proof="twin",
             environment={**treatment.environment, **_FIXED},
             cwd=tree,

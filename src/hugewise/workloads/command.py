@@ -52,7 +52,7 @@ class Command:
         proof = values.get("proof", "exit")
         assert isinstance(argv, tuple)
         chosen: Proof = "twin" if proof == "twin" else "counters" if proof == "counters" else "exit"
-        return Launch(argv=argv, micro=False, proof=chosen, environment=treatment.environment)
+        return Launch(argv=argv, proof=chosen, environment=treatment.environment)
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""

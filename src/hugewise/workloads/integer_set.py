@@ -234,7 +234,6 @@ class IntegerSet(Played):
             before=(Step(name="inputs", argv=("mv", "-t", places.run, "--", *files)),),
             timed=Launch(
                 argv=argv,
-                micro=False,
                 proof="twin",
                 environment={**program.environment, **treatment.environment},
                 cwd=places.run,

@@ -102,7 +102,6 @@ class Iperf3(Played):
         work = ("-n", str(size)) if size else ("-t", f"{duration:.0f}")
         timed = Launch(
             argv=(*client, *work, "-P", str(values["streams"]), "-J"),
-            micro=False,
             proof="exit" if beside else "live",
             environment=treatment.environment if beside else {},
         )

@@ -130,9 +130,7 @@ class MysqlReadOnly(Played):
                 _mariadb.status(installation, places, "begun"),
             ),
             timed=Launch(
-                argv=_sysbench(places, values, "run", f"--time={duration}", "--report-interval=1"),
-                micro=False,
-                proof="live",
+                argv=_sysbench(places, values, "run", f"--time={duration}", "--report-interval=1"), proof="live"
             ),
             after=(_mariadb.status(installation, places, "ended"),),
         )

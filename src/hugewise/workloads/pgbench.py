@@ -234,7 +234,7 @@ class Pgbench(Played):
                 _postgres.psql(installation, places, "prewarm", *prewarm, database=_DATABASE, timeout=3600),
                 _postgres.psql(installation, places, "begun", facts, database=_DATABASE),
             ),
-            timed=Launch(argv=argv, micro=False, proof="live"),
+            timed=Launch(argv=argv, proof="live"),
             window=Window(before, duration),
             after=(_postgres.psql(installation, places, "ended", facts, database=_DATABASE),),
         )

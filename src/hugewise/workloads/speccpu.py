@@ -116,13 +116,7 @@ class SpecCpu(Played):
         newer = ("-newer", begun, "-name", "CPU2017.*.csv", "-exec", "cp", "-t", places.run, "{}", "+")
         return Scene(
             before=(Step(name="begun", argv=("touch", begun)),),
-            timed=Launch(
-                argv=argv,
-                micro=False,
-                proof="twin",
-                environment={**environment, **treatment.environment},
-                cwd=spec,
-            ),
+            timed=Launch(argv=argv, proof="twin", environment={**environment, **treatment.environment}, cwd=spec),
             after=(Step(name="results", argv=("find", f"{spec}/result", *newer)),),
         )
 

@@ -90,7 +90,7 @@ class SysbenchMemory(Played):
         ]
         # Its own option asks for pool pages; malloc shall not.
         environment = {} if treatment.target.kind == "hugetlb" else treatment.environment
-        timed = Launch(argv=tuple(argv), micro=False, proof="exit", environment=environment)
+        timed = Launch(argv=tuple(argv), proof="exit", environment=environment)
         return Scene(timed=timed)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:

@@ -144,7 +144,6 @@ class Tpcc(Played):
             warm=(*warm, Step(name="cpus", argv=("nproc",))),
             timed=Launch(
                 argv=_client(values, places, "run", lead + length + _TAIL),
-                micro=False,
                 proof="live",
                 cwd=str(values["sysbench_tpcc"]) or None,
             ),

@@ -157,7 +157,6 @@ class X264(Played):
             ),
             timed=Launch(
                 argv=_arguments.one_per_cpu(f"{places.data}/instances", len(places.sut)),
-                micro=False,
                 proof="twin",
                 environment=treatment.environment,
                 cwd=places.run,
