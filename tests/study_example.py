@@ -9,7 +9,7 @@ from typing import Any
 from hugewise.model.metric import Metric
 from hugewise.model.pages import THP, PageSizes, PageTarget
 from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
-from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Workload
+from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, RunsAs, Workload
 
 __all__ = ["IN_GUESTS", "SIZES", "FakeHost", "FakePolicy", "FakeWorkload", "as_toml", "policies", "workloads"]
 
@@ -85,6 +85,7 @@ class FakeWorkload:
     """A workload that refuses hugetlb pages where asked to."""
 
     description = "fake"
+    account: RunsAs = "unprivileged"
     delivered_share = 0.95
 
     def __init__(
@@ -108,7 +109,7 @@ class FakeWorkload:
         return self.lacks
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
-        return Launch(argv=("true",), micro=False, proof="exit")
+        return Launch(argv=("true",), proof="exit")
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         size = values.get("bytes", 0)

@@ -25,7 +25,7 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
 from hugewise.model.trial import DeliveryThreshold
-from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue
+from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, RunsAs
 from hugewise.plan.plan import Arm, Cell
 from tests.requirements import need
 from tests.study_example import FakePolicy
@@ -67,6 +67,7 @@ class Touching:
     description = "fake"
     parameters: tuple[Parameter, ...] = ()
     metrics: tuple[Metric, ...] = (Metric("rounds", "rounds", "higher", "rounds"),)
+    account: RunsAs = "unprivileged"
     delivered_share = 0.9
     ports = 0
     clients = True
@@ -95,7 +96,7 @@ class Touching:
         return Scene(
             servers=(Server(name="server", argv=(sys.executable, "-c", SERVER), ready=ready),),
             warm=(warm,),
-            timed=Launch(argv=(sys.executable, "-c", ASK + self.script), micro=False, proof="live"),
+            timed=Launch(argv=(sys.executable, "-c", ASK + self.script), proof="live"),
             window=self.window,
         )
 
@@ -132,7 +133,6 @@ def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None 
         arms=(arm,),
         timeout=60.0,
         delivery=DeliveryThreshold(0.0, 1.0),
-        user=None,
         cpus=None,
     )
     machine = LocalMachine()
@@ -144,7 +144,6 @@ def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None 
         outputs=tmp_path,
         scratch=scratch,
         kept=None,
-        account=None,
         sut=None,
         client=None,
     )

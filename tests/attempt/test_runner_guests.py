@@ -227,7 +227,6 @@ def cell(workload: Fault | None = None, *, together: bool = False) -> Cell:
         arms=(arm("base"), arm("thp")),
         timeout=30.0,
         delivery=DeliveryThreshold(0.0, 1.0),
-        user=None,
         cpus=None,
         together=together,
     )

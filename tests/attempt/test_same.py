@@ -39,7 +39,6 @@ CELL = Cell(
     arms=(arm("base"), arm("thp"), arm("other", config="-O3")),
     timeout=1.0,
     delivery=DeliveryThreshold(0.95, 0.01),
-    user=None,
     cpus=None,
 )
 

@@ -162,7 +162,6 @@ def cell(*, together: bool = False) -> Cell:
         arms=(arm(),),
         timeout=30.0,
         delivery=DeliveryThreshold(0.95, 0.01),
-        user=None,
         cpus=None,
         together=together,
     )

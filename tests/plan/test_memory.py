@@ -48,7 +48,6 @@ def cell(name: str, wants: int, *arms: Arm, together: bool = False) -> Cell:
         arms=(arm("base"), *arms),
         timeout=1.0,
         delivery=DeliveryThreshold(0.95, 0.01),
-        user=None,
         cpus=None,
         together=together,
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.errors import StudyError
+from hugewise.errors import StudyError, UserError
 from hugewise.model.pages import THP, PageSizes
 from hugewise.model.policy import Mechanism
 from hugewise.model.results import LeftOut
@@ -50,23 +50,26 @@ def test_a_list_of_values_is_a_factor() -> None:
     assert cell.values == {"bytes": 1 << 30, "loads": 5}
     assert [arm.name for arm in cell.arms] == ["base", "thp", "hugetlb-1g"]
     assert cell.arm("hugetlb-1g").treatment.map_hugetlb == 1 << 30
-    assert (cell.baseline, cell.metric.name, cell.timeout, cell.user, cell.cpus) == (
-        "base",
-        "ns_per_load",
-        600,
-        None,
-        None,
-    )
+    assert (cell.baseline, cell.metric.name, cell.timeout, cell.cpus) == ("base", "ns_per_load", 600, None)
     assert made.left_out == ()
     with pytest.raises(KeyError):
         cell.arm("none")
 
 
 def test_a_single_cell_has_the_plain_name_and_the_defaults() -> None:
-    (cell,) = planned([{"name": "chase", "label": "walk", "cpus": [1], "user": "me", "metric": "page_faults"}]).cells
+    (cell,) = planned([{"name": "chase", "label": "walk", "cpus": [1], "metric": "page_faults"}]).cells
     assert (cell.id, cell.values) == ("walk", {"bytes": 1 << 30, "loads": 2_000_000})
     assert (cell.delivery.share, cell.delivery.base_above) == (0.95, 0.01)
-    assert (cell.user, cell.cpus, cell.metric.name) == ("me", (1,), "page_faults")
+    assert (cell.cpus, cell.metric.name) == ((1,), "page_faults")
+
+
+@pytest.mark.parametrize(("mechanism", "who"), [("system", "nobody"), ("process", None)])
+def test_whom_programs_run_as_is_decided_once(mechanism: Mechanism, who: str | None) -> None:
+    made = planned([{"name": "chase"}], mechanism=mechanism)
+    (cell,) = made.cells
+    assert (cell.account and cell.account.pw_name, cell.stage_account) == (who, None)
+    with pytest.raises(UserError, match="user = 'nosuch': no such account on this machine"):
+        planned([{"name": "chase", "user": "nosuch"}], mechanism=mechanism)
 
 
 def test_a_study_sets_the_delivery() -> None:

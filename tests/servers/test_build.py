@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from hugewise.machine.elf import sections
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, RoleUse, Step, Write
 from hugewise.model.workload import ParameterValue
-from hugewise.workloads._elf import digests, sections
+from hugewise.workloads._elf import digests
 from hugewise.workloads.build import WORKLOAD
 from tests.requirements import need_program
 from tests.servers.said import Said
@@ -168,7 +169,7 @@ def test_sections_are_those_that_readelf_lists(tmp_path: Path) -> None:
     data = (tmp_path / "a.o").read_bytes()
     listed = do(Step(name="list", argv=("readelf", "-SW", "a.o"), cwd=str(tmp_path)))
     names = re.findall(r"^ +\[ *[1-9]\d*\] (\S+)", listed, re.MULTILINE)
-    assert [name for name, _, _ in sections(data)] == ["", *names]
+    assert [found.name for found in sections(data)] == ["", *names]
     with pytest.raises(ValueError, match="cut short"):
         sections(data[: len(data) // 2])
     with pytest.raises(ValueError, match="not an ELF file"):

@@ -85,7 +85,6 @@ def cell(name: str, *arms: str, together: bool = False) -> Cell:
         arms=tuple(arm(each) for each in ("base", *arms)),
         timeout=1.0,
         delivery=DeliveryThreshold(0.95, 0.01),
-        user=None,
         cpus=None,
         together=together,
     )

@@ -191,8 +191,16 @@ def test_what_is_said_of_guests_counts_for_the_digest(changes: dict[str, Any]) -
     assert read(guests(**changes), "s.toml").digest != read(guests(), "s.toml").digest
 
 
-def arm(**more: Any) -> list[Any]:
-    return ["base", {"name": "arm", "from": "base", **more}]
+def guest(**more: Any) -> dict[str, Any]:
+    return {"guest": more}
+
+
+def large(**more: Any) -> dict[str, Any]:
+    return {"scales": {"large": guest(**more)}}
+
+
+def arm(**more: Any) -> dict[str, Any]:
+    return {"policies": ["base", {"name": "arm", "from": "base", **more}]}
 
 
 def kernel(**more: Any) -> dict[str, Any]:
@@ -206,68 +214,44 @@ def work(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "key", "message", "hint"),
     [
-        ({"guest": {"arch": "arm"}}, "guest.arch", "choices", "did you mean arm64?"),
-        ({"guest": {"arch": "riscv64"}}, "guest.arch", "choices", "choices: arm64, x86-64"),
-        ({"guest": {"memory": "1m"}}, "guest.memory", "out of range", "from 67108864"),
-        ({"guest": {"memory": "65537k"}}, "guest.memory", "whole MiB", '"65m"'),
-        (
-            {"guest": {"memory": (1 << 30) + (1 << 20)}},
-            "guest.memory",
-            "not a multiple of 2m, the pages that back shp",
-            '"1g"',
-        ),
-        (
-            {"guest": {"memory": "512m"}, "policies": arm(backing="hugetlb-1g")},
-            "guest.memory",
-            "of 1g",
-            'memory = "1g"',
-        ),
-        (
-            {"guest": {"memory": "1536m"}, "policies": arm(backing="hugetlb-1g")},
-            "guest.memory",
-            "of 1g",
-            '"1g" or "2g"',
-        ),
-        ({"guest": {"cpus": 0}}, "guest.cpus", "out of range", "from 1"),
-        ({"guest": {"cpu": "max -x"}}, "guest.cpu", "CPU model", "max,-erms,-fsrm"),
-        ({"guest": {"cpu": "help"}}, "guest.cpu", "CPU model", "max,-erms,-fsrm"),
-        ({"guest": {"cpu": "help,x=on"}}, "guest.cpu", "CPU model", "max,-erms,-fsrm"),
-        ({"guest": {"cpu": "?"}}, "guest.cpu", "CPU model", "max,-erms,-fsrm"),
-        ({"guest": {"cpu": "-erms"}}, "guest.cpu", "CPU model", "max,-erms,-fsrm"),
-        ({"guest": {"cpu": ""}}, "guest.cpu", "CPU model", "max,-erms,-fsrm"),
-        ({"guest": {"accelerator": "hvf"}}, "guest.accelerator", "choices", "kvm"),
-        ({"guest": {"counting": True, "cpus": 2}}, "guest.cpus", "one virtual CPU", "cpus = 1"),
-        ({"guest": {"counting": True, "accelerator": "kvm"}}, "guest.accelerator", "exactly", '"tcg"'),
-        ({"guest": {"counting": True, "network": "user"}}, "guest.network", "from outside", '"none"'),
-        ({"guest": {"counting": True, "packages": ["gcc"]}}, "guest.packages", "no disk", "counting = false"),
-        (
-            {"scales": {"large": {"guest": {"counting": True, "sources": ["lua5.4"]}}}},
-            "scales.large.guest.sources",
-            "no disk",
-            "remove it",
-        ),
+        (guest(arch="arm"), "guest.arch", "choices", "did you mean arm64?"),
+        (guest(arch="riscv64"), "guest.arch", "choices", "choices: arm64, x86-64"),
+        (guest(memory="1m"), "guest.memory", "out of range", "from 67108864"),
+        (guest(memory="65537k"), "guest.memory", "whole MiB", '"65m"'),
+        (guest(memory=(1 << 30) + (1 << 20)), "guest.memory", "not a multiple of 2m, the pages that back shp", '"1g"'),
+        (guest(memory="512m") | arm(backing="hugetlb-1g"), "guest.memory", "of 1g", 'memory = "1g"'),
+        (guest(memory="1536m") | arm(backing="hugetlb-1g"), "guest.memory", "of 1g", '"1g" or "2g"'),
+        (guest(cpus=0), "guest.cpus", "out of range", "from 1"),
+        (guest(cpu="max -x"), "guest.cpu", "CPU model", "max,-erms,-fsrm"),
+        (guest(cpu="help"), "guest.cpu", "CPU model", "max,-erms,-fsrm"),
+        (guest(cpu="help,x=on"), "guest.cpu", "CPU model", "max,-erms,-fsrm"),
+        (guest(cpu="?"), "guest.cpu", "CPU model", "max,-erms,-fsrm"),
+        (guest(cpu="-erms"), "guest.cpu", "CPU model", "max,-erms,-fsrm"),
+        (guest(cpu=""), "guest.cpu", "CPU model", "max,-erms,-fsrm"),
+        (guest(accelerator="hvf"), "guest.accelerator", "choices", "kvm"),
+        (guest(counting=True, cpus=2), "guest.cpus", "one virtual CPU", "cpus = 1"),
+        (guest(counting=True, accelerator="kvm"), "guest.accelerator", "exactly", '"tcg"'),
+        (guest(counting=True, network="user"), "guest.network", "from outside", '"none"'),
+        (guest(counting=True, packages=["gcc"]), "guest.packages", "no disk", "counting = false"),
+        (large(counting=True, sources=["lua5.4"]), "scales.large.guest.sources", "no disk", "remove it"),
         (work(name="iperf3", parameters={"peer": "host"}), "workload[1].parameters.peer", "no network", '"user"'),
         (work(parameters={"peer": ["machine", "host"]}), "workload[1].parameters.peer", "no network", "in the guest"),
         (
             work(parameters={"peer": "host"}, scales={"large": {"bytes": "1g"}})
-            | {"guest": {"network": "user"}, "scales": {"large": {"guest": {"cpus": 2}}}},
+            | guest(network="user")
+            | large(cpus=2),
             "workload[1].parameters.peer",
             "no network",
             '"user"',
         ),
         (work(scales={"l": {"peer": "host"}}), "workload[1].scales.l.peer", "no network", '"user"'),
-        (
-            {"policies": arm(parameters={"peer": "host"})},
-            "policies[2].parameters.peer",
-            "no network",
-            'network = "user"',
-        ),
-        ({"guest": {"nfs": True}}, "guest.nfs", "needs a network", '"user"'),
-        ({"guest": {"network": "bridge"}}, "guest.network", "choices", "none, tap, user"),
-        ({"guest": {"packages": ["gcc; rm"]}}, "guest.packages[1]", "package's name", "lower case"),
-        ({"guest": {"sources": ["../x"]}}, "guest.sources[1]", "package's name", "lower case"),
-        ({"guest": {"suite": "Trixie/main"}}, "guest.suite", "suite", "trixie"),
-        ({"guest": {"settel": "1s"}}, "guest.settel", "unknown key", "did you mean settle?"),
+        (arm(parameters={"peer": "host"}), "policies[2].parameters.peer", "no network", 'network = "user"'),
+        (guest(nfs=True), "guest.nfs", "needs a network", '"user"'),
+        (guest(network="bridge"), "guest.network", "choices", "none, tap, user"),
+        (guest(packages=["gcc; rm"]), "guest.packages[1]", "package's name", "lower case"),
+        (guest(sources=["../x"]), "guest.sources[1]", "package's name", "lower case"),
+        (guest(suite="Trixie/main"), "guest.suite", "suite", "trixie"),
+        (guest(settel="1s"), "guest.settel", "unknown key", "did you mean settle?"),
         ({"kernel": []}, "kernel", "at least 1", "add to the list"),
         (kernel(), "kernel[1]", "is named in no way", 'package = "..."'),
         (kernel(package="linux-image-amd64", path="/k"), "kernel[1]", "2 ways: package, path", "keep one"),
@@ -279,30 +263,20 @@ def work(**more: Any) -> dict[str, Any]:
         (kernel(path="/k", append=["rdinit=/bin/sh"]), "kernel[1].append[1]", "set by hugewise", "remove it"),
         (kernel(path="/k", append=["hugewise.root=x"]), "kernel[1].append[1]", "set by hugewise", "remove it"),
         (
-            {"guest": {"arch": "arm64"}, **kernel(package="linux-image-amd64")},
+            guest(arch="arm64") | kernel(package="linux-image-amd64"),
             "kernel[1].package",
             "not of an arm64 kernel",
             "architecture",
         ),
         ({"kernel": [{"name": "k", "path": "/a"}, {"name": "k", "path": "/b"}]}, "kernel[2].name", "two", "rename"),
-        ({"policies": arm(kernel="debain")}, "policies[2].kernel", "not one of", "did you mean debian?"),
-        ({"policies": arm(kernel="16k")}, "policies[2].kernel", "not one of", "its kernels: debian"),
-        ({"policies": arm(backing="hugetlb-64k")}, "policies[2].backing", "choices", "did you mean hugetlb-"),
-        ({"policies": arm(backing=2)}, "policies[2].backing", "kind of pages", '"hugetlb-1g"'),
-        ({"policies": arm(backing={"source": "file"})}, "policies[2].backing.pages", "is missing", "add: pages"),
-        (
-            {"policies": arm(backing={"pages": "thp", "source": "file"})},
-            "policies[2].backing.source",
-            "pages of a pool",
-            "remove it",
-        ),
-        (
-            {"policies": arm(backing={"pages": "thp", "nodes": [0, 0]})},
-            "policies[2].backing.nodes[2]",
-            "stands twice",
-            "remove",
-        ),
-        ({"policies": arm(pages="thp")}, "policies[2].pages", "unknown key", "belongs below [backing]"),
+        (arm(kernel="debain"), "policies[2].kernel", "not one of", "did you mean debian?"),
+        (arm(kernel="16k"), "policies[2].kernel", "not one of", "its kernels: debian"),
+        (arm(backing="hugetlb-64k"), "policies[2].backing", "choices", "did you mean hugetlb-"),
+        (arm(backing=2), "policies[2].backing", "kind of pages", '"hugetlb-1g"'),
+        (arm(backing={"source": "file"}), "policies[2].backing.pages", "is missing", "add: pages"),
+        (arm(backing={"pages": "thp", "source": "file"}), "policies[2].backing.source", "pages of a pool", "remove it"),
+        (arm(backing={"pages": "thp", "nodes": [0, 0]}), "policies[2].backing.nodes[2]", "stands twice", "remove"),
+        (arm(pages="thp"), "policies[2].pages", "unknown key", "belongs below [backing]"),
         (work(concurrency="both"), "workload[1].concurrency", "choices", "alone, together"),
         (work(concurrency=["alone", "alone"]), "workload[1].concurrency", "twice", "together"),
         (work(concurrency="together"), "workload[1].concurrency", "2 guests at once need 2 slots", "slots = [0, 1]"),
@@ -323,18 +297,13 @@ def work(**more: Any) -> dict[str, Any]:
         (work(storage="nsf"), "workload[1].storage", "absolute path", "folder"),
         (work(cpus=[1]), "workload[1].cpus", "CPU 0 alone", "cpus of [guest]"),
         (
-            work(scales={"large": {"workload": {"cpus": [2]}}}) | {"guest": {"cpus": 2}},
+            work(scales={"large": {"workload": {"cpus": [2]}}}) | guest(cpus=2),
             "workload[1].scales.large.workload.cpus",
             "CPUs 0 to 1",
             "cpus of [guest]",
         ),
         ({"design": {"kind": "duet", "slots": [0, 1]}}, "design.kind", "not of guests", 'concurrency = "together"'),
-        (
-            {"scales": {"large": {"guest": {"counting": True, "cpus": 4}}}},
-            "scales.large.guest.cpus",
-            "one virtual CPU",
-            "cpus = 1",
-        ),
+        (large(counting=True, cpus=4), "scales.large.guest.cpus", "one virtual CPU", "cpus = 1"),
     ],
 )
 def test_a_mistake_names_key_and_cure(changes: dict[str, Any], key: str, message: str, hint: str) -> None:
@@ -357,13 +326,13 @@ def test_guests_need_a_kernel() -> None:
     ("changes", "key"),
     [
         ({"kernel": [{"name": "k", "path": "/k"}]}, "kernel"),
-        ({"policies": arm(kernel="k")}, "policies[2].kernel"),
-        ({"policies": arm(backing="thp")}, "policies[2].backing"),
+        (arm(kernel="k"), "policies[2].kernel"),
+        (arm(backing="thp"), "policies[2].backing"),
         (work(concurrency="together"), "workload[1].concurrency"),
         (work(counted="page_faults"), "workload[1].counted"),
         (work(storage="nfs"), "workload[1].storage"),
         (work(scales={"big": {"workload": {"storage": "nfs"}}}), "workload[1].scales.big.workload.storage"),
-        ({"scales": {"big": {"guest": {}}}}, "scales.big.guest"),
+        ({"scales": {"big": guest()}}, "scales.big.guest"),
     ],
 )
 def test_without_guests_their_keys_are_mistakes(changes: dict[str, Any], key: str) -> None:

@@ -79,6 +79,14 @@ def minimal(**changes: Any) -> dict[str, Any]:
     return {**data, **changes}
 
 
+def scaled(**table: Any) -> dict[str, Any]:
+    return {"scales": {"large": table}}
+
+
+ALL = ["base", "thp", "mthp-64k"]
+THRICE = {"workload": [{"name": "a", **scaled(workload={"policies": ["thp", "base", "thp"]})}]}
+
+
 def error_of(text: str) -> StudyError:
     with pytest.raises(StudyError) as caught:
         parse(text, "s.toml")
@@ -194,6 +202,20 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
         ({"validity": {"load_per_cpu": float("inf")}}, "validity.load_per_cpu", float("inf"), "number from 0"),
         ({"attempt": {"retries": -1}}, "attempt.retries", -1, "from 0 to 100"),
         ({"attempt": {"environment_pad": "1g"}}, "attempt.environment_pad", "1g", "to 65536"),
+        # Keys that do not agree.
+        ({"end_points": ["mean"]}, "end_points", ["mean"], 'write method = "sequential"'),
+        ({"covariate": "canary"}, "covariate", "canary", 'write method = "sequential"'),
+        ({"design": {"kind": "duet", "slots": [0]}}, "design.slots", [0], "write for example slots = [0, 1]"),
+        ({"design": {"slots": [0, 0]}}, "design.slots[2]", 0, "remove it from one of them"),
+        ({"design": {"slots": ["0-1", "1,2"]}}, "design.slots[2]", "1,2", "remove it from one of them"),
+        (scaled(design={"slots": [3, 3]}), "scales.large.design.slots[2]", 3, "remove it from one of them"),
+        (THRICE, "workload[1].scales.large.workload.policies[3]", "thp", "remove one of them"),
+        (
+            {"policies": ALL, "workload": [{"name": "a", "policies": ALL[1:]}]},
+            "workload[1].policies",
+            ALL[1:],
+            '"base"',
+        ),
     ],
 )
 def test_a_mistake_names_file_key_value_and_cure(
@@ -212,11 +234,9 @@ def test_a_mistake_names_file_key_value_and_cure(
     assert hint in error.hint
 
 
-def test_a_missing_baseline_in_a_workload() -> None:
-    data = minimal(policies=["base", "thp", "mthp-64k"], workload=[{"name": "a", "policies": ["thp", "mthp-64k"]}])
-    with pytest.raises(StudyError, match="lacks the baseline") as caught:
-        read(data, "s.toml")
-    assert caught.value.hint == 'add "base"'
+def test_end_points_and_covariate_are_of_the_sequential_method() -> None:
+    found = read(minimal(method="sequential", end_points=["mean"], covariate="canary"), "s.toml")
+    assert (found.end_points, found.covariate) == (("mean",), "canary")
 
 
 @pytest.mark.parametrize(

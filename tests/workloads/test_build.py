@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
 from hugewise.plan import parameters
 from hugewise.study.keys import Place
 from hugewise.study.load import read
@@ -16,7 +14,6 @@ from hugewise.study.workload import WorkloadUse
 from hugewise.workloads import discover
 
 BUILD = discover()["build"]
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
 
 
 def used(**given: str) -> WorkloadUse:
@@ -60,9 +57,3 @@ def test_what_make_or_a_shell_would_expand_is_refused_with_file_and_key(key: str
 )
 def test_usual_words_are_taken_as_they_are(key: str, value: str) -> None:
     assert levels(**{"project": "gdb", key: value})[key] == (value,)
-
-
-def test_the_kernels_configuration_is_a_target_and_no_option() -> None:
-    for config, refused in (("defconfig", False), ("-f x", True), ("--eval=x", True), ("A=b", True)):
-        values = {name: level for name, (level,) in levels(project="linux", config=config).items()}
-        assert ("config" in (BUILD.refuses(BASE, values) or "")) == refused

@@ -6,21 +6,14 @@ import hashlib
 
 import pytest
 
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Step, Write
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _integer_inputs, _program
 from hugewise.workloads.integer_set import PROGRAMS, WORKLOAD
 from tests.servers.said import Said
+from tests.workloads.given import POOL
 
 PLACES = Places(data="/s/data", run="/s/run", ports=(), sut=(0, 3), client=(0, 3))
-POOL = Treatment(
-    policy="hugetlb-2m",
-    mechanism="system",
-    target=PageTarget("hugetlb", 2 << 20),
-    environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
-)
 
 
 def values(program: str, size: float = 1.0) -> dict[str, ParameterValue]:
@@ -89,15 +82,9 @@ def test_a_search_is_held_against_it_by_its_nodes() -> None:
         WORKLOAD.read(Said({"timed": "uciok"}, files=files), values("stockfish"))
 
 
-def test_what_cannot_be_is_refused_with_the_reason() -> None:
-    assert "collector of its own" in (WORKLOAD.refuses(POOL, values("gcc")) or "")
-    assert WORKLOAD.refuses(POOL, values("perl")) is None
+def test_a_pool_is_for_programs_that_take_their_memory_from_malloc() -> None:
     assert WORKLOAD.pool(POOL, values("gcc")) == 0
     assert WORKLOAD.pool(POOL, values("stockfish")) > 320 << 20
-    huge = Treatment(policy="hugetlb-1g", mechanism="system", target=PageTarget("hugetlb", 1 << 30))
-    assert "smaller than a page of 1g" in (WORKLOAD.refuses(huge, values("xz")) or "")
-    assert "is not one of" in (WORKLOAD.refuses(POOL, values("mcf")) or "")
-    assert "above 0" in (WORKLOAD.refuses(POOL, values("xz", 0.0)) or "")
 
 
 def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

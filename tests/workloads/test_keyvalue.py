@@ -15,42 +15,24 @@ import pytest
 
 from hugewise.machine import programs
 from hugewise.machine.load_generator import Load
-from hugewise.model.pages import THP, PageTarget
+from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Scene
-from hugewise.model.workload import ParameterValue
-from hugewise.plan.parameters import typed
-from hugewise.study.keys import Place
+from hugewise.model.scene import Places, Scene
 from hugewise.workloads import memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
 from tests.servers.said import Said
+from tests.workloads.given import MIB, POOL, given, treatment, used
 
 TESTS = Path(__file__).parent.parent
 GOLDEN = TESTS / "golden" / "keyvalue"
 PLACES = Places(data="/d", run="/r", ports=(), sut=(0, 2), client=(1, 3))
 REDIS, MEMCACHED = redis.WORKLOAD, memcached.WORKLOAD
 BOTH = pytest.mark.parametrize("workload", [REDIS, MEMCACHED], ids=["redis", "memcached"])
-MIB = 1 << 20
-
-
-def given(workload: KeyValue, **parameters: Any) -> dict[str, ParameterValue]:
-    assert set(parameters) <= {parameter.name for parameter in workload.parameters}
-    values = {}
-    for parameter in workload.parameters:
-        value = parameters.get(parameter.name, parameter.default)
-        assert value is not None
-        values[parameter.name] = typed(parameter, value, Place("test.toml"))
-    return values
-
-
-def treatment(kind: Any, size: int, **more: Any) -> Treatment:
-    return Treatment(policy=kind, mechanism="system", target=PageTarget(kind, size), **more)
 
 
 BASE = treatment("base", 4096, knobs={f"{THP}/enabled": "never"})
 HUGE = treatment("thp", 2 * MIB)
 ADVISED = treatment("thp", 2 * MIB, advice="huge", environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
-POOL = treatment("hugetlb", 2 * MIB, map_hugetlb=2 * MIB, environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"})
 
 
 def played(workload: KeyValue, treated: Treatment = BASE, **parameters: Any) -> Scene:
@@ -104,8 +86,6 @@ def test_a_fixed_amount_of_work_has_neither_duration_nor_lead(workload: KeyValue
     assert argv[-2:] == ("--operations", "5000")
     assert "--preload" in argv
     assert not {"--duration", "--lead"} & set(argv)
-    for other in ({"mode": "rate", "rate": 10}, {"client": "memtier", "instances": 1}):
-        assert "name a duration" in str(workload.refuses(BASE, given(workload, operations=5000, **other)))
 
 
 @BOTH
@@ -159,10 +139,6 @@ def test_the_allocator_of_redis_is_told_in_its_own_way() -> None:
         "LD_PRELOAD": "libc.so.6",
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=2:glibc.malloc.top_pad=67108864",
     }
-    refused = REDIS.refuses(POOL, given(REDIS))
-    assert refused is not None
-    assert "jemalloc takes no pages of a pool" in refused
-    assert REDIS.refuses(POOL, given(REDIS, allocator="libc")) is None
 
 
 def test_memcached_heap_grows_in_large_steps_unless_told_not_to() -> None:
@@ -191,30 +167,6 @@ def test_large_pages_of_memcached_need_huge_pages_on() -> None:
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("parameters", "reason"),
-    [
-        ({"mode": "fast"}, "mode = 'fast' is not one of"),
-        ({"client": "wrk"}, "client = 'wrk' is not one of"),
-        ({"payload": "64"}, "payload = '64' is not as in 16:56"),
-        ({"set_get": "1"}, "set_get = '1' is not as in 1:10"),
-        ({"popularity": "pareto"}, "popularity = 'pareto' is not as in"),
-        ({"connections": 0}, "connections = 0 must be at least 1"),
-        ({"duration": 0}, "duration = 0.0 must be above 0"),
-        ({"mode": "rate"}, "mode rate needs rate"),
-        ({"mode": "sla", "pipeline": 8}, "judged per operation"),
-        ({"client": "memtier"}, "drives one server: instances = 1"),
-        ({"client": "memtier", "instances": 1, "mode": "sla"}, "closed loop only"),
-        ({"client": "memtier", "instances": 1, "popularity": "zipf:1"}, "keys are drawn uniformly"),
-    ],
-)
-def test_values_that_cannot_be_are_refused(workload: KeyValue, parameters: dict[str, Any], reason: str) -> None:
-    refused = workload.refuses(BASE, given(workload, **parameters))
-    assert refused is not None
-    assert reason in refused
-
-
-@BOTH
 def test_the_pool_holds_what_is_touched_and_is_asked_for_hugetlb_alone(workload: KeyValue) -> None:
     values = given(workload, instances=2)
     assert workload.pool(BASE, values) == 0
@@ -235,8 +187,7 @@ def test_a_background_save_begins_with_the_measured_part_and_may_copy_everything
 
 
 def test_redis_outputs_are_read() -> None:
-    use = RoleUse(cpu_s=0.551, user_s=0.1, system_s=0.451, faults=3)
-    reading = REDIS.read(said("redis", sut=use), given(REDIS, bgsave=True))
+    reading = REDIS.read(said("redis", sut=used(0.551)), given(REDIS, bgsave=True))
     assert set(reading.metrics) == {metric.name for metric in REDIS.metrics}
     assert reading.metrics["ops_per_s"] == pytest.approx(55098.7, abs=0.1)
     assert reading.metrics["p99_us"] == pytest.approx(1992.703)
@@ -372,14 +323,8 @@ def test_memtier_fills_and_asks_one_server() -> None:
 
 def test_memtier_json_is_read() -> None:
     recorded = (TESTS / "external" / "readers" / "data" / "memtier.json").read_bytes()
-    use = RoleUse(cpu_s=1.0, user_s=0.5, system_s=0.5, faults=0)
-    outputs = Said(
-        {"timed": "", "told-0": text("redis-info.txt"), "told-1": ""},
-        files={"memtier.json": recorded},
-        sut=use,
-        client=use,
-        seconds=2.0,
-    )
+    told = {"timed": "", "told-0": text("redis-info.txt"), "told-1": ""}
+    outputs = Said(told, files={"memtier.json": recorded}, sut=used(1.0), client=used(1.0), seconds=2.0)
     values = given(REDIS, client="memtier", instances=1)
     reading = REDIS.read(outputs, values)
     assert reading.metrics["ops_per_s"] == pytest.approx(40136.84)
@@ -391,4 +336,4 @@ def test_memtier_json_is_read() -> None:
     assert reading.series == (37271.0, 43003.0)
     for files, found in (({}, "wrote no memtier.json"), ({"memtier.json": b'{"ALL STATS": {}}'}, "is not as expected")):
         with pytest.raises(ValueError, match=found):
-            REDIS.read(Said({"timed": "", "told-0": text("redis-info.txt"), "told-1": ""}, files=files), values)
+            REDIS.read(Said(told, files=files), values)

@@ -7,22 +7,18 @@ from typing import Any
 
 import pytest
 
-from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Server, Step, Write
-from hugewise.model.workload import Missing, ParameterValue
-from hugewise.plan.parameters import typed
-from hugewise.study.keys import Place
+from hugewise.model.scene import Server, Step, Write
+from hugewise.model.workload import Missing
 from hugewise.workloads import _mariadb, _sysbench_oltp
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
 from tests.servers.said import Said
+from tests.workloads.given import BASE, GIB, MIB, PLACES, POOL, given, treatment, used
 
 SAID = (Path(__file__).parent.parent / "golden" / "mysql-ro" / "sysbench.txt").read_text()
-PLACES = Places(data="/d", run="/r", ports=(), sut=(0,), client=(1,))
 INSTALLATION = _mariadb.Installation(
     "/usr/sbin/mariadbd", "/usr/bin/mariadb-install-db", "/usr/bin/mariadb", "10.11.19"
 )
-MIB, GIB = 1 << 20, 1 << 30
 BEGUN = "Innodb_buffer_pool_bytes_data\t52000000\nInnodb_buffer_pool_read_ahead\t5\nInnodb_buffer_pool_reads\t9\n"
 
 
@@ -33,39 +29,23 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hugewise.machine.probe.find", lambda: "/bin/hugewise-probe")
 
 
-def given(**parameters: Any) -> dict[str, ParameterValue]:
-    assert set(parameters) <= {parameter.name for parameter in WORKLOAD.parameters}
-    return {
-        parameter.name: typed(parameter, value, Place("test.toml"))
-        for parameter in WORKLOAD.parameters
-        if (value := parameters.get(parameter.name, parameter.default)) is not None
-    }
-
-
-def treatment(kind: Any, size: int, **more: Any) -> Treatment:
-    return Treatment(policy=kind, mechanism="system", target=PageTarget(kind, size), **more)
-
-
-BASE, HUGETLB = treatment("base", 4096), treatment("hugetlb", 2 * MIB, map_hugetlb=2 * MIB)
-
-
 def served(arm: Treatment, **parameters: Any) -> Server:
-    (server,) = WORKLOAD.scene(arm, given(**parameters), PLACES).servers
+    (server,) = WORKLOAD.scene(arm, given(WORKLOAD, **parameters), PLACES).servers
     return server
 
 
 def test_a_pool_reaches_the_server_as_large_pages_and_not_its_malloc() -> None:
-    assert "--large-pages" in served(HUGETLB).argv
-    assert served(HUGETLB).environment == {"GLIBC_TUNABLES": ""}
+    assert "--large-pages" in served(POOL).argv
+    assert served(POOL).environment == {"GLIBC_TUNABLES": ""}
     assert "--large-pages" not in served(BASE).argv
     assert served(BASE).environment == {}
     assert served(BASE).named == "large"
 
 
 def test_the_pool_holds_all_that_is_mapped_in_large_pages() -> None:
-    values = given(buffer_pool="1536m")
+    values = given(WORKLOAD, buffer_pool="1536m")
     # Measured on a disk: 792 pages, of which 768 are the buffer pool.
-    assert WORKLOAD.pool(HUGETLB, values) == 792 * 2 * MIB
+    assert WORKLOAD.pool(POOL, values) == 792 * 2 * MIB
     assert WORKLOAD.pool(treatment("hugetlb", GIB, map_hugetlb=GIB), values) == 2 * GIB
     assert WORKLOAD.pool(BASE, values) == 0
 
@@ -84,7 +64,7 @@ def test_nothing_listens_on_a_network_and_nothing_is_carried_over() -> None:
 
 
 def test_data_are_made_from_the_seed_by_a_server_that_ends_with_all_settled() -> None:
-    values = given(tables=2, table_size=10, seed=7)
+    values = given(WORKLOAD, tables=2, table_size=10, seed=7)
     data = WORKLOAD.data(values)
     install, first, server, prepare, analyze = data.recipe(PLACES)
     assert isinstance(install, Step) and "--no-defaults" in install.argv
@@ -93,12 +73,12 @@ def test_data_are_made_from_the_seed_by_a_server_that_ends_with_all_settled() ->
     assert f"--init-file=/d/{first.path}" in server.argv
     assert isinstance(prepare, Step) and {"--rand-seed=7", "--threads=2", "prepare"} <= set(prepare.argv)
     assert isinstance(analyze, Step) and analyze.argv[-1] == "--execute=ANALYZE TABLE sbtest.sbtest1, sbtest.sbtest2"
-    assert data.key != WORKLOAD.data(given(tables=2, table_size=10, seed=8)).key
-    assert data_bytes(given()) > GIB, "small is hot over more than a GiB"
+    assert data.key != WORKLOAD.data(given(WORKLOAD, tables=2, table_size=10, seed=8)).key
+    assert data_bytes(given(WORKLOAD)) > GIB, "small is hot over more than a GiB"
 
 
 def test_every_index_is_read_before_the_measured_part() -> None:
-    scene = WORKLOAD.scene(BASE, given(tables=2), PLACES)
+    scene = WORKLOAD.scene(BASE, given(WORKLOAD, tables=2), PLACES)
     assert [step.name for step in scene.warm] == ["warm", "warm-queries", "cpus", "begun"]
     assert scene.warm[0].argv[-1] == "--execute=CHECK TABLE sbtest.sbtest1, sbtest.sbtest2"
     assert scene.warm[0].expects == "status\tOK"
@@ -114,31 +94,20 @@ def test_every_index_is_read_before_the_measured_part() -> None:
     ],
 )
 def test_the_client_asks_evenly_over_all_rows(test: str, words: set[str]) -> None:
-    argv = WORKLOAD.scene(BASE, given(test=test, threads=3, duration="7s"), PLACES).timed.argv
+    argv = WORKLOAD.scene(BASE, given(WORKLOAD, test=test, threads=3, duration="7s"), PLACES).timed.argv
     assert argv[0] == "sysbench"
     common = {"--rand-type=uniform", "--rand-seed=1", "--threads=3", "--time=7", "--report-interval=1", "run"}
     assert common | words <= set(argv)
     assert ("--point_selects=0" in argv) == (test == "range")
 
 
-def test_what_cannot_be_is_refused_with_the_reason() -> None:
-    assert WORKLOAD.refuses(BASE, given()) is None
-    assert WORKLOAD.refuses(HUGETLB, given()) is None
-    assert "'writes' is not one of" in (WORKLOAD.refuses(BASE, given(test="writes")) or "")
-    assert "threads = 0 must be at least 1" in (WORKLOAD.refuses(BASE, given(threads=0)) or "")
-    assert "at least 64m" in (WORKLOAD.refuses(BASE, given(buffer_pool="1m")) or "")
-    advised = treatment("thp", 2 * MIB, advice="huge")
-    assert "never calls madvise" in (WORKLOAD.refuses(advised, given()) or "")
-
-
 def said(timed: str = SAID, *, reads: int = 0, client: float = 0.5) -> Said:
     steps = {"timed": timed, "begun": BEGUN, "ended": BEGUN.replace("reads\t9", f"reads\t{9 + reads}"), "cpus": "1\n"}
-    use = RoleUse(cpu_s=0.804, user_s=None, system_s=None, faults=0)
-    return Said(steps, sut=use, client=RoleUse(cpu_s=client, user_s=None, system_s=None, faults=0), seconds=2.0)
+    return Said(steps, sut=used(0.804), client=used(client), seconds=2.0)
 
 
 def test_the_whole_run_is_measured() -> None:
-    reading = WORKLOAD.read(said(), given())
+    reading = WORKLOAD.read(said(), given(WORKLOAD))
     assert reading.metrics == pytest.approx(
         {
             "tps": 804 / 2.0056,
@@ -155,15 +124,17 @@ def test_the_whole_run_is_measured() -> None:
 
 
 def test_a_cold_pool_a_saturated_client_and_errors_are_told() -> None:
-    reading = WORKLOAD.read(said(reads=1000, client=1.99), given())
+    reading = WORKLOAD.read(said(reads=1000, client=1.99), given(WORKLOAD))
     assert ["buffer pool is too small" in reading.marks[0], "saturated" in reading.marks[1]] == [True, True]
-    wrong = WORKLOAD.read(said(SAID.replace("reconnects:                          0", "reconnects: 3")), given())
+    wrong = WORKLOAD.read(
+        said(SAID.replace("reconnects:                          0", "reconnects: 3")), given(WORKLOAD)
+    )
     assert wrong.problem == "0 errors and 3 new connections in the measured part"
 
 
 def test_other_output_is_an_error_that_shows_it() -> None:
     with pytest.raises(ValueError, match="sysbench's report has no .*'FATAL: unable to connect'"):
-        WORKLOAD.read(said("FATAL: unable to connect"), given())
+        WORKLOAD.read(said("FATAL: unable to connect"), given(WORKLOAD))
     with pytest.raises(ValueError, match="MariaDB's status has no Innodb_buffer_pool_reads"):
         _mariadb.counters("ERROR")
 
@@ -175,4 +146,4 @@ def test_the_seconds_of_a_report_are_read() -> None:
 def test_a_missing_program_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_mariadb, "find", lambda folder="": Missing("mariadbd: no such program", "mariadb-server"))
     monkeypatch.setenv("PATH", "/nowhere")
-    assert [each.package for each in WORKLOAD.missing(given())] == ["mariadb-server", "sysbench"]
+    assert [each.package for each in WORKLOAD.missing(given(WORKLOAD))] == ["mariadb-server", "sysbench"]

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Write
-from hugewise.model.workload import ParameterValue
-from hugewise.plan.parameters import typed
-from hugewise.study.keys import Place
+from hugewise.model.scene import Write
 from hugewise.workloads import _postgres
 from hugewise.workloads._pgbench_log import measured
 from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead
 from tests.requirements import need
+from tests.servers.said import Said
+from tests.workloads.given import BASE, GIB, MIB, PLACES, given, treatment, used
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "pgbench"
-PLACES = Places(data="/d", run="/r", ports=(), sut=(0,), client=(1,))
-MIB, GIB = 1 << 20, 1 << 30
 
 # client_id transaction_no time script_no time_epoch time_us: two clients, each with a warm-up first.
 LOG = b"""\
@@ -37,41 +29,22 @@ LOG = b"""\
 """
 
 
-def given(**parameters: Any) -> dict[str, ParameterValue]:
-    assert set(parameters) <= {parameter.name for parameter in WORKLOAD.parameters}
-    values = {}
-    for parameter in WORKLOAD.parameters:
-        value = parameters.get(parameter.name, parameter.default)
-        assert value is not None
-        values[parameter.name] = typed(parameter, value, Place("test.toml"))
-    return values
-
-
-def treatment(kind: Any, size: int, **more: Any) -> Treatment:
-    return Treatment(policy=kind, mechanism="system", target=PageTarget(kind, size), **more)
-
-
-BASE = treatment("base", 4096)
+BEGIN = 1795263458.8055  # of the recorded logs: after both warm-ups
 GIGANTIC = treatment("hugetlb", GIB, map_hugetlb=GIB, environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1073741824"})
 
 
-class Recorded:
-    """Outputs of an attempt, from texts."""
+FILES = {path.name: path.read_bytes() for path in sorted(GOLDEN.iterdir())}
 
-    def __init__(self, *, begin: float, end: float, said: str = "", cpu: float | None = 0.5) -> None:
-        self.begin, self.end = begin, end
-        self.sut = RoleUse(cpu_s=cpu, user_s=None, system_s=None, faults=3)
-        self.client = RoleUse(cpu_s=0.001, user_s=None, system_s=None, faults=None)
-        self._said = said or (GOLDEN / "stdout.txt").read_text()
 
-    def stdout(self, step: str = "timed") -> str:
-        return {"timed": self._said, "begun": "760708455|1000\n", "ended": "760708455|6900\n"}[step]
-
-    def stderr(self, step: str = "timed") -> str:
-        return ""
-
-    def files(self, pattern: re.Pattern[str]) -> Iterable[bytes]:
-        return [path.read_bytes() for path in sorted(GOLDEN.iterdir()) if pattern.fullmatch(path.name)]
+def recorded(
+    seconds: float = 0.005, *, begin: float = BEGIN, said: str = "", cpu: float | None = 0.5, client: float = 0.001
+) -> Said:
+    """Outputs of the recorded attempt."""
+    bare = {"begun": "760708455|1000\n", "ended": "760708455|6900\n"}
+    texts = {"timed": said or (GOLDEN / "stdout.txt").read_text(), **bare}
+    found = Said(texts, files=FILES, sut=used(cpu), client=used(client))
+    found.begin, found.end = begin, begin + seconds
+    return found
 
 
 def test_only_what_ended_in_the_measured_part_counts_and_no_warm_up() -> None:
@@ -107,10 +80,9 @@ def test_what_cannot_be_read_is_said(logs: list[bytes], begin: float, message: s
 
 
 def test_metrics_are_of_the_measured_part() -> None:
-    begin = 1795263458.8055  # of the recorded logs: after both warm-ups
-    recorded = Recorded(begin=begin, end=begin + 0.005)
-    length = recorded.end - recorded.begin
-    reading = WORKLOAD.read(recorded, given(clients=2))
+    outputs = recorded()
+    length = outputs.end - outputs.begin
+    reading = WORKLOAD.read(outputs, given(WORKLOAD, clients=2))
     count = reading.facts["transactions"]
     assert isinstance(count, int) and 0 < count < 118
     assert reading.metrics["tps"] == pytest.approx(count / length)
@@ -123,26 +95,21 @@ def test_metrics_are_of_the_measured_part() -> None:
 
 
 def test_what_went_wrong_is_said() -> None:
-    begin = 1795263458.8055
     said = (GOLDEN / "stdout.txt").read_text()
-    absent = WORKLOAD.read(Recorded(begin=begin, end=begin + 0.005, cpu=None), given(clients=2))
+    absent = WORKLOAD.read(recorded(cpu=None), given(WORKLOAD, clients=2))
     assert absent.metrics["server_cpu_us"] is None
     assert "not counted" in absent.absent["server_cpu_us"]
-    assert WORKLOAD.read(Recorded(begin=begin, end=begin + 0.005), given(clients=3)).problem == (
-        "2 of 3 clients made any transaction"
-    )
+    assert WORKLOAD.read(recorded(), given(WORKLOAD, clients=3)).problem == ("2 of 3 clients made any transaction")
     failing = said.replace("failed transactions: 0", "failed transactions: 4")
-    failed = WORKLOAD.read(Recorded(begin=begin, end=begin + 0.005, said=failing), given(clients=2))
+    failed = WORKLOAD.read(recorded(said=failing), given(WORKLOAD, clients=2))
     assert failed.problem == "4 transactions failed"
     with pytest.raises(ValueError, match="summary is not as expected"):
-        WORKLOAD.read(Recorded(begin=begin, end=begin + 0.005, said="pgbench: error"), given(clients=2))
+        WORKLOAD.read(recorded(said="pgbench: error"), given(WORKLOAD, clients=2))
 
 
 def test_marks_tell_of_a_late_warm_up_and_a_saturated_client() -> None:
     begin = 1795263458.8035  # one of the two warm-ups ends after it
-    recorded = Recorded(begin=begin, end=begin + 0.01)
-    recorded.client = RoleUse(cpu_s=0.0198, user_s=None, system_s=None, faults=None)
-    reading = WORKLOAD.read(recorded, given(clients=2))
+    reading = WORKLOAD.read(recorded(0.01, begin=begin, client=0.0198), given(WORKLOAD, clients=2))
     warming, saturated = reading.marks
     assert {"warmed_up_before_s", warming, saturated} <= set(reading.of_time)
     assert "still warming up" in warming
@@ -151,32 +118,17 @@ def test_marks_tell_of_a_late_warm_up_and_a_saturated_client() -> None:
 
 def test_the_scale_comes_from_the_size() -> None:
     for share in (0.75, 1.5, 1.75):
-        values = given(shared_buffers="1536m", database_share=share)
+        values = given(WORKLOAD, shared_buffers="1536m", database_share=share)
         assert database_bytes(values) == pytest.approx(share * 1536 * MIB, rel=0.01)
-    assert database_bytes(given(scale=40)) == pytest.approx(635_116_903, rel=1e-3)  # as measured
+    assert database_bytes(given(WORKLOAD, scale=40)) == pytest.approx(635_116_903, rel=1e-3)  # as measured
 
 
 def test_the_lead_grows_with_clients_and_size_and_can_be_given() -> None:
-    assert lead(given(clients=9), 1) > lead(given(clients=2), 1) > lead(given(clients=2), 2)
-    assert lead(given(clients=9, database_share=1.75), 1) > lead(given(clients=9), 1)
-    assert lead(given(clients=9, lead="40s"), 1) == 40
-
-
-@pytest.mark.parametrize(
-    ("parameters", "reason"),
-    [
-        ({"mode": "tpcc"}, "mode = 'tpcc' is not one of tpcb, select-only"),
-        ({"protocol": "fast"}, "protocol = 'fast' is not one of simple, extended, prepared"),
-        ({"clients": 0}, "clients = 0 must be at least 1"),
-        ({"duration": "500ms"}, "duration = 0.5 must be at least 1"),
-        ({"database_share": 0}, "database_share = 0"),
-        ({"settings": "fsync"}, "settings: 'fsync' is not NAME=VALUE"),
-        ({"settings": "huge_pages=try"}, "settings: huge_pages belongs to the treatment"),
-    ],
-)
-def test_values_that_cannot_be_are_refused(parameters: Mapping[str, Any], reason: str) -> None:
-    refused = WORKLOAD.refuses(BASE, given(**parameters))
-    assert refused is not None and refused.startswith(reason)
+    assert (
+        lead(given(WORKLOAD, clients=9), 1) > lead(given(WORKLOAD, clients=2), 1) > lead(given(WORKLOAD, clients=2), 2)
+    )
+    assert lead(given(WORKLOAD, clients=9, database_share=1.75), 1) > lead(given(WORKLOAD, clients=9), 1)
+    assert lead(given(WORKLOAD, clients=9, lead="40s"), 1) == 40
 
 
 def _options(argv: tuple[str, ...]) -> dict[str, str]:
@@ -185,12 +137,12 @@ def _options(argv: tuple[str, ...]) -> dict[str, str]:
 
 
 def _need_postgres() -> None:
-    need(not WORKLOAD.missing(given()), "PostgreSQL 15 or later with pgbench (apt install postgresql)")
+    need(not WORKLOAD.missing(given(WORKLOAD)), "PostgreSQL 15 or later with pgbench (apt install postgresql)")
 
 
 def test_the_treatment_reaches_the_server_in_its_own_way() -> None:
     _need_postgres()
-    values = given(shared_buffers="976m", settings="wal_compression=off")
+    values = given(WORKLOAD, shared_buffers="976m", settings="wal_compression=off")
     small, large = (WORKLOAD.scene(each, values, PLACES).servers[0] for each in (BASE, GIGANTIC))
     base, gigantic = _options(small.argv), _options(large.argv)
     assert base["huge_pages"] == "off"
@@ -206,7 +158,7 @@ def test_the_treatment_reaches_the_server_in_its_own_way() -> None:
 
 def test_the_clients_stay_for_the_proof() -> None:
     _need_postgres()
-    values = given(duration="10s", lead="5s", clients=9)
+    values = given(WORKLOAD, duration="10s", lead="5s", clients=9)
     scene = WORKLOAD.scene(BASE, values, PLACES)
     assert scene.window is not None
     lives = int(next(word for word in scene.timed.argv if word.startswith("--time=")).removeprefix("--time="))
@@ -219,7 +171,7 @@ def test_the_scripts_are_pgbenchs_own_behind_a_warm_up() -> None:
     for mode, name in (("tpcb", "tpcb-like"), ("select-only", "select-only")):
         shown = subprocess.run([pgbench, f"--show-script={name}"], capture_output=True, text=True, check=True)
         builtin = [line for line in shown.stderr.splitlines() if line and not line.startswith("--")]
-        (script,) = WORKLOAD.scene(BASE, given(mode=mode), PLACES).before
+        (script,) = WORKLOAD.scene(BASE, given(WORKLOAD, mode=mode), PLACES).before
         assert isinstance(script, Write)
         lines = script.text.splitlines()
         assert lines[lines.index("\\else") + 1 : -1] == builtin
@@ -229,7 +181,7 @@ def test_the_scripts_are_pgbenchs_own_behind_a_warm_up() -> None:
 def test_data_differ_by_scale_and_version_alone() -> None:
     _need_postgres()
     one, same, other = (
-        WORKLOAD.data(given(**each)).key
+        WORKLOAD.data(given(WORKLOAD, **each)).key
         for each in ({"clients": 1}, {"clients": 9, "mode": "select-only"}, {"database_share": 1.75})
     )
     assert one == same != other

@@ -10,12 +10,12 @@ from hugewise.machine import programs
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _projects
 from hugewise.workloads.build import WORKLOAD
+from tests.workloads.given import given as defaults
 
 
 def values(project: str, **given: ParameterValue) -> dict[str, ParameterValue]:
     """The parameters of a build, as they are where nothing else is said."""
-    usual = {each.name: each.default for each in WORKLOAD.parameters if each.default is not None}
-    return {**usual, "project": project, **given}
+    return {**defaults(WORKLOAD), "project": project, **given}
 
 
 @pytest.mark.parametrize(

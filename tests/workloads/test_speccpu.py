@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads.speccpu import WORKLOAD, Row, results
 from tests.servers.said import Said
+from tests.workloads.given import BASE, PLACES, POOL, given
 
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
-VALUES: dict[str, ParameterValue] = {parameter.name: parameter.default or "" for parameter in WORKLOAD.parameters}
+VALUES = given(WORKLOAD)
 CONSTRUCTED = (Path(__file__).parent / "data" / "speccpu-constructed.csv").read_text()
 NAME = "CPU2017.001.intrate.test.csv"
 
@@ -60,11 +56,11 @@ def test_a_run_that_spec_did_not_validate_is_a_problem() -> None:
 
 def test_runcpu_is_called_as_documented(tmp_path: Path) -> None:
     values = {**VALUES, "spec": str(tmp_path), "config": "mine"}
-    scene = WORKLOAD.scene(BASE, values, Places(data="/d", run="/r", ports=(), sut=(0,), client=(0,)))
+    scene = WORKLOAD.scene(BASE, values, PLACES)
     assert scene.timed.argv[0] == f"{tmp_path}/bin/runcpu"
     assert scene.timed.argv[-1] == "505.mcf_r"
     assert {"--config=mine", "--nobuild", "--noreportable", "--output_format=csv"} <= set(scene.timed.argv)
-    assert (scene.timed.environment["SPEC"], scene.account) == (str(tmp_path), "caller")
+    assert (scene.timed.environment["SPEC"], WORKLOAD.account) == (str(tmp_path), "caller")
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
@@ -79,10 +75,5 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert WORKLOAD.missing(installed) == ()
 
 
-def test_what_cannot_be_is_refused() -> None:
-    pool = Treatment(policy="hugetlb-2m", mechanism="system", target=PageTarget("hugetlb", 2 << 20))
-    assert "pool_bytes" in (WORKLOAD.refuses(pool, {**VALUES, "pool_bytes": 0}) or "")
-    assert WORKLOAD.refuses(pool, {**VALUES, "pool_bytes": 1 << 30}) is None
-    assert WORKLOAD.pool(pool, {**VALUES, "pool_bytes": (1 << 30) - 1}) == 1 << 30
-    assert "test, train, ref" in (WORKLOAD.refuses(BASE, {**VALUES, "input": "tiny"}) or "")
-    assert "no benchmark's name" in (WORKLOAD.refuses(BASE, {**VALUES, "program": "mcf; rm"}) or "")
+def test_a_pool_is_as_large_as_is_named_in_whole_pages() -> None:
+    assert WORKLOAD.pool(POOL, {**VALUES, "pool_bytes": (1 << 30) - 1}) == 1 << 30

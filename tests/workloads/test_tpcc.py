@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Server, Step, Write
-from hugewise.model.workload import ParameterValue
-from hugewise.plan.parameters import typed
-from hugewise.study.keys import Place
+from hugewise.model.scene import Places, Server, Step, Write
 from hugewise.workloads import _mariadb, _postgres, tpcc
 from hugewise.workloads._tpcc_output import go_tpc, sysbench
 from hugewise.workloads.tpcc import WORKLOAD
 from tests.servers.said import Said
+from tests.workloads.given import BASE, MIB, POOL, given, used
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tpcc"
 GO_TPC = (GOLDEN / "go-tpc.jsonl").read_text()  # a run of 3 s, which tells of two seconds
 SYSBENCH = (GOLDEN / "sysbench-tpcc.txt").read_text()
 PLACES = Places(data="/d", run="/r", ports=(15306,), sut=(0,), client=(1,))
-MIB = 1 << 20
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
-HUGETLB = Treatment(policy="hugetlb-2m", mechanism="system", target=PageTarget("hugetlb", 2 * MIB))
 
 
 @pytest.fixture(autouse=True)
@@ -36,27 +28,16 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tpcc, "go_tpc", lambda: "/v/go-tpc")
 
 
-def given(**parameters: Any) -> dict[str, ParameterValue]:
-    assert set(parameters) <= {parameter.name for parameter in WORKLOAD.parameters}
-    return {
-        parameter.name: typed(parameter, value, Place("test.toml"))
-        for parameter in WORKLOAD.parameters
-        if (value := parameters.get(parameter.name, parameter.default)) is not None
-    }
-
-
 def said(timed: str, *, client: float = 0.1) -> Said:
-    use = RoleUse(cpu_s=0.5, user_s=None, system_s=None, faults=9)
-    other = RoleUse(cpu_s=client, user_s=None, system_s=None, faults=9)
-    return Said({"timed": timed, "cpus": "1\n"}, sut=use, client=other, seconds=1.0)
+    return Said({"timed": timed, "cpus": "1\n"}, sut=used(0.5), client=used(client), seconds=1.0)
 
 
 def test_go_tpc_reaches_postgres_by_its_socket_and_mariadb_on_the_loopback() -> None:
-    argv = WORKLOAD.scene(BASE, given(server="postgres"), PLACES).timed.argv
+    argv = WORKLOAD.scene(BASE, given(WORKLOAD, server="postgres"), PLACES).timed.argv
     # lib/pq sorts its settings and takes the last host: the folder must sort after the dot.
     assert {"--host=.", "--conn-params=sslmode=disable&host=/r", "--ignore-error", "--interval=1s"} <= set(argv)
     assert sorted([".", "/r"])[-1] == "/r"
-    scene = WORKLOAD.scene(BASE, given(server="mariadb"), PLACES)
+    scene = WORKLOAD.scene(BASE, given(WORKLOAD, server="mariadb"), PLACES)
     assert {"--host=127.0.0.1", "--port=15306", "--time=29s"} <= set(scene.timed.argv)
     assert {"--bind-address=127.0.0.1", "--port=15306"} <= set(scene.servers[0].argv)
     assert scene.window is not None
@@ -64,52 +45,45 @@ def test_go_tpc_reaches_postgres_by_its_socket_and_mariadb_on_the_loopback() -> 
 
 
 def test_sysbench_tpcc_runs_in_its_folder_by_sockets() -> None:
-    values = given(server="postgres", sysbench_tpcc="/opt/tpcc")
+    values = given(WORKLOAD, server="postgres", sysbench_tpcc="/opt/tpcc")
     launch = WORKLOAD.scene(BASE, values, PLACES).timed
     assert launch.cwd == "/opt/tpcc"
     assert {"./tpcc.lua", "--pgsql-host=/r", "--scale=12", "--rand-seed=1", "--trx_level=RC"} <= set(launch.argv)
-    scene = WORKLOAD.scene(BASE, given(server="mariadb", sysbench_tpcc="/opt/tpcc"), PLACES)
+    scene = WORKLOAD.scene(BASE, given(WORKLOAD, server="mariadb", sysbench_tpcc="/opt/tpcc"), PLACES)
     assert "--mysql-socket=/r/mariadb.sock" in scene.timed.argv
     assert "--skip-networking" in scene.servers[0].argv
     assert "tpcc.new_orders1" in scene.warm[0].argv[-1]
 
 
 def test_pages_reach_each_server_in_its_own_way() -> None:
-    (maria,) = WORKLOAD.scene(HUGETLB, given(server="mariadb"), PLACES).servers
-    (postgres,) = WORKLOAD.scene(HUGETLB, given(server="postgres"), PLACES).servers
+    (maria,) = WORKLOAD.scene(POOL, given(WORKLOAD, server="mariadb"), PLACES).servers
+    (postgres,) = WORKLOAD.scene(POOL, given(WORKLOAD, server="postgres"), PLACES).servers
     assert "--large-pages" in maria.argv
     assert {"huge_pages=on", "huge_page_size=2048kB"} <= set(postgres.argv)
     assert (maria.named, postgres.named) == ("large", "shared")
-    assert WORKLOAD.pool(HUGETLB, given(server="mariadb")) == (1024 + 24) * 2 * MIB
-    assert WORKLOAD.pool(BASE, given()) == 0
+    assert WORKLOAD.pool(POOL, given(WORKLOAD, server="mariadb")) == (1024 + 24) * 2 * MIB
+    assert WORKLOAD.pool(BASE, given(WORKLOAD)) == 0
 
 
 def test_the_warehouses_are_loaded_once_without_the_client_s_own_check() -> None:
-    install, first, server, prepare, analyze = WORKLOAD.data(given(server="mariadb")).recipe(PLACES)
+    install, first, server, prepare, analyze = WORKLOAD.data(given(WORKLOAD, server="mariadb")).recipe(PLACES)
     assert isinstance(first, Write) and "CREATE USER tpcc@127.0.0.1" in first.text
     assert "DELETE FROM mysql.global_priv WHERE User = 'root' AND Host <> 'localhost'" in first.text
     assert isinstance(prepare, Step) and "--no-check" in prepare.argv
     assert all(isinstance(each, Step | Server) for each in (install, server, analyze))
-    names = [getattr(act, "name", "") for act in WORKLOAD.data(given(server="postgres")).recipe(PLACES)]
+    names = [getattr(act, "name", "") for act in WORKLOAD.data(given(WORKLOAD, server="postgres")).recipe(PLACES)]
     assert names == ["initdb", "postgres", "create", "prepare", "rest"]
 
 
 def test_data_of_another_server_or_client_are_others() -> None:
-    values = [given(server="postgres"), given(server="mariadb"), given(sysbench_tpcc="/t"), given(warehouses=3)]
+    values = [
+        given(WORKLOAD, server="postgres"),
+        given(WORKLOAD, server="mariadb"),
+        given(WORKLOAD, sysbench_tpcc="/t"),
+        given(WORKLOAD, warehouses=3),
+    ]
     keys = [tuple(sorted((WORKLOAD.data(each).key).items())) for each in values]
     assert len(set(keys)) == len(keys)
-
-
-def test_what_cannot_be_is_refused_with_the_reason() -> None:
-    assert WORKLOAD.refuses(BASE, given()) is None
-    for parameters, reason in (
-        ({"server": "oracle"}, "'oracle' is not one of"),
-        ({"warehouses": 0}, "must be at least 1"),
-        ({"keep_thp": True}, "keep_thp is for MariaDB"),
-        ({"server": "mariadb", "settings": "a=b"}, "MariaDB takes none"),
-        ({"settings": "huge_pages=off"}, "belongs to the treatment"),
-    ):
-        assert reason in (WORKLOAD.refuses(BASE, given(**parameters)) or "")
 
 
 def test_new_orders_are_counted_in_the_measured_part_alone() -> None:
@@ -117,7 +91,7 @@ def test_new_orders_are_counted_in_the_measured_part_alone() -> None:
     assert (seen.new_orders, seen.transactions, seen.errors) == (411, 951, 0)
     assert seen.average_ms == pytest.approx(2121.1 / 411)
     assert seen.quantiles_ms == {"p50": 4.2, "p90": 7.9, "p95": 11.0, "p99": 15.7}
-    reading = WORKLOAD.read(said(GO_TPC), given(lead="1s", duration="1s"))
+    reading = WORKLOAD.read(said(GO_TPC), given(WORKLOAD, lead="1s", duration="1s"))
     assert reading.metrics["tpmc"] == 411 * 60
     assert reading.metrics["tpm_total"] == 951 * 60
     assert reading.metrics["server_cpu_us"] == pytest.approx(0.5e6 / 951)
@@ -129,7 +103,7 @@ def test_sysbench_tells_transactions_and_no_new_orders() -> None:
     seen = sysbench(SYSBENCH, 2, 4)
     assert seen.new_orders is None
     assert len(seen.series) == 4
-    reading = WORKLOAD.read(said(SYSBENCH), given(sysbench_tpcc="/t", lead="2s", duration="4s"))
+    reading = WORKLOAD.read(said(SYSBENCH), given(WORKLOAD, sysbench_tpcc="/t", lead="2s", duration="4s"))
     assert reading.metrics["tpmc"] is None
     assert "judge tpm_total" in reading.absent["tpmc"]
     assert reading.metrics["tpm_total"] == pytest.approx(sum(seen.series) * 15, abs=15)
@@ -138,14 +112,16 @@ def test_sysbench_tells_transactions_and_no_new_orders() -> None:
 
 def test_failures_and_a_saturated_client_are_told() -> None:
     failing = GO_TPC + "[2026-11-21 12:00:00] execute run failed, err deadlock\n" * 90
-    reading = WORKLOAD.read(said(failing, client=0.99), given(lead="1s", duration="1s"))
+    reading = WORKLOAD.read(said(failing, client=0.99), given(WORKLOAD, lead="1s", duration="1s"))
     assert set(reading.of_time) & set(reading.marks) == {reading.marks[-1]}
     assert reading.marks == (
         "90 transactions failed in the client's whole run: deadlock",
         "the client was saturated: it used all of its CPU time",
     )
     silent = GO_TPC.replace("NEW_ORDER", "NEW_ORDER_ERR", 2).replace('"NEW_ORDER_ERR","Prefix":"[Summary]', "X")
-    assert "no new order was made" in (WORKLOAD.read(said(silent), given(lead="1s", duration="1s")).problem or "")
+    assert "no new order was made" in (
+        WORKLOAD.read(said(silent), given(WORKLOAD, lead="1s", duration="1s")).problem or ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,10 +135,10 @@ def test_other_output_is_an_error(text: str, reason: str) -> None:
 
 def test_a_missing_client_says_how_it_is_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tpcc, "go_tpc", lambda: None)
-    values = given(server="mariadb")
+    values = given(WORKLOAD, server="mariadb")
     assert [each.reason for each in WORKLOAD.missing(values)] == [
         "go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)"
     ]
-    relative = WORKLOAD.missing(given(server="mariadb", sysbench_tpcc="x"))
+    relative = WORKLOAD.missing(given(WORKLOAD, server="mariadb", sysbench_tpcc="x"))
     assert "absolute path" in relative[0].reason
-    assert "no tpcc.lua" in WORKLOAD.missing(given(server="mariadb", sysbench_tpcc=str(tmp_path)))[0].reason
+    assert "no tpcc.lua" in WORKLOAD.missing(given(WORKLOAD, server="mariadb", sysbench_tpcc=str(tmp_path)))[0].reason

@@ -10,7 +10,6 @@ from pathlib import Path
 from hugewise.attempt.underway import Group, Work
 from hugewise.errors import ProbeError
 from hugewise.files import storing
-from hugewise.host.account import account
 from hugewise.machine import probe, serving
 
 __all__ = ["probes"]
@@ -70,11 +69,10 @@ def _spec(
     treatment, cell, start, bench = work.arm.treatment, group.cell, work.command, group.bench
     play, pad = work.play, {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
     site = group.site(work)
+    who = cell.account
     if play is not None:
-        who = play.account
         environment = play.stage.environment({**start.environment, **pad})
     else:
-        who = account(cell.user, unprivileged=start.micro, privileged=site.host.privileged(), root=start.root)
         own = start.micro or work.guest is not None  # nothing of the caller's
         inherited = site.machine.environment if own else os.environ
         environment = dict(inherited) | dict(start.environment) | pad

@@ -6,7 +6,6 @@ measured part (then the attempt is tried again) or in it (then it failed).
 
 from __future__ import annotations
 
-import pwd
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -60,7 +59,6 @@ class Performance:
     arm: Arm
     outputs: Path
     scratch: Folders
-    account: pwd.struct_passwd | None
     sut: Contained | None
     client: Contained | None
     kept: dataset.Kept | None = None
@@ -120,13 +118,22 @@ class Performance:
             self._try(lambda: self._make(places), "rejected")
         self._scene = self.workload.scene(self.arm.treatment, self.cell.given(self.arm), places)
         self._stage = Stage(
-            machine, self.outputs, places, self.account, self.sut, self.client, self.arm.treatment, self.site.source
+            machine,
+            self.outputs,
+            places,
+            self.cell.stage_account,
+            self.sut,
+            self.client,
+            self.arm.treatment,
+            self.site.source,
         )
         self._try(self._before, "rejected")
 
     def _make(self, places: Places) -> None:
         assert self.made is not None
-        stage = Stage(self.site.machine, self.outputs, places, self.account, None, None, None, self.site.source)
+        stage = Stage(
+            self.site.machine, self.outputs, places, self.cell.stage_account, None, None, None, self.site.source
+        )
         for path in self.made.inputs:
             self.site.machine.put(path, Path(path).read_bytes(), None, None)
         try:

@@ -23,7 +23,6 @@ from hugewise.attempt.stage import StageError
 from hugewise.attempt.underway import Bench, Disturbed, Group, Work
 from hugewise.errors import MachineError
 from hugewise.files import storing
-from hugewise.host.account import account
 from hugewise.machine import noise, probe
 from hugewise.model.design import Resident
 from hugewise.model.scene import Data, Staged
@@ -158,14 +157,12 @@ def supply(group: Group) -> None:
             work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
             continue
         site = group.site(work)
-        privileged = site.host.privileged()
         work.play = Performance(
             site=site,
             cell=cell,
             arm=work.arm,
             outputs=work.draft,
             scratch=site.scratch(cell.storage),
-            account=account(cell.user, unprivileged=True, privileged=privileged, root=False),
             sut=work.leaf,
             client=work.client,
             kept=bench.data.get(cell.id),
@@ -173,8 +170,6 @@ def supply(group: Group) -> None:
         )
         work.play.supply()
         work.launch = work.play.scene.timed
-        if work.play.scene.account == "caller":
-            work.play.account = account(cell.user, unprivileged=False, privileged=privileged, root=work.launch.root)
 
 
 def _made(cell: Cell, work: Work) -> Data | None:

@@ -10,6 +10,7 @@ import click
 
 from hugewise.errors import UserError
 from hugewise.guests import domain_xml, libvirt
+from hugewise.machine.proc import meminfo
 from hugewise.model.guest import Backing
 from hugewise.model.host import Host
 from hugewise.study.guest import BACKING
@@ -33,11 +34,7 @@ def read(file: Path, host: Host, expected: str | None = None, study: Path | None
         raise UserError(f"{file}: {error.strerror}", hint="write it with: virsh dumpxml DOMAIN > FILE") from None
     if len(text) > _MOST:
         raise UserError(f"{file}: is larger than 8 MiB", hint="name the XML of one domain")
-    try:
-        page = libvirt.default_page(host.read("/proc/meminfo"))
-    except OSError:
-        page = None
-    asked = libvirt.asked(domain_xml.parse(text, str(file)), str(file), page)
+    asked = libvirt.asked(domain_xml.parse(text, str(file)), str(file), meminfo(host).get("Hugepagesize"))
     wanted = [("--expect", _backing(expected, "--expect"))] if expected is not None else []
     wanted += _arms(study) if study is not None else []
     return libvirt.toml(asked.backing), (*asked.warnings, *_unlike(asked, wanted, str(file)))

@@ -137,7 +137,7 @@ def _default(note: Key, field: msgspec.structs.FieldInfo) -> str:
         return "required"
     if note.kind.nested is not None:
         return "see below"
-    return f"`{_literal(field.default)}`" if field.default is not msgspec.NODEFAULT else "none"
+    return "none" if field.default in (None, (), msgspec.NODEFAULT) else f"`{_literal(field.default)}`"
 
 
 def _literal(value: ParameterValue | object) -> str:

@@ -21,7 +21,7 @@ _PLACE = Path("/dev/shm")  # noqa: S108  (a short path for sockets; the folder i
 
 def qemu_account(*, privileged: bool) -> pwd.struct_passwd | None:
     """Whom QEMU runs as: nobody under root. None: as the caller. Raises UserError."""
-    return account(None, unprivileged=True, privileged=privileged, root=False)
+    return account(None, "unprivileged", privileged=privileged)
 
 
 def private_folder(who: pwd.struct_passwd | None, note: Callable[[Record], None]) -> Scratch:

@@ -19,9 +19,8 @@ from hugewise.guests.domain_xml import Element
 from hugewise.model.guest import PAGE_OF, Backing, Pages
 from hugewise.quantity import format_size
 
-__all__ = ["Asked", "asked", "default_page", "element", "toml"]
+__all__ = ["Asked", "asked", "element", "toml"]
 
-_DEFAULT_PAGE = re.compile(r"^Hugepagesize:\s+(\d+) kB$", re.MULTILINE)
 _BASE_PAGE = 4096  # a <page> of it means ordinary memory
 _LARGEST_NODE = 1023
 
@@ -63,12 +62,6 @@ def asked(root: Element, file: str, page: int | None) -> Asked:
     said in the warnings. Raises UserError, which names file and line.
     """
     return _Reader(file, page).read(root)
-
-
-def default_page(meminfo: str) -> int | None:
-    """The size of huge pages that are asked for without a size, in bytes, from /proc/meminfo; None: none."""
-    found = _DEFAULT_PAGE.search(meminfo)
-    return int(found[1]) << 10 if found else None
 
 
 def element(backing: Backing) -> str:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import pwd
 
 from hugewise.errors import UserError
+from hugewise.model.workload import RunsAs
 
 __all__ = ["account"]
 
 
-@functools.cache
-def account(user: str | None, *, unprivileged: bool, privileged: bool, root: bool) -> pwd.struct_passwd | None:
-    """Whom the workload runs as: the study's user; else, under root, nobody for an `unprivileged` workload, sudo's
-    caller for a command. None: as the caller. Raises UserError.
-    """
+def account(user: str | None, runs_as: RunsAs, *, privileged: bool) -> pwd.struct_passwd | None:
+    """The account: the study's `user`; else, under root, that of `runs_as`. None: as the caller. Raises UserError."""
     if user is not None:
         try:
             entry = pwd.getpwnam(user)
@@ -24,9 +21,9 @@ def account(user: str | None, *, unprivileged: bool, privileged: bool, root: boo
         if not privileged and entry.pw_uid != os.geteuid():
             raise UserError(f"user = {user!r}: only root can run a workload as somebody else", hint="use sudo")
         return entry if privileged else None
-    if not privileged or root:
+    if not privileged or runs_as == "root":
         return None
-    if unprivileged:
+    if runs_as == "unprivileged":
         try:
             return pwd.getpwnam("nobody")
         except KeyError:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from hugewise.machine import proc
 from hugewise.machine.probe import Cpu
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
@@ -126,11 +127,11 @@ def _caches(host: Host) -> list[dict[str, Any]] | None:
 
 
 def _memory(host: Host) -> dict[str, Any]:
-    info = _read(host, "/proc/meminfo") or ""
+    info = proc.meminfo(host)
     nodes = [name for name in host.names(_NODE) if re.fullmatch(r"node\d+", name)]
     return {
-        "total_bytes": _meminfo(info, "MemTotal"),
-        "swap_bytes": _meminfo(info, "SwapTotal"),
+        "total_bytes": info.get("MemTotal"),
+        "swap_bytes": info.get("SwapTotal"),
         "zswap": _read(host, "/sys/module/zswap/parameters/enabled"),
         "overcommit": _read(host, "/proc/sys/vm/overcommit_memory"),
         "swappiness": _read(host, "/proc/sys/vm/swappiness"),
@@ -139,7 +140,7 @@ def _memory(host: Host) -> dict[str, Any]:
         "nodes": {
             name: {
                 "cpus": _read(host, f"{_NODE}/{name}/cpulist"),
-                "bytes": _meminfo(_read(host, f"{_NODE}/{name}/meminfo") or "", "MemTotal"),
+                "bytes": proc.meminfo(host, f"{_NODE}/{name}/meminfo").get("MemTotal"),
             }
             for name in nodes
         }
@@ -194,11 +195,6 @@ def _cpuinfo(text: str) -> Mapping[str, str]:
 def _cpu_list(text: str | None) -> list[int] | None:
     """CPU numbers of a list such as `0-3,8`."""
     return list(parse_cpus(text)) if text else None
-
-
-def _meminfo(text: str, key: str) -> int | None:
-    match = re.search(rf"\b{key}: +(\d+) kB", text)
-    return int(match[1]) << 10 if match else None
 
 
 def _words(text: str | None) -> list[str] | None:

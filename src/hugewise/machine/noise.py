@@ -18,6 +18,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from hugewise.machine import proc
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP
 
@@ -41,7 +42,7 @@ _VMSTAT = re.compile(
     r"|thp_(?:fault_alloc|fault_fallback|collapse_alloc|collapse_alloc_failed|split_page)) (\d+)$",
     re.MULTILINE,
 )
-_MEMINFO = re.compile(r"^(Anon|Shmem)HugePages: +(\d+) kB$", re.MULTILINE)
+_HUGE = {"anon": "AnonHugePages", "shmem": "ShmemHugePages"}
 _FREQUENCY_FILES = (
     "scaling_driver",
     "scaling_governor",
@@ -152,14 +153,13 @@ def _threads(host: Host) -> tuple[tuple[str, str], ...]:
 def snapshot(host: Host) -> Snapshot:
     """The host's counters now. The first call on a host also looks for the files (some milliseconds)."""
     sources = _sources(cast(Hashable, host))
-    vmstat, meminfo = _read(host, "/proc/vmstat") or "", _read(host, "/proc/meminfo") or ""
-    memory = re.search(r"^MemTotal: +(\d+) kB$", meminfo, re.MULTILINE)
+    vmstat, memory = _read(host, "/proc/vmstat") or "", proc.meminfo(host)
     source = _read(host, _CLOCK_SOURCE)
     load = _read(host, "/proc/loadavg")
     self_stat = _read(host, "/proc/self/stat")
     cpus, busy, steal = _cpu_time(host.read("/proc/stat"))
     faults: dict[int, tuple[int, int]] = {}
-    huge = {kind.lower(): int(size) << 10 for kind, size in _MEMINFO.findall(meminfo)}
+    huge = {kind: memory[name] for kind, name in _HUGE.items() if name in memory}
     for size, folder in sources.fault_stats:
         allocated, fallback = _int(host, f"{folder}/anon_fault_alloc"), _int(host, f"{folder}/anon_fault_fallback")
         if allocated is not None and fallback is not None:
@@ -183,7 +183,7 @@ def snapshot(host: Host) -> Snapshot:
         throttles=_present(sources.throttles, lambda path: _int(host, path)),
         clock_source=source,
         frequency=_present(sources.frequency, lambda path: _read(host, path)),
-        memory_bytes=int(memory[1]) << 10 if memory else None,
+        memory_bytes=memory.get("MemTotal"),
         huge_in_use=huge,
         faults=faults,
         kernel_threads={

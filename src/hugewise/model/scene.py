@@ -168,7 +168,6 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     warm       untimed, when the servers answer
     beside     short commands, one after the other, once the measured part has begun; the timed command goes on
     after      untimed, when the measured part is over and the servers still run
-    account    `unprivileged`: nobody (under root). `caller`: who called sudo, as for any command
     """
 
     timed: Launch
@@ -179,7 +178,6 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     warm: tuple[Step, ...] = ()
     beside: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
-    account: Literal["unprivileged", "caller"] = "unprivileged"
 
 
 class RoleUse(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import msgspec
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 
-__all__ = ["Direct", "Hearing", "Launch", "Missing", "Parameter", "ParameterValue", "Proof", "Workload"]
+__all__ = ["Direct", "Hearing", "Launch", "Missing", "Parameter", "ParameterValue", "Proof", "RunsAs", "Workload"]
 
 ParameterValue = str | int | float | bool | tuple[str, ...]
 ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "texts", "argv", "flag"]
@@ -28,6 +28,9 @@ ParameterType = Literal["size", "integer", "number", "duration", "share", "text"
 #   twin      an untimed second run of the same command, in which every process is stopped and scanned
 #   live      the servers' named memory, scanned when the measured window is over and they still hold it
 Proof = Literal["ranges", "exit", "counters", "twin", "live"]
+
+# Whom a program runs as where hugewise is root, unless the study names a user: `nobody`, or who called sudo.
+RunsAs = Literal["unprivileged", "caller", "root"]
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -64,10 +67,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     argv: tuple[str, ...]
-    micro: bool
     proof: Proof
+    micro: bool = False
     environment: Mapping[str, str] = {}
-    root: bool = False
     cwd: str | None = None
     success: tuple[int, ...] = (0,)
 
@@ -79,6 +81,7 @@ class Workload(Protocol):
     description: str
     parameters: tuple[Parameter, ...]
     metrics: tuple[Metric, ...]  # the first is judged unless the study names another
+    account: RunsAs  # of the timed command
     delivered_share: float  # default share of the named memory at the stated size that counts as delivered
 
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:

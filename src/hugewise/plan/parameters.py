@@ -7,9 +7,10 @@ import re
 from hugewise.model.workload import Parameter, ParameterValue, Workload
 from hugewise.study import keys
 from hugewise.study.keys import Place
+from hugewise.study.tables import PolicyUse
 from hugewise.study.workload import ParameterInput, WorkloadUse
 
-__all__ = ["factors", "is_factor", "typed"]
+__all__ = ["factors", "is_factor", "own", "typed"]
 
 
 def factors(used: WorkloadUse, workload: Workload, place: Place, scale: str) -> dict[str, tuple[ParameterValue, ...]]:
@@ -39,15 +40,21 @@ def factors(used: WorkloadUse, workload: Workload, place: Place, scale: str) -> 
         if is_factor(used, workload, parameter.name):
             assert isinstance(given, tuple)
             levels = tuple(typed(parameter, item, here.item(n)) for n, item in enumerate(given, 1))
-            for number, level in enumerate(levels, 1):
-                if level in levels[: number - 1]:
-                    raise here.item(number).wrong("stands twice", given[number - 1], hint="remove one of them")
+            here.once(levels, given)
             if not levels:
                 raise here.wrong("is an empty list", hint="name at least one value, or remove the key")
             found[parameter.name] = levels
         else:
             found[parameter.name] = (typed(parameter, given, here),)
     return found
+
+
+def own(use: PolicyUse, workload: Workload, place: Place) -> dict[str, ParameterValue] | str:
+    """The parameters that an arm has of its own, as the workload takes them, or why it cannot. Raises StudyError."""
+    known = {parameter.name: parameter for parameter in workload.parameters}
+    if absent := [name for name in use.parameters if name not in known]:
+        return f"{workload.name} has no parameter {absent[0]}"
+    return {name: typed(known[name], given, place.at(name)) for name, given in use.parameters.items()}
 
 
 def is_factor(used: WorkloadUse, workload: Workload, name: str) -> bool:
@@ -76,10 +83,9 @@ def typed(parameter: Parameter, given: ParameterInput | ParameterValue, place: P
     if parameter.type == "texts":
         return _texts(given, place, "write each in quotes, in square brackets")
     if parameter.pattern is not None:
-        own = keys.text(pattern=re.compile(parameter.pattern), words=parameter.words, cure=parameter.description)
-        checked: str = own.read(given, place)
-        return checked
-    kind = keys.size(0 if parameter.default == 0 else 1) if parameter.type == "size" else _KINDS[parameter.type]
+        kind = keys.text(pattern=re.compile(parameter.pattern), words=parameter.words, cure=parameter.description)
+    else:
+        kind = keys.size(0 if parameter.default == 0 else 1) if parameter.type == "size" else _KINDS[parameter.type]
     value: ParameterValue = kind.read(given, place)
     return value
 

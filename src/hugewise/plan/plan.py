@@ -6,45 +6,41 @@ workload, parameter or metric) raise StudyError; what the machine cannot offer i
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import math
-import re
+import functools
+import pwd
 from collections.abc import Mapping
 
 import msgspec
 
+from hugewise.host.account import account
 from hugewise.model import design
 from hugewise.model.host import Host
-from hugewise.model.metric import COMMON, Metric
+from hugewise.model.metric import Metric
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import Mechanism, Policy
 from hugewise.model.results import LeftOut
+from hugewise.model.scene import Staged
 from hugewise.model.trial import DeliveryThreshold
-from hugewise.model.workload import Hearing, ParameterValue, Workload
-from hugewise.plan import parameters
+from hugewise.model.workload import ParameterValue, Workload
 from hugewise.plan.arms import Arm, Machine
+from hugewise.plan.cells import Resolved, resolve
 from hugewise.plan.venue import GuestHouse, Venue, in_guests, on_host
-from hugewise.quantity import format_size, parse_cpus, readable_size
-from hugewise.study import keys
+from hugewise.quantity import parse_cpus, readable_size
 from hugewise.study.keys import Place
 from hugewise.study.study import Study
-from hugewise.study.tables import PolicyUse, Slots
-from hugewise.study.workload import SMALL, WorkloadUse
+from hugewise.study.tables import Slots
 
 __all__ = ["EVERY", "Arm", "Cell", "Plan", "plan"]
 
 EVERY = "*"  # in LeftOut: every cell, or every policy of the cell
 
-_MOST_CELLS = 10_000
-_UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
-_LONGEST_ID = 120
-
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """A workload with its parameters. `id` is unique, readable and safe as a file name; sizes in bytes, times in s.
 
-    `together`: the arms of a block run at once.
+    account        whom the timed command runs as; None: as the caller
+    stage_account  of a staged workload: whom all else of it runs as, and who owns its folders
+    together       the arms of a block run at once
     """
 
     id: str
@@ -55,8 +51,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[Arm, ...]
     timeout: float
     delivery: DeliveryThreshold
-    user: str | None
     cpus: tuple[int, ...] | None
+    account: pwd.struct_passwd | None = None
+    stage_account: pwd.struct_passwd | None = None
     client_cpus: tuple[int, ...] | None = None
     storage: str = "/dev/shm"  # noqa: S108  (as in the study's key)
     memory: int | None = None
@@ -107,94 +104,19 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     guests: GuestHouse | None = None,
 ) -> Plan:
     """The plan of `study` on this machine, or in `guests` of it. Raises StudyError."""
-    place = Place(study.file)
-    _check_parameters(study, workloads, place)
+    resolved = resolve(study, workloads)
     venue = on_host(policies, Machine(host, sizes, mechanism)) if guests is None else in_guests(study, guests, host)
-    left_out: list[LeftOut] = []
-    arms: dict[str, Arm] = {}
-    for index, use in enumerate(study.policies, 1):
-        arm = venue.arm(use, place.at("policies").item(index))
-        if isinstance(arm, str):
-            left_out.append(LeftOut(EVERY, use.name, arm))
-        else:
-            arms[use.name] = arm
+    arms = {use.name: venue.arm(use, here) for here, use in Place(study.file).items("policies", study.policies)}
+    left_out = [LeftOut(EVERY, name, arm) for name, arm in arms.items() if isinstance(arm, str)]
+    offered = {name: arm for name, arm in arms.items() if isinstance(arm, Arm)}
     cells: list[Cell] = []
-    taken: set[str] = set()
     offline = _offline(study.design.places, host)
     with venue.within():
-        for index, used in enumerate(study.workload, 1):
-            for cell in _cells(used, place.at("workload").item(index), study, workloads, taken, venue):
-                planned = _offer(cell, used, study, arms, offline, venue)
-                left_out += planned.left_out
-                cells += planned.cells
+        for one in resolved:
+            planned = _offer(one, study, offered, offline, venue)
+            left_out += planned.left_out
+            cells += planned.cells
     return Plan(tuple(cells), tuple(left_out))
-
-
-def _cells(  # noqa: PLR0917 (what is used, where it says so, and what is known already)
-    used: WorkloadUse,
-    place: Place,
-    study: Study,
-    workloads: Mapping[str, Workload],
-    taken: set[str],
-    venue: Venue,
-) -> list[Cell]:
-    """One cell without arms for each combination of the parameters and ways to run. Raises StudyError."""
-    workload = workloads.get(used.name)
-    if workload is None:
-        raise place.at("name").wrong(
-            "is not a workload", used.name, hint=keys.near(used.name, workloads.keys(), what="workloads")
-        )
-    if study.scale == SMALL:  # mistakes of the other scales are told before they are chosen
-        for scale in used.scales:
-            parameters.factors(used.at(scale), workload, place, scale)
-    factors = parameters.factors(used, workload, place, study.scale)
-    varied = [name for name in used.parameters if name in factors and parameters.is_factor(used, workload, name)]
-    combinations = math.prod(len(levels) for levels in factors.values())
-    if combinations > _MOST_CELLS:
-        raise place.at("parameters").wrong(
-            f"makes {combinations} cells", hint=f"a study has at most {_MOST_CELLS}: shorten the lists"
-        )
-    delivery = DeliveryThreshold(
-        workload.delivered_share if used.delivery.share is None else used.delivery.share, used.delivery.base_above
-    )
-    cells = []
-    for *levels, concurrency in itertools.product(*factors.values(), used.concurrency):
-        values = dict(zip(factors, levels, strict=True))
-        called = f"{used.called}-{concurrency}" if len(used.concurrency) > 1 else used.called
-        cells.append(
-            Cell(
-                id=_identify(called, workload, values, varied, taken),
-                workload=workload,
-                values=values,
-                metric=_metric(used, workload, values, place, venue),
-                baseline=study.compared_with,
-                arms=(),
-                timeout=used.timeout,
-                delivery=delivery,
-                user=used.user,
-                cpus=used.cpus,
-                client_cpus=used.client_cpus,
-                storage=used.storage,
-                memory=used.memory,
-                together=design.at_once(study.design.kind) or concurrency == "together",
-            )
-        )
-    return cells
-
-
-def _check_parameters(study: Study, workloads: Mapping[str, Workload], place: Place) -> None:
-    """An arm's own parameters must be ones of some workload of the study. Raises StudyError."""
-    found = [workloads[used.name] for used in study.workload if used.name in workloads]
-    known = {parameter.name for workload in found for parameter in workload.parameters}
-    for index, use in enumerate(study.policies, 1):
-        for name, value in use.parameters.items():
-            if name not in known:
-                here = place.at("policies").item(index).at("parameters").at(name)
-                raise here.wrong("is not a parameter of any workload of the study", value, hint=keys.near(name, known))
-    for index, used in enumerate(study.workload, 1):
-        if study.design.slots and used.cpus is not None:
-            here = place.at("workload").item(index).at("cpus")
-            raise here.wrong("the design has slots", list(used.cpus), hint="remove cpus here, or slots of the design")
 
 
 def _offline(slots: Slots, host: Host) -> str | None:
@@ -207,25 +129,32 @@ def _offline(slots: Slots, host: Host) -> str | None:
     return f"CPU {absent[0]} of the design's slots is not online here" if absent else None
 
 
-def _with_parameters(arm: Arm, use: PolicyUse, cell: Cell, place: Place) -> Arm | str:
-    """The arm with its own parameters as the workload takes them, or why it cannot."""
-    known = {parameter.name: parameter for parameter in cell.workload.parameters}
-    absent = [name for name in use.parameters if name not in known]
-    if absent:
-        return f"{cell.workload.name} has no parameter {absent[0]}"
-    own = {name: parameters.typed(known[name], given, place.at(name)) for name, given in use.parameters.items()}
-    return msgspec.structs.replace(arm, treatment=msgspec.structs.replace(arm.treatment, parameters=own))
+def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
+    """The cell, as yet without arms."""
+    used, workload, rule = one.used, one.workload, one.used.delivery
+    runs = functools.partial(account, used.user, privileged=venue.privileged)
+    return Cell(
+        id=one.id,
+        workload=workload,
+        values=one.values,
+        metric=one.judged(emulated=venue.emulated, counting=venue.counting),
+        baseline=study.compared_with,
+        arms=(),
+        timeout=used.timeout,
+        delivery=DeliveryThreshold(workload.delivered_share if rule.share is None else rule.share, rule.base_above),
+        account=runs(workload.account),
+        stage_account=runs("unprivileged") if isinstance(workload, Staged) else None,
+        cpus=used.cpus,
+        client_cpus=used.client_cpus,
+        storage=used.storage,
+        memory=used.memory,
+        together=one.together,
+    )
 
 
-def _offer(  # noqa: PLR0917 (the study's three sides, the host's slots, and where it runs)
-    cell: Cell,
-    used: WorkloadUse,
-    study: Study,
-    arms: Mapping[str, Arm],
-    offline: str | None,
-    venue: Venue,
-) -> Plan:
+def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | None, venue: Venue) -> Plan:
     """The cell with the arms that it can take, or nothing, and what is left out."""
+    cell = _cell(one, study, venue)
     if offline is not None:
         return Plan((), (LeftOut(cell.id, EVERY, offline),))
     missing = [each for each in cell.workload.missing(cell.values) if each.here or not (venue.pending and each.package)]
@@ -235,21 +164,19 @@ def _offer(  # noqa: PLR0917 (the study's three sides, the host's slots, and whe
         return Plan((), (LeftOut(cell.id, EVERY, reason, tuple(packages)),))
     taken: list[Arm] = []
     left_out: list[LeftOut] = []
-    place = Place(study.file).at("policies")
-    uses = [(place.item(n).at("parameters"), use) for n, use in enumerate(study.policies, 1)]
-    wanted = [(here, use) for here, use in uses if used.policies is None or use.name in used.policies]
-    wanted.sort(key=lambda each: each[1].name != cell.baseline)  # the others are held against it
-    for here, use in wanted:
-        if use.name not in arms:
+    order = [use.name for use in study.policies]
+    wanted = [name for name in order if one.used.policies is None or name in one.used.policies]
+    for name in sorted(wanted, key=lambda name: name != cell.baseline):  # the others are held against it
+        if name not in arms:
             continue  # said once, for every cell
-        arm = _with_parameters(arms[use.name], use, cell, here)
-        if isinstance(arm, Arm):
-            arm = _refusal(arm, cell, study, taken, venue) or arm
-        if isinstance(arm, Arm):
+        own, arm = one.own[name], arms[name]
+        if not isinstance(own, str):
+            arm = msgspec.structs.replace(arm, treatment=msgspec.structs.replace(arm.treatment, parameters=own))
+        refusal = own if isinstance(own, str) else _refusal(arm, cell, study, taken, venue)
+        if refusal is None:
             taken.append(arm)
         else:
-            left_out.append(LeftOut(cell.id, use.name, arm))
-    order = [use.name for use in study.policies]
+            left_out.append(LeftOut(cell.id, name, refusal))
     taken.sort(key=lambda arm: order.index(arm.name))
     if not taken and len(reasons := {each.reason for each in left_out}) == 1:
         return Plan((), (LeftOut(cell.id, EVERY, reasons.pop()),))
@@ -299,65 +226,3 @@ def _too_large(guests: int, venue: Venue) -> str | None:
         return None
     what = "a guest needs" if guests == 1 else f"{guests} guests at once need"
     return f"{what} {readable_size(needed)}, the host has {readable_size(venue.shared)}"
-
-
-def _metric(
-    used: WorkloadUse,
-    workload: Workload,
-    values: Mapping[str, ParameterValue],
-    place: Place,
-    venue: Venue,
-) -> Metric:
-    """The metric that is judged; where the machine is emulated, one that emulation counts exactly."""
-    named: tuple[Metric, ...] = ()
-    if isinstance(workload, Hearing):
-        try:
-            named = workload.named(values)
-        except ValueError as error:
-            raise place.at("parameters").wrong("names a metric wrongly", hint=str(error)) from None
-    own = (*named, *workload.metrics)
-    known = {metric.name: metric for metric in (*COMMON, *own)}
-    for key, name in (("metric", used.metric), ("counted", used.counted)):
-        if name is not None and name not in known:
-            raise place.at(key).wrong(
-                f"is not a metric of {workload.name}", name, hint=keys.near(name, known, what="metrics")
-            )
-    counts = {name for name, metric in known.items() if metric.emulated}
-    could = counts | {"instructions"}
-    if used.counted is not None and used.counted not in could:
-        raise place.at("counted").wrong(
-            "is nothing that emulation counts exactly", used.counted, hint=f"one of {', '.join(sorted(could))}"
-        )
-    if venue.emulated:
-        wanted = used.counted or used.metric or own[0].name
-        return known[wanted if wanted in (could if venue.counting else counts) else "page_faults"]
-    return own[0] if used.metric is None else known[used.metric]
-
-
-def _identify(
-    called: str,
-    workload: Workload,
-    values: Mapping[str, ParameterValue],
-    varied: list[str],
-    taken: set[str],
-) -> str:
-    """A readable name: the label and what is varied, with a hash where that is too long or stands already."""
-    types = {parameter.name: parameter.type for parameter in workload.parameters}
-    found = "-".join([called, *(f"{name}={_written(types[name], values[name])}" for name in varied)])
-    if len(found) > _LONGEST_ID or found in taken:
-        exact = msgspec.json.encode([called, values], order="deterministic")
-        found = f"{found[: _LONGEST_ID - 9]}-{hashlib.sha256(exact).hexdigest()[:8]}"
-    taken.add(found)
-    return found
-
-
-def _written(kind: str, value: ParameterValue) -> str:
-    if isinstance(value, tuple):
-        text = "_".join(value)
-    elif kind == "size" and isinstance(value, int):
-        text = format_size(value)
-    elif isinstance(value, bool):
-        text = str(value).lower()
-    else:
-        text = str(value)
-    return _UNSAFE.sub("_", text)[:40]

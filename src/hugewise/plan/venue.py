@@ -5,7 +5,6 @@ Pure but for the files that are read through `Host`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import msgspec
 
 from hugewise.host.knob import NODES
 from hugewise.host.pool import pool_folder
+from hugewise.machine.proc import meminfo
 from hugewise.model.guest import PAGE_OF, Backing
 from hugewise.model.host import Host
 from hugewise.model.pages import THP
@@ -28,8 +28,6 @@ from hugewise.study.tables import PolicyUse
 
 __all__ = ["GuestHouse", "Venue", "in_guests", "on_host"]
 
-_MEMORY = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
-
 
 @dataclass(frozen=True)
 class Venue:
@@ -37,6 +35,7 @@ class Venue:
 
     arm       the arm of a policy there, or why there can be none; raises StudyError for a mistake of the study
     memory    of each machine there, in bytes; None where it does not say
+    privileged  whether programs there can be run as somebody else
     shared    the host's memory, in bytes, which guests that run at once share; None for arms on the host itself
     emulated  its clock means nothing
     counting  its instructions are counted
@@ -46,6 +45,7 @@ class Venue:
 
     arm: Callable[[PolicyUse, Place], Arm | str]
     memory: int | None
+    privileged: bool = True
     shared: int | None = None
     emulated: bool = False
     counting: bool = False
@@ -87,7 +87,11 @@ class GuestHouse(Protocol):
 
 def on_host(policies: Mapping[str, Policy], machine: Machine) -> Venue:
     """This machine, with the policies of its page sizes."""
-    return Venue(arm=lambda use, place: offered(use, place, policies, machine), memory=_memory(machine.host))
+    return Venue(
+        arm=lambda use, place: offered(use, place, policies, machine),
+        memory=meminfo(machine.host).get("MemTotal"),
+        privileged=machine.mechanism == "system",
+    )
 
 
 def in_guests(study: Study, guests: GuestHouse, host: Host) -> Venue:
@@ -95,7 +99,7 @@ def in_guests(study: Study, guests: GuestHouse, host: Host) -> Venue:
     return Venue(
         arm=lambda use, place: _in_guest(use, place, study, guests, host),
         memory=guests.memory,
-        shared=_memory(host),
+        shared=meminfo(host).get("MemTotal"),
         emulated=guests.emulated,
         counting=guests.counting,
         pending=guests.pending,
@@ -144,12 +148,3 @@ def _no_pool(size: int, nodes: Sequence[int | None], host: Host) -> str | None:
             where = "this host" if node is None else f"NUMA node {node} of this host"
             return f"{where} has no pool of {format_size(size)} pages"
     return None
-
-
-def _memory(host: Host) -> int | None:
-    """All of the machine's memory in bytes, or None where it does not say."""
-    try:
-        found = _MEMORY.search(host.read("/proc/meminfo"))
-    except OSError:
-        return None
-    return int(found[1]) << 10 if found else None

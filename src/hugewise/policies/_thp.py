@@ -26,7 +26,7 @@ __all__ = [
     "has_thp",
     "mode",
     "needs_thp",
-    "shmem_mode",
+    "started",
     "top_mode",
     "turn_all",
 ]
@@ -80,38 +80,37 @@ def turn_all(
     return {path: value for path, value in knobs.items() if host.writable(path)}
 
 
+def _chosen(host: Host, path: str, absent: str) -> str:
+    """The chosen word of a knob; `absent` on a kernel without it."""
+    try:
+        return knob.read(host, path)
+    except OSError:
+        return absent
+
+
 def top_mode(host: Host) -> str:
     """The chosen word of the top-level `enabled`; `never` on a kernel without it."""
-    try:
-        return knob.read(host, _TOP)
-    except OSError:
-        return "never"
+    return _chosen(host, _TOP, "never")
 
 
-def mode(host: Host, sizes: PageSizes, size: int) -> str:
-    """What holds for anonymous memory at this THP size: `always`, `madvise` or `never`, with `inherit` resolved.
+def mode(host: Host, sizes: PageSizes, size: int, *, shared: bool = False) -> str:
+    """What holds at this THP size for anonymous (or `shared` anonymous) memory, in the words of the top-level knob,
+    with `inherit` resolved.
 
     Kernels before mTHP have one size, the PMD's, that follows the top level.
     """
-    try:
-        own = knob.read(host, f"{folder(size)}/enabled")
-    except OSError:
-        own = "inherit" if size == sizes.pmd else "never"
-    return top_mode(host) if own == "inherit" else own
+    name = "shmem_enabled" if shared else "enabled"
+    own = _chosen(host, f"{folder(size)}/{name}", "inherit" if size == sizes.pmd else "never")
+    return _chosen(host, f"{THP}/{name}", "never") if own == "inherit" else own
 
 
-def shmem_mode(host: Host, sizes: PageSizes, size: int) -> str:
-    """What holds for shared anonymous memory at this THP size, in the words of shmem_enabled, `inherit` resolved."""
-    try:
-        own = knob.read(host, f"{folder(size)}/shmem_enabled")
-    except OSError:
-        own = "inherit" if size == sizes.pmd else "never"
-    if own != "inherit":
-        return own
-    try:
-        return knob.read(host, SHMEM_TOP)
-    except OSError:
-        return "never"
+def started(treatment: Treatment) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """How a program is started with the treatment's variables: by a command, and in a unit of systemd."""
+    variables = [f"{name}={value}" for name, value in treatment.environment.items()]
+    return (
+        tuple(f"env {each} COMMAND..." for each in variables),
+        tuple(f"in the program's systemd unit: [Service] Environment={each}" for each in variables),
+    )
 
 
 def follow_top(treatment: Treatment, top: str, pmd: int) -> dict[str, str]:

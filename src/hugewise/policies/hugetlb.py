@@ -8,10 +8,10 @@ Sources: Documentation/admin-guide/mm/hugetlbpage.rst of the Linux kernel; the g
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from hugewise.host.pool import available, pool_folder
+from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
@@ -20,16 +20,10 @@ from hugewise.quantity import format_size
 
 __all__ = ["policies"]
 
-_DEFAULT = re.compile(r"^Hugepagesize:\s+(\d+) kB$", re.MULTILINE)
-
 
 def _default_size(host: Host) -> int | None:
     """The page size of vm.nr_hugepages and of mmap(MAP_HUGETLB) without a size, in bytes."""
-    try:
-        found = _DEFAULT.search(host.read("/proc/meminfo"))
-    except OSError:
-        return None
-    return int(found[1]) << 10 if found else None
+    return meminfo(host).get("Hugepagesize")
 
 
 class HugeTlb:
@@ -69,21 +63,16 @@ class HugeTlb:
         """As many pages as the workload mapped, reserved now or (surer, memory is whole then) at boot."""
         pages = max(1, -(-pool_bytes // self._size))
         path = f"{pool_folder(self._size)}/nr_hugepages"
-        variables = [f"{name}={value}" for name, value in treatment.environment.items()]
-        by_default = variables[0].endswith("=2") if variables else False
+        run, units = _thp.started(treatment)
         size = format_size(self._size).upper()
         boot = [f"kernel command line: hugepagesz={size} hugepages={pages}"]
-        if by_default:
+        if any(value.endswith("=2") for value in treatment.environment.values()):
             boot.append(f"or /etc/sysctl.d/page-sizes.conf: vm.nr_hugepages = {pages}")
         else:
             boot.append(f"or /etc/tmpfiles.d/page-sizes.conf: w {path} - - - - {pages}")
         return Deployment(
-            (
-                f"echo {pages} > {path}",
-                f"cat {path}  # granted in part when memory is fragmented",
-                *(f"env {each} COMMAND..." for each in variables),
-            ),
-            (*boot, *(f"in the program's systemd unit: [Service] Environment={each}" for each in variables)),
+            (f"echo {pages} > {path}", f"cat {path}  # granted in part when memory is fragmented", *run),
+            (*boot, *units),
             f"{pages} × {format_size(self._size)} stays reserved, used or not; other programs cannot have it",
         )
 

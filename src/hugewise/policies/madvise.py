@@ -25,11 +25,9 @@ class Madvise:
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
         """As an ordinary user the machine must be so set already."""
         reason = _thp.needs_thp(host, mechanism)
-        if reason is None and mechanism == "process":
-            found = _thp.mode(host, sizes, self._pmd)
-            if found != "madvise":
-                return f"transparent huge pages are set to {found}: root can set {THP}/enabled to madvise"
-        return reason
+        if reason is not None or mechanism == "system" or (found := _thp.mode(host, sizes, self._pmd)) == "madvise":
+            return reason
+        return f"transparent huge pages are set to {found}: root can set {THP}/enabled to madvise"
 
     def treatment(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> Treatment:
         """The top level madvise, and only the PMD size follows it."""
@@ -41,12 +39,8 @@ class Madvise:
         if treatment.mechanism == "process":
             return Deployment((), (), "this machine is already set so")
         boot = ("or kernel command line: transparent_hugepage=madvise",)
-        return _thp.deploy(
-            treatment,
-            _thp.follow_top(treatment, "madvise", self._pmd),
-            boot,
-            "huge pages where a program asks for them",
-        )
+        knobs = _thp.follow_top(treatment, "madvise", self._pmd)
+        return _thp.deploy(treatment, knobs, boot, "huge pages where a program asks for them")
 
 
 def policies(sizes: PageSizes) -> Iterable[Policy]:

@@ -57,12 +57,12 @@ class WithShared:
             return f"the kernel has no transparent huge pages of {format_size(self._size)} for shared memory"
         if mechanism == "system":
             return None
-        found = _thp.shmem_mode(host, sizes, self._size)
+        found = _thp.mode(host, sizes, self._size, shared=True)
         if found not in _GIVEN:
             return f"huge pages of shared memory are set to {found}: root can set {self._knob} to always"
         # The kernel takes the largest size that fits.
         for other in sorted({*sizes.shmem, self._pmd} - {self._size}, reverse=True):
-            if _thp.shmem_mode(host, sizes, other) in _GIVEN:
+            if _thp.mode(host, sizes, other, shared=True) in _GIVEN:
                 return (
                     f"pages of {format_size(other)} are on for shared memory as well: root can set"
                     f" {_thp.folder(other)}/shmem_enabled to never"

@@ -60,13 +60,10 @@ class Thp:
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         """The top-level knob, and the variable where malloc must advise."""
-        variables = tuple(f"{name}={value}" for name, value in treatment.environment.items())
-        units = tuple(f"in the program's systemd unit: [Service] Environment={each}" for each in variables)
-        run = tuple(f"env {each} COMMAND..." for each in variables)
+        run, units = _thp.started(treatment)
         if treatment.mechanism == "process":
-            return Deployment(
-                run, units, "this machine's setting already gives huge pages to memory that asks for them"
-            )
+            note = "this machine's setting already gives huge pages to memory that asks for them"
+            return Deployment(run, units, note)
         boot = (f"or kernel command line: transparent_hugepage={self._top}",)
         set_now = _thp.deploy(treatment, _thp.follow_top(treatment, self._top, self._pmd), boot, self.description)
         return Deployment((*set_now.now, *run), (*set_now.boot, *units), set_now.note)

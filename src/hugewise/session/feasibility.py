@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -41,7 +40,9 @@ def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None 
     sizes = PageSizes.discover(host)
     first: tuple[str, ...] = ()
     if study.guest is not None and guests is None:
-        seen: Provided = _guests().look(study)
+        with _library():
+            from hugewise.guests import provided  # noqa: PLC0415
+        seen = provided.look(study)
         guests, first = seen, (*seen.first, *_image(study, seen))
     known, mechanism = policies.discover(sizes), mechanism_of(host)
     made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests)
@@ -55,20 +56,20 @@ def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
     """
     if study.guest is None:
         return None
-    found: Provided = _guests().provide(study, lambda bare: _lacking(study, bare), say)
-    return found
+    with _library():
+        from hugewise.guests import provided  # noqa: PLC0415
+    return provided.provide(study, lambda bare: _lacking(study, bare), say)
 
 
 def guest_checks(study: Study) -> tuple[Check, ...]:
     """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
-    seen, host = _guests().look(study), LocalHost()
+    with _library():
+        from hugewise.guests import provided, requirements  # noqa: PLC0415
+    seen, host = provided.look(study), LocalHost()
     packages = _lacking(study, dataclasses.replace(seen, pending=False))
     # What the image will bring is no lack of a plan before it is made: what is left is this host's.
     beside = [left for left in make_plan(study, host, seen).left_out if left.packages]
-    found: tuple[Check, ...] = tuple(
-        _guests("requirements").checks(study, packages, beside, privileged=host.privileged())
-    )
-    return found
+    return tuple(requirements.checks(study, packages, beside, privileged=host.privileged()))
 
 
 def _lacking(study: Study, bare: GuestHouse) -> tuple[str, ...]:
@@ -79,19 +80,22 @@ def _lacking(study: Study, bare: GuestHouse) -> tuple[str, ...]:
 
 def _image(study: Study, seen: Provided) -> Iterator[str]:
     """That a run makes the image that its workloads need, where it is not in the cache."""
+    from hugewise.guests import image  # noqa: PLC0415  (there: it was seen)
+
     use = seen.use
     wanted = sorted({*use.packages, *_lacking(study, dataclasses.replace(seen, pending=False))})
     if use.counting or not (wanted or use.sources):
         return
-    if not _guests("image").cached(wanted, seen.arch, use.suite, use.sources):
+    if not image.cached(wanted, seen.arch, use.suite, use.sources):
         sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
         yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}"
 
 
-def _guests(module: str = "provided") -> ModuleType:
-    """What only studies of guests need. Raises UserError where the library for QEMU's monitor is not installed."""
+@contextmanager
+def _library() -> Iterator[None]:
+    """Where what only studies of guests need is imported. Raises UserError where the library for QEMU is missing."""
     try:
-        return importlib.import_module(f"hugewise.guests.{module}")
+        yield
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("qemu"):
             raise

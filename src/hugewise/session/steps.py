@@ -6,7 +6,6 @@ Opening and closing are steps with names, like the runner's: whoever passes `on_
 from __future__ import annotations
 
 import os
-import pwd
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +22,6 @@ from hugewise.attempt.underway import Bench
 from hugewise.errors import HugewiseError, RunError
 from hugewise.files import storing
 from hugewise.host import cgroup, journal, recovery
-from hugewise.host.account import account
 from hugewise.host.ledger import Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
@@ -184,19 +182,19 @@ class Session:
             return
         self.remove_at_close("remove_cgroups", self.cgroups.remove)
 
-    def _staged_here(self) -> Iterator[tuple[Cell, Staged, pwd.struct_passwd | None]]:
-        """The cells whose workloads are played on this host, and whom they run as; guests have folders of their own."""
+    def _staged_here(self) -> Iterator[tuple[Cell, Staged]]:
+        """The cells whose workloads are played on this host; guests have folders of their own."""
         for cell in self.plan.cells if self.guests is None else ():
             if isinstance(cell.workload, Staged):
-                who = account(cell.user, unprivileged=True, privileged=self.host.privileged(), root=False)
-                yield cell, cell.workload, who
+                yield cell, cell.workload
 
     def make_scratch(self) -> None:
         """The private folders in which staged workloads are played."""
         self.remove_at_close("remove_scratch", self.remove_scratch)
-        for cell, _, who in self._staged_here():
+        for cell, _ in self._staged_here():
             if cell.storage in self.scratch:
                 continue
+            who = cell.stage_account
             self.scratch[cell.storage] = Scratch.open(
                 Path(cell.storage),
                 None if who is None else who.pw_uid,
@@ -211,7 +209,7 @@ class Session:
 
     def prepare(self) -> None:
         """Make the data of the workloads, where they are not kept from before."""
-        for cell, workload, who in self._staged_here():
+        for cell, workload in self._staged_here():
             if (data := workload.data(cell.values)) is not None:
                 self.data[cell.id] = prepared(
                     workload,
@@ -219,7 +217,7 @@ class Session:
                     LocalMachine(self.host),
                     self.folder.path.parents[1],
                     self.scratch[cell.storage],
-                    who,
+                    cell.stage_account,
                     self.cgroups,
                     self.say,
                 )

@@ -17,6 +17,7 @@ planned.
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ import msgspec
 
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, Network, Pages
 from hugewise.study import keys
-from hugewise.study.keys import Key, Kind, Place
+from hugewise.study.keys import Key, Kind, Name, Place
 
 __all__ = [
     "BACKING",
@@ -42,8 +43,6 @@ Concurrency = Literal["alone", "together"]
 NFS = "nfs"  # the storage of a workload whose data are on the host's NFS server
 
 
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,127}")
-_SUITE = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=,-]{0,255}")
 _WORD = re.compile(r"[!-~]{1,256}")
 _PATH = re.compile(r"/[^\0]*")
@@ -51,12 +50,15 @@ _PATH = re.compile(r"/[^\0]*")
 _RESERVED = frozenset({"--", "console", "init", "rdinit", "root", "panic", "initrd"})
 
 
-def _package() -> Kind:
-    return keys.text(pattern=_PACKAGE, words="a Debian package's name", cure="write it as apt does, in lower case")
-
-
-def _suite() -> Kind:
-    return keys.text(pattern=_SUITE, words="a Debian suite", cure='write for example "trixie"')
+_PACKAGE = keys.text(
+    pattern=re.compile(r"[a-z0-9][a-z0-9+.-]{1,127}"),
+    words="a Debian package's name",
+    cure="write it as apt does, in lower case",
+)
+_Suite = Annotated[
+    str,
+    keys.text(pattern=re.compile(r"[a-z][a-z0-9-]{0,63}"), words="a Debian suite", cure='write for example "trixie"'),
+]
 
 
 def _path(cure: str) -> Kind:
@@ -85,36 +87,26 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     arch: Annotated[
         Architecture | None,
-        Key(
-            keys.choice("x86-64", "arm64"),
-            "Its architecture. One that is not the host's is emulated.",
-            'arch = "arm64"',
-            default="the host's",
-        ),
+        Key("Its architecture. One that is not the host's is emulated.", 'arch = "arm64"', default="the host's"),
     ] = None
     memory: Annotated[
         int,
+        keys.size(64 << 20),
         Key(
-            keys.size(64 << 20),
             "Memory of each guest: a multiple of the pages that an arm's backing takes from a pool.",
             'memory = "2g"',
             default='"1g"',
         ),
     ] = 1 << 30
-    cpus: Annotated[int, Key(keys.integer(1, 255), "Virtual CPUs of each guest.", "cpus = 2")] = 1
+    cpus: Annotated[int, keys.integer(1, 255), Key("Virtual CPUs of each guest.", "cpus = 2")] = 1
     cpu: Annotated[
         str | None,
-        Key(
-            Kind("a CPU model of QEMU", _model),
-            "QEMU's CPU model.",
-            'cpu = "max"',
-            default="`max` where it is emulated, `host` under KVM",
-        ),
+        Kind("a CPU model of QEMU", _model),
+        Key("QEMU's CPU model.", 'cpu = "max"', default="`max` where it is emulated, `host` under KVM"),
     ] = None
     accelerator: Annotated[
         Literal["auto", "kvm", "tcg"],
         Key(
-            keys.choice("auto", "kvm", "tcg"),
             "KVM, or emulation (TCG), which yields counts and sizes but never a time. `auto`: KVM where a guest really"
             " boots under it. One run has one accelerator.",
             'accelerator = "tcg"',
@@ -123,15 +115,14 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     counting: Annotated[
         bool,
         Key(
-            keys.flag(),
             "Count the guest's instructions exactly: emulated, one virtual CPU, a clock of its own, no network.",
             "counting = false",
         ),
     ] = False
     settle: Annotated[
         float,
+        keys.duration(),
         Key(
-            keys.duration(),
             "Of a counting guest: the time, on its own clock, that it stays idle after it booted and before the"
             " workload begins.",
             'settle = "60s"',
@@ -140,7 +131,6 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     network: Annotated[
         Network,
         Key(
-            keys.choice("none", "user", "tap"),
             "Its network beside the loopback: none, QEMU's own in user mode, or a tap on a bridge of the host (root).",
             'network = "user"',
         ),
@@ -148,86 +138,60 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nfs: Annotated[
         bool,
         Key(
-            keys.flag(),
             'The host serves a folder by NFS; workloads with `storage = "nfs"` have their data there. Needs a network.',
             "nfs = true",
         ),
     ] = False
     packages: Annotated[
         tuple[str, ...],
-        Key(
-            keys.listing(_package(), least=0),
-            "Debian packages of its image, beside those that the workloads name.",
-            'packages = ["gcc", "make"]',
-            default="none",
-        ),
+        keys.listing(_PACKAGE, least=0),
+        Key("Debian packages of its image, beside those that the workloads name.", 'packages = ["gcc", "make"]'),
     ] = ()
     sources: Annotated[
         tuple[str, ...],
-        Key(
-            keys.listing(_package(), least=0),
-            "Debian source packages whose archives are put below /usr/src of its image.",
-            'sources = ["lua5.4"]',
-            default="none",
-        ),
+        keys.listing(_PACKAGE, least=0),
+        Key("Debian source packages whose archives are put below /usr/src of its image.", 'sources = ["lua5.4"]'),
     ] = ()
     suite: Annotated[
-        str, Key(_suite(), "The Debian suite of its packages, and of kernels that name none.", 'suite = "trixie"')
+        _Suite, Key("The Debian suite of its packages, and of kernels that name none.", 'suite = "trixie"')
     ] = "trixie"
 
 
 class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A kernel that guests boot: from a Debian package, built by a recipe of hugewise, or a file."""
 
-    name: Annotated[str, Key(keys.name(), "What arms call it, and the results.", 'name = "4k"')]
+    name: Annotated[Name, Key("What arms call it, and the results.", 'name = "4k"')]
     package: Annotated[
         str | None,
+        _PACKAGE,
         Key(
-            _package(),
             "The Debian package that it is unpacked from; a meta-package is resolved. Nothing is installed.",
             'package = "linux-image-arm64"',
-            default="none",
         ),
     ] = None
     build: Annotated[
-        str | None,
-        Key(
-            keys.name(),
-            "The recipe that it is built by (`hugewise guest kernel list`).",
-            'build = "arm64-4k"',
-            default="none",
-        ),
+        Name | None, Key("The recipe that it is built by (`hugewise guest kernel list`).", 'build = "arm64-4k"')
     ] = None
     path: Annotated[
         str | None,
-        Key(
-            _path("name the bzImage or Image: /boot/vmlinuz-..."),
-            "The file that it is: a bzImage or Image.",
-            'path = "/boot/vmlinuz"',
-            default="none",
-        ),
+        _path("name the bzImage or Image: /boot/vmlinuz-..."),
+        Key("The file that it is: a bzImage or Image.", 'path = "/boot/vmlinuz"'),
     ] = None
     modules: Annotated[
         str | None,
+        _path("name the folder of its release: /lib/modules/..."),
         Key(
-            _path("name the folder of its release: /lib/modules/..."),
             "Of a kernel by path: the folder of its modules, where virtio and ext4 are not built in.",
             'modules = "/lib/modules/6.12.0"',
-            default="none",
         ),
     ] = None
     suite: Annotated[
-        str | None,
-        Key(_suite(), "The Debian suite of its package.", 'suite = "trixie"', default="the guest's"),
+        _Suite | None, Key("The Debian suite of its package.", 'suite = "trixie"', default="the guest's")
     ] = None
     append: Annotated[
         tuple[str, ...],
-        Key(
-            keys.listing(Kind("a word", _append), least=0),
-            "More words for its command line.",
-            'append = ["nokaslr"]',
-            default="none",
-        ),
+        keys.listing(Kind("a word", _append), least=0),
+        Key("More words for its command line.", 'append = ["nokaslr"]'),
     ] = ()
 
 
@@ -237,7 +201,6 @@ class BackingUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pages: Annotated[
         Pages,
         Key(
-            keys.choice("base", "thp", "hugetlb-2m", "hugetlb-1g"),
             "Base pages (QEMU is denied huge ones), transparent huge pages (QEMU advises them), or pages of a pool of"
             " the host.",
             'pages = "hugetlb-2m"',
@@ -245,23 +208,15 @@ class BackingUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ]
     source: Annotated[
         Literal["memfd", "file"],
-        Key(
-            keys.choice("memfd", "file"),
-            "Of pages of a pool: an anonymous memfd, or a file of a hugetlbfs (root).",
-            'source = "file"',
-        ),
+        Key("Of pages of a pool: an anonymous memfd, or a file of a hugetlbfs (root).", 'source = "file"'),
     ] = "memfd"
-    preallocate: Annotated[
-        bool, Key(keys.flag(), "All of its pages are there before the guest starts.", "preallocate = false")
-    ] = True
+    preallocate: Annotated[bool, Key("All of its pages are there before the guest starts.", "preallocate = false")] = (
+        True
+    )
     nodes: Annotated[
         tuple[int, ...] | None,
-        Key(
-            keys.listing(keys.integer(0, 1023)),
-            "NUMA nodes of the host that it is bound to.",
-            "nodes = [0]",
-            "wherever",
-        ),
+        keys.listing(keys.integer(0, 1023)),
+        Key("NUMA nodes of the host that it is bound to.", "nodes = [0]", default="wherever"),
     ] = None
 
 
@@ -272,19 +227,16 @@ def _backing(value: object, place: Place) -> Backing:
             raise place.at("source").wrong(
                 f"is of pages of a pool, and these are {use.pages}", use.source, hint="remove it"
             )
-        for number, node in enumerate(use.nodes or (), 1):
-            if use.nodes and node in use.nodes[: number - 1]:
-                raise place.at("nodes").item(number).wrong("stands twice", node, hint="remove one of them")
+        place.at("nodes").once(use.nodes or ())
         return Backing(pages=use.pages, source=use.source, preallocate=use.preallocate, nodes=use.nodes)
     if not isinstance(value, str):
         cure = 'write "hugetlb-1g" or { pages = "hugetlb-1g", preallocate = false }'
         raise place.wrong("must be a kind of pages or a table", value, hint=cure)
-    pages: Pages = keys.choice("base", "thp", "hugetlb-2m", "hugetlb-1g").read(value, place)
-    return Backing(pages=pages)
+    return Backing(pages=keys.choice(*typing.get_args(Pages)).read(value, place))
 
 
 def _concurrency(value: object, place: Place) -> tuple[Concurrency, ...]:
-    one = keys.choice("alone", "together")
+    one = keys.choice(*typing.get_args(Concurrency))
     if not isinstance(value, list | tuple):
         return (one.read(value, place),)
     found: tuple[Concurrency, ...] = keys.listing(one).read(value, place)

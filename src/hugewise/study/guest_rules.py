@@ -37,8 +37,8 @@ def check(study: Study, place: Place) -> None:
         cure = 'write kind = "sequential", and in the workload concurrency = "together" for guests that run at once'
         here = place.at("design").at("kind")
         raise here.wrong("is of processes of one machine, not of guests", study.design.kind, hint=cure)
-    for index, use in enumerate(study.workload, 1):
-        _check_workload(study, use, place.at("workload").item(index))
+    for here, use in place.items("workload", study.workload):
+        _check_workload(study, use, here)
 
 
 def _check_host(study: Study, place: Place) -> None:
@@ -46,8 +46,7 @@ def _check_host(study: Study, place: Place) -> None:
     cure = "add a table [guest], or remove this key"
     if study.kernel:
         raise place.at("kernel").wrong("is what guests boot, and the study has none", hint=cure)
-    for index, use in enumerate(study.policies, 1):
-        here = place.at("policies").item(index)
+    for here, use in place.items("policies", study.policies):
         if use.kernel is not None:
             raise here.at("kernel").wrong("is what guests boot, and the study has none", use.kernel, hint=cure)
         if use.backing is not None:
@@ -58,8 +57,7 @@ def _check_host(study: Study, place: Place) -> None:
         if changed.guest is not None:
             cure = "add a table [guest] to the study, or remove this one"
             raise place.at("scales").at(scale).at("guest").wrong("changes guests, and the study has none", hint=cure)
-    for index, used in enumerate(study.workload, 1):
-        here = place.at("workload").item(index)
+    for here, used in place.items("workload", study.workload):
         if used.concurrency != ("alone",):
             hint = 'remove it; processes at once are a design: [design] kind = "duet"'
             raise here.at("concurrency").wrong(
@@ -81,9 +79,8 @@ def _check_kernels(study: Study, guest: GuestUse, place: Place) -> None:
             "guests need one", hint=f'add a table [[kernel]] with name = "debian" and package = "{package}"'
         )
     names = [kernel.name for kernel in study.kernel]
-    for index, kernel in enumerate(study.kernel, 1):
-        here = place.at("kernel").item(index)
-        if kernel.name in names[: index - 1]:
+    for index, (here, kernel) in enumerate(place.items("kernel", study.kernel)):
+        if kernel.name in names[:index]:
             raise here.at("name").wrong("two kernels are called so", kernel.name, hint="rename one of them")
         ways = {"package": kernel.package, "build": kernel.build, "path": kernel.path}
         named = [way for way, value in ways.items() if value is not None]
@@ -101,11 +98,10 @@ def _check_kernels(study: Study, guest: GuestUse, place: Place) -> None:
         if other is not None and kernel.package is not None and other in kernel.package.split("-"):
             cure = "name a package of that architecture, or change arch of [guest]"
             raise here.at("package").wrong(f"is not of an {guest.arch} kernel", kernel.package, hint=cure)
-    for index, use in enumerate(study.policies, 1):
+    for here, use in place.items("policies", study.policies):
         if use.kernel is not None and use.kernel not in names:
-            here = place.at("policies").item(index).at("kernel")
             hint = keys.near(use.kernel, names, what="its kernels")
-            raise here.wrong("is not one of the study's kernels", use.kernel, hint=hint)
+            raise here.at("kernel").wrong("is not one of the study's kernels", use.kernel, hint=hint)
 
 
 def _check_guest(guest: GuestUse, here: Place) -> None:
@@ -133,15 +129,14 @@ def _check_guest(guest: GuestUse, here: Place) -> None:
 
 def _check_arms(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
     """The guest's memory must be whole pages of every arm's pool; what an arm says of its workloads must be had."""
-    for index, use in enumerate(study.policies, 1):
-        _check_peer(use.parameters, guest, place.at("policies").item(index).at("parameters"))
+    for there, use in place.items("policies", study.policies):
+        _check_peer(use.parameters, guest, there.at("parameters"))
         page = PAGE_OF.get(use.backed_by.pages, 1)
         if guest.memory % page:
             less, more = guest.memory // page * page, -(-guest.memory // page) * page
             sizes = " or ".join(f'"{format_size(size)}"' for size in (less, more) if size)
-            arm = place.at("policies").item(index).key
             raise here.at("memory").wrong(
-                f"is not a multiple of {format_size(page)}, the pages that back {use.name} ({arm})",
+                f"is not a multiple of {format_size(page)}, the pages that back {use.name} ({there.key})",
                 format_size(guest.memory),
                 hint=f"write memory = {sizes}",
             )

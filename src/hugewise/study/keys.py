@@ -1,7 +1,7 @@
 """What a key of a study file may hold: each kind of value reads itself, or says where, what and the cure.
 
-A study's structs annotate every field with a `Key`. The reader and the generated reference both walk those
-annotations, so that neither can know a key that the other does not.
+A study's structs annotate every field with a `Key`, and with a `Kind` where its type does not say what it may hold. The
+reader and the generated reference both walk those annotations, so that neither can know a key that the other does not.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import functools
 import json
 import math
 import re
+import types
 import typing
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -24,6 +25,7 @@ from hugewise.quantity import parse_duration, parse_share, parse_size
 __all__ = [
     "Key",
     "Kind",
+    "Name",
     "Place",
     "choice",
     "duration",
@@ -50,6 +52,7 @@ _LONGEST = 80  # characters of a wrong value that are shown
 _LARGEST = (1 << 63) - 1
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,16 @@ class Place:
     def item(self, number: int) -> Place:
         """The place of the `number`-th item (from 1) of the list here."""
         return Place(self.file, f"{self.key}[{number}]")
+
+    def items(self, key: str, values: Iterable[T]) -> Iterator[tuple[Place, T]]:
+        """Each item of the list `key` in the table here, with its place."""
+        return ((self.at(key).item(number), value) for number, value in enumerate(values, 1))
+
+    def once(self, values: Sequence[object], shown: Sequence[object] | None = None) -> None:
+        """That no item of the list here, written as in `shown`, stands twice. Raises StudyError."""
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                raise self.item(index + 1).wrong("stands twice", (shown or values)[index], hint="remove one of them")
 
     def wrong(self, message: str, value: object = None, *, hint: str | None = None) -> StudyError:
         """The error to raise for `value` here."""
@@ -86,10 +99,10 @@ class Kind:
 class Key:
     """What a field of a study means: for the reader, and for the reference."""
 
-    kind: Kind
     meaning: str
     example: str
     default: str | None = None  # in words, where the default is not a value that can be written in the file
+    kind: Kind = Kind("any", lambda value, _: value)  # of the field; see `keys_of`
 
 
 def near(wanted: str, known: Collection[str], *, what: str = "known") -> str:
@@ -106,10 +119,32 @@ def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, tuple[Key, msgspec.struc
     hints = typing.get_type_hints(kind, include_extras=True)
     found: dict[str, tuple[Key, msgspec.structs.FieldInfo]] = {}
     for field in msgspec.structs.fields(kind):
-        notes = [note for note in getattr(hints[field.name], "__metadata__", ()) if isinstance(note, Key)]
-        if notes:
-            found[field.encode_name] = (notes[0], field)
+        hint = hints[field.name]
+        if (key := next((note for note in _notes(hint) if isinstance(note, Key)), None)) is not None:
+            found[field.encode_name] = (replace(key, kind=_kind(hint)), field)
     return found
+
+
+def _notes(hint: Any) -> Iterator[object]:
+    """The annotations of a type, those of `T` in `T | None` among them."""
+    yield from getattr(hint, "__metadata__", ())
+    if typing.get_origin(hint) in _UNIONS:
+        yield from _notes(typing.get_args(hint)[0])
+
+
+def _kind(hint: Any) -> Kind:
+    """What a field of that type holds: the kind that it is annotated with, or that a type of its own stands for."""
+    for note in _notes(hint):
+        if isinstance(note, Kind):
+            return note
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return choice(*parts)
+    if origin is tuple:
+        return listing(_kind(parts[0]))
+    if origin is Annotated or origin in _UNIONS:
+        return _kind(parts[0])
+    return _PLAIN[hint]() if hint in _PLAIN else table(hint)
 
 
 def read_table(kind: type[S], value: object, place: Place, **more: object) -> S:
@@ -162,6 +197,9 @@ def name() -> Kind:
     )
 
 
+Name = Annotated[str, name()]
+
+
 def choice(*known: str) -> Kind:
     """One of a few words."""
 
@@ -183,6 +221,10 @@ def flag() -> Kind:
         return value
 
     return Kind("true or false", read)
+
+
+_UNIONS = (typing.Union, types.UnionType)
+_PLAIN: Mapping[object, Callable[[], Kind]] = {bool: flag, str: text}
 
 
 def integer(low: int = 0, high: int = _LARGEST) -> Kind:

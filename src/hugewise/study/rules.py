@@ -40,9 +40,7 @@ def _check_method(study: Study, place: Place) -> None:
 
 def _check_policies(study: Study, place: Place) -> None:
     names = [use.name for use in study.policies]
-    for index, use in enumerate(study.policies, 1):
-        if use.name in names[: index - 1]:
-            raise place.at("policies").item(index).wrong("stands twice", use.name, hint="remove one of them")
+    place.at("policies").once(names)
     if study.compared_with not in names:
         raise place.at("baseline").wrong(
             "is not one of the study's policies", study.baseline, hint=keys.near(study.compared_with, names)
@@ -52,8 +50,7 @@ def _check_policies(study: Study, place: Place) -> None:
 def _check_workloads(study: Study, place: Place) -> None:
     names = [use.name for use in study.policies]
     called: set[str] = set()
-    for index, use in enumerate(study.workload, 1):
-        here = place.at("workload").item(index)
+    for here, use in place.items("workload", study.workload):
         if use.called in called:
             raise here.at("label" if use.label else "name").wrong(
                 "two workloads are called so", use.called, hint=f'give this one a label = "{use.called}-2"'
@@ -80,13 +77,9 @@ def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: st
 
 def _check_design(layout: Layout, here: Place) -> None:
     taken: set[int] = set()
-    for index, cpus in enumerate(layout.places, 1):
+    for (there, slot), cpus in zip(here.items("slots", layout.slots), layout.places, strict=True):
         if twice := taken & set(cpus):
-            raise (
-                here.at("slots")
-                .item(index)
-                .wrong(f"CPU {min(twice)} is in two slots", layout.slots[index - 1], hint="remove it from one of them")
-            )
+            raise there.wrong(f"CPU {min(twice)} is in two slots", slot, hint="remove it from one of them")
         taken |= set(cpus)
     if layout.kind == "duet" and len(layout.slots) < 2:
         raise here.at("slots").wrong(
@@ -96,7 +89,7 @@ def _check_design(layout: Layout, here: Place) -> None:
 
 def _check_published(study: Study, place: Place) -> None:
     """The names are those of the source, and of the study."""
-    named = [(place.at("workload").item(n), use.published) for n, use in enumerate(study.workload, 1) if use.published]
+    named = [(here, use.published) for here, use in place.items("workload", study.workload) if use.published]
     if study.published is None:
         cure = f'name the source: published = "{published.names()[0]}", or remove this key'
         if study.published_arms:

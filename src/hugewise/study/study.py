@@ -12,7 +12,7 @@ from hugewise.model.covariate import COVARIATES
 from hugewise.study import guest as study_guest
 from hugewise.study import keys, tables
 from hugewise.study.guest import GuestUse, KernelUse
-from hugewise.study.keys import Key
+from hugewise.study.keys import Key, Name
 from hugewise.study.tables import (
     POLICY,
     Between,
@@ -37,25 +37,22 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     where the study came from; neither is a key.
     """
 
-    format: Annotated[int, Key(keys.integer(1), "The version of this format: 1.", "format = 1")]
-    name: Annotated[str, Key(keys.name(), "The study's name, and its folder's below `results/`.", 'name = "demo"')]
-    question: Annotated[
-        str, Key(keys.text(), "The question in words, for the report.", 'question = "Which page size?"')
-    ] = ""
+    format: Annotated[int, keys.integer(1), Key("The version of this format: 1.", "format = 1")]
+    name: Annotated[Name, Key("The study's name, and its folder's below `results/`.", 'name = "demo"')]
+    question: Annotated[str, Key("The question in words, for the report.", 'question = "Which page size?"')] = ""
     published: Annotated[
         str | None,
+        tables.SOURCE,
         Key(
-            tables.SOURCE,
             "The published experiment that the study restates (`hugewise list published`): the report puts its figures"
             " beside the measured ones. Each workload then names its entry.",
             'published = "lpc-2024-mthp-arm64"',
-            default="none",
         ),
     ] = None
     published_arms: Annotated[
         Mapping[str, str],
+        tables.ARMS,
         Key(
-            tables.ARMS,
             "Which published arm a policy stands for, in the source's own words; several may stand for one. The"
             " baseline must stand for the arm that the source compares with.",
             'published_arms = { base = "4K (4KPS)", thp = "2M (4KPS)" }',
@@ -63,20 +60,19 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = {}
     policies: Annotated[
         tuple[PolicyUse, ...],
+        keys.Kind("list of policy names and tables", keys.listing(POLICY, least=2).read, PolicyUse),
         Key(
-            keys.Kind("list of policy names and tables", keys.listing(POLICY, least=2).read, PolicyUse),
             "The policies to compare (`hugewise list policies`).",
             'policies = ["base", "thp", { name = "thp-defer", from = "thp", set = { "defrag" = "defer" } }]',
         ),
     ]
     baseline: Annotated[
-        str | None,
-        Key(keys.name(), "The policy that all others are compared with.", 'baseline = "base"', default="the first"),
+        Name | None, Key("The policy that all others are compared with.", 'baseline = "base"', default="the first")
     ] = None
     margin: Annotated[
         float,
+        keys.share(above=0, below=0.5),
         Key(
-            keys.share(above=0, below=0.5),
             "Equivalence margin: two arms are equivalent when the whole interval of arm/baseline lies between"
             " 1/(1 + margin) and 1 + margin.",
             'margin = "0.5%"',
@@ -84,96 +80,67 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = 0.005
     confidence: Annotated[
         float,
-        Key(
-            keys.share(above=0.5, below=1),
-            "Confidence of the verdicts, over all comparisons of the study together.",
-            "confidence = 0.99",
-        ),
+        keys.share(above=0.5, below=1),
+        Key("Confidence of the verdicts, over all comparisons of the study together.", "confidence = 0.99"),
     ] = 0.99
     method: Annotated[
         str,
+        keys.choice("fixed-n", "sequential"),
         Key(
-            keys.choice("fixed-n", "sequential"),
             "The statistical method: a planned number of blocks, or an exact test after every block.",
             'method = "sequential"',
         ),
     ] = "fixed-n"
     end_points: Annotated[
         tuple[str, ...],
+        keys.listing(keys.choice("mean", "slow", "p99"), least=0),
         Key(
-            keys.listing(keys.choice("mean", "slow", "p99"), least=0),
             "End points that are judged beside the typical ratio, with an equal share of the error rate each (method"
             " sequential): the ratio of arithmetic means, the rate of slow runs, the 99th percentile over all runs.",
             'end_points = ["mean"]',
-            default="none",
         ),
     ] = ()
     covariate: Annotated[
         str | None,
+        keys.choice(*COVARIATES),
         Key(
-            keys.choice(*COVARIATES),
             "What was measured of the host before each attempt and is taken out of the differences between arms"
             " (method sequential): the time of a short fixed loop, or the load average. Arms that run at once"
             " share it, so that it takes out nothing there.",
             'covariate = "canary"',
-            default="none",
         ),
     ] = None
     window: Annotated[
         float,
-        Key(
-            keys.duration(1.0),
-            "Longest interruption of a block; one broken off for longer is replaced by a new block.",
-            'window = "5m"',
-        ),
+        keys.duration(1.0),
+        Key("Longest interruption of a block; one broken off for longer is replaced by a new block.", 'window = "5m"'),
     ] = 300.0
-    budget: Annotated[Budget, Key(keys.table(Budget), "How much to measure.", "[budget]")] = Budget()
+    budget: Annotated[Budget, Key("How much to measure.", "[budget]")] = Budget()
     scales: Annotated[
         Mapping[str, StudyScale],
+        scales(keys.table(StudyScale)),
         Key(
-            scales(keys.table(StudyScale)),
             "What a scale changes beside its workloads: `budget` and `guest`, in place of the whole tables `[budget]`"
             " and `[guest]`.",
             'scales = { published = { budget = { blocks = 30, time = "48h" } } }',
-            default="none",
         ),
     ] = {}
-    design: Annotated[
-        Layout, Key(keys.table(Layout), "How the arms of a block are laid out in time and over CPUs.", "[design]")
-    ] = Layout()
+    design: Annotated[Layout, Key("How the arms of a block are laid out in time and over CPUs.", "[design]")] = Layout()
     calibration: Annotated[
-        CalibrationRule,
-        Key(keys.table(CalibrationRule), "What must be calibrated before a verdict is given.", "[calibration]"),
+        CalibrationRule, Key("What must be calibrated before a verdict is given.", "[calibration]")
     ] = CalibrationRule()
-    workload: Annotated[
-        tuple[WorkloadUse, ...],
-        Key(keys.listing(keys.table(WorkloadUse)), "What is run; one table for each workload.", "[[workload]]"),
-    ]
-    between: Annotated[Between, Key(keys.table(Between), "Carry-over control between attempts.", "[between]")] = (
-        Between()
-    )
-    validity: Annotated[Validity, Key(keys.table(Validity), "Rules that flag disturbed attempts.", "[validity]")] = (
-        Validity()
-    )
-    sessions: Annotated[Sessions, Key(keys.table(Sessions), "Statistical sessions.", "[sessions]")] = Sessions()
-    attempt: Annotated[Retries, Key(keys.table(Retries), "The single attempt.", "[attempt]")] = Retries()
+    workload: Annotated[tuple[WorkloadUse, ...], Key("What is run; one table for each workload.", "[[workload]]")]
+    between: Annotated[Between, Key("Carry-over control between attempts.", "[between]")] = Between()
+    validity: Annotated[Validity, Key("Rules that flag disturbed attempts.", "[validity]")] = Validity()
+    sessions: Annotated[Sessions, Key("Statistical sessions.", "[sessions]")] = Sessions()
+    attempt: Annotated[Retries, Key("The single attempt.", "[attempt]")] = Retries()
     guest: Annotated[
         GuestUse | None,
-        Key(
-            keys.table(GuestUse),
-            "Every arm runs in a guest of QEMU, which is this.",
-            "[guest]",
-            default="none: on the host",
-        ),
+        Key("Every arm runs in a guest of QEMU, which is this.", "[guest]", default="none: on the host"),
     ] = None
     kernel: Annotated[
         tuple[KernelUse, ...],
-        Key(
-            keys.listing(keys.table(KernelUse)),
-            "The kernels that guests boot; the first is that of arms that name none.",
-            "[[kernel]]",
-            default="none",
-        ),
+        Key("The kernels that guests boot; the first is that of arms that name none.", "[[kernel]]", default="none"),
     ] = ()
     scale: str = SMALL
     file: str = ""

@@ -14,7 +14,7 @@ from hugewise.model.trial import Judged
 from hugewise.quantity import parse_cpus
 from hugewise.study import keys
 from hugewise.study.guest import BACKING, GuestUse
-from hugewise.study.keys import Key, Place
+from hugewise.study.keys import Key, Name, Place
 from hugewise.study.workload import PARAMETERS, ParameterInput
 
 __all__ = [
@@ -86,19 +86,19 @@ ARMS = keys.mapping(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"), "a policy's 
 class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A policy of the study: a registered one by its name, or a table that changes one."""
 
-    name: Annotated[str, Key(keys.name(), "What the arm is called in every result.", 'name = "thp-defer"')]
+    name: Annotated[Name, Key("What the arm is called in every result.", 'name = "thp-defer"')]
     source: Annotated[
-        str | None,
-        Key(keys.name(), "The registered policy that is changed.", 'from = "thp"', default="the name itself"),
+        Name | None, Key("The registered policy that is changed.", 'from = "thp"', default="the name itself")
     ] = msgspec.field(default=None, name="from")
     set: Annotated[
         Mapping[str, str],
-        Key(_KNOBS, "Knobs to turn on top of the policy's own (root only).", 'set = { "defrag" = "defer" }'),
+        _KNOBS,
+        Key("Knobs to turn on top of the policy's own (root only).", 'set = { "defrag" = "defer" }'),
     ] = {}
     environment: Annotated[
         Mapping[str, str],
+        _ENVIRONMENT,
         Key(
-            _ENVIRONMENT,
             "Variables for the workload's environment, on top of the policy's own.",
             'environment = { GLIBC_TUNABLES = "glibc.malloc.hugetlb=1" }',
         ),
@@ -106,8 +106,8 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     parameters: Annotated[
         Mapping[str, ParameterInput],
+        keys.Kind("table: a parameter's name = a value", PARAMETERS.read),
         Key(
-            keys.Kind("table: a parameter's name = a value", PARAMETERS.read),
             "Parameters of the workload that only this arm has, instead of the workload's (a server that must be told"
             " to use huge pages; a planted effect).",
             "parameters = { iterations = 20400000 }",
@@ -116,7 +116,6 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     thp_disable: Annotated[
         bool,
         Key(
-            keys.flag(),
             "Base pages for this arm alone by prctl(PR_SET_THP_DISABLE), whatever the knobs say: so that it can run"
             " beside an arm of the same knobs that has huge pages.",
             "thp_disable = true",
@@ -126,16 +125,14 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     judged: Annotated[
         Judged,
         Key(
-            keys.choice("setting", "backing"),
             "What the arm's verdict speaks of: the promised pages, whose delivery is then required, or the setting as"
             " it is turned (as most published figures do), with the delivered share beside the verdict.",
             'judged = "setting"',
         ),
     ] = "backing"
     kernel: Annotated[
-        str | None,
+        Name | None,
         Key(
-            keys.name(),
             "Studies of guests: the kernel that the arm's guests boot, by its name in `[[kernel]]`.",
             'kernel = "4k"',
             default="the first",
@@ -143,8 +140,8 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
     backing: Annotated[
         Backing | None,
+        BACKING,
         Key(
-            BACKING,
             "Studies of guests: what the memory of the arm's guests is made of on the host.",
             'backing = "hugetlb-1g"',
             default='"thp"',
@@ -176,14 +173,13 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     blocks: Annotated[
         int,
-        Key(
-            keys.integer(2, 100_000), "Complete blocks planned for each cell: the n of every comparison.", "blocks = 12"
-        ),
+        keys.integer(2, 100_000),
+        Key("Complete blocks planned for each cell: the n of every comparison.", "blocks = 12"),
     ] = 12
     width: Annotated[
         float | None,
+        keys.share(above=0),
         Key(
-            keys.share(above=0),
             "Method sequential: after a better or worse, go on until the interval of the ratio is at most this wide.",
             'width = "3%"',
             default="stop at the verdict",
@@ -191,8 +187,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
     time: Annotated[
         float | None,
+        keys.duration(1.0),
         Key(
-            keys.duration(1.0),
             "Time after which no new block is begun; what is then open stays undecided.",
             'time = "4m"',
             default="no limit",
@@ -220,7 +216,6 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kind: Annotated[
         Literal["sequential", "duet", "crossover"],
         Key(
-            keys.choice("sequential", "duet", "crossover"),
             "One after the other; all at once, each on a CPU of its own; or in turns of milliseconds within one process"
             " that has all layouts resident. Each answers another question.",
             'kind = "duet"',
@@ -228,8 +223,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "sequential"
     slots: Annotated[
         tuple[int | str, ...],
+        keys.listing(_SLOT),
         Key(
-            keys.listing(_SLOT),
             "What attempts are pinned to: each slot is a CPU, or several as a list in a text. Which one an attempt gets"
             " is drawn by the coin; no arm has one of its own. A duet needs one for each arm, guests that run together"
             " one for each guest.",
@@ -238,8 +233,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = ()
     turns: Annotated[
-        int,
-        Key(keys.integer(2, 10_000), "Turns of each layout in an attempt of a crossover.", "turns = 100"),
+        int, keys.integer(2, 10_000), Key("Turns of each layout in an attempt of a crossover.", "turns = 100")
     ] = 100
 
     @property
@@ -251,21 +245,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a scale changes of the whole study."""
 
-    budget: Annotated[
-        Budget | None,
-        Key(keys.table(Budget), "In place of the whole table `[budget]`.", "budget = { blocks = 30 }"),
-    ] = None
+    budget: Annotated[Budget | None, Key("In place of the whole table `[budget]`.", "budget = { blocks = 30 }")] = None
     guest: Annotated[
-        GuestUse | None,
-        Key(keys.table(GuestUse), "In place of the whole table `[guest]`.", 'guest = { memory = "12g", cpus = 14 }'),
+        GuestUse | None, Key("In place of the whole table `[guest]`.", 'guest = { memory = "12g", cpus = 14 }')
     ] = None
     design: Annotated[
-        Layout | None,
-        Key(
-            keys.table(Layout),
-            "In place of the whole table `[design]`.",
-            'design = { slots = ["0-13", "14-27"] }',
-        ),
+        Layout | None, Key("In place of the whole table `[design]`.", 'design = { slots = ["0-13", "14-27"] }')
     ] = None
 
 
@@ -275,7 +260,6 @@ class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     required: Annotated[
         bool,
         Key(
-            keys.flag(),
             "Withhold every verdict unless a calibration of the same workloads passed on this host under this kernel. A"
             " duet always needs one.",
             "required = true",
@@ -283,28 +267,26 @@ class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ] = False
     agreement: Annotated[
         float,
+        keys.share(above=0, below=0.5),
         Key(
-            keys.share(above=0, below=0.5),
             "How far the effects of a duet and of sequential pairs may lie apart, with 95% confidence, for a duet to be"
             " believed.",
             'agreement = "5%"',
         ),
     ] = 0.05
     age: Annotated[
-        float, Key(keys.duration(1.0), "Oldest calibration that counts.", 'age = "168h"', default='"168h"')
+        float, keys.duration(1.0), Key("Oldest calibration that counts.", 'age = "168h"', default='"168h"')
     ] = 7 * 86_400.0
 
 
 class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Carry-over control: what happens between two attempts, the same for all arms."""
 
-    settle: Annotated[float, Key(keys.duration(), "Pause before each attempt.", 'settle = "20ms"')] = 0.02
-    compact: Annotated[bool, Key(keys.flag(), "Compact memory before each attempt (root only).", "compact = true")] = (
+    settle: Annotated[float, keys.duration(), Key("Pause before each attempt.", 'settle = "20ms"')] = 0.02
+    compact: Annotated[bool, Key("Compact memory before each attempt (root only).", "compact = true")] = False
+    drop_caches: Annotated[bool, Key("Drop the page cache before each attempt (root only).", "drop_caches = true")] = (
         False
     )
-    drop_caches: Annotated[
-        bool, Key(keys.flag(), "Drop the page cache before each attempt (root only).", "drop_caches = true")
-    ] = False
 
 
 class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -312,35 +294,26 @@ class Validity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     load_per_cpu: Annotated[
         float,
-        Key(
-            keys.number(0),
-            "Flag when the load of other processes (one-minute average, per CPU) lies above it.",
-            "load_per_cpu = 1.5",
-        ),
+        keys.number(0),
+        Key("Flag when the load of other processes (one-minute average, per CPU) lies above it.", "load_per_cpu = 1.5"),
     ] = 1.5
     steal: Annotated[
         float,
-        Key(
-            keys.share(),
-            "Flag when the hypervisor withheld more than this share of the machine's CPU time.",
-            'steal = "5%"',
-        ),
+        keys.share(),
+        Key("Flag when the hypervisor withheld more than this share of the machine's CPU time.", 'steal = "5%"'),
     ] = 0.05
-    swap: Annotated[bool, Key(keys.flag(), "Flag when pages were swapped in or out.", "swap = true")] = True
-    throttling: Annotated[
-        bool, Key(keys.flag(), "Flag when a CPU was throttled for heat or power.", "throttling = true")
-    ] = True
+    swap: Annotated[bool, Key("Flag when pages were swapped in or out.", "swap = true")] = True
+    throttling: Annotated[bool, Key("Flag when a CPU was throttled for heat or power.", "throttling = true")] = True
     other_huge_page_users: Annotated[
         bool,
         Key(
-            keys.flag(),
             "Flag when other programs took or gave back hugetlb pages, or transparent huge pages of more than 5% of the"
             " machine's memory, during an attempt.",
             "other_huge_page_users = true",
         ),
     ] = True
     clock_source: Annotated[
-        bool, Key(keys.flag(), "Flag when the kernel's clock source changed or is a slow one.", "clock_source = true")
+        bool, Key("Flag when the kernel's clock source changed or is a slow one.", "clock_source = true")
     ] = True
 
 
@@ -349,8 +322,8 @@ class Sessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     pairs: Annotated[
         int | None,
+        keys.integer(1),
         Key(
-            keys.integer(1),
             "Complete blocks of each cell in a session; then everything is put back and a new session begins: pools are"
             " reserved and memory is touched anew. `hugewise plan` says how many are worth it. After a reboot,"
             " `hugewise resume` begins a session too.",
@@ -365,8 +338,8 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     retries: Annotated[
         int,
+        keys.integer(0, 100),
         Key(
-            keys.integer(0, 100),
             "How often a trial is tried again after a fault of hugewise or the host that was decided before the timed"
             " region began. A failure of the workload is never retried.",
             "retries = 2",
@@ -374,8 +347,8 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = 2
     environment_pad: Annotated[
         int,
+        keys.size(high=65_536),
         Key(
-            keys.size(high=65_536),
             "Up to this many bytes, drawn anew for each attempt, are added to the environment: the layout of the stack"
             " is a known confounder. None are added in counting guests, where QEMU's seed draws that layout.",
             'environment_pad = "4k"',

@@ -10,7 +10,7 @@ import msgspec
 
 from hugewise.study import keys
 from hugewise.study.guest import CONCURRENCY, NFS, Concurrency
-from hugewise.study.keys import Key, Kind, Place
+from hugewise.study.keys import Key, Kind, Name, Place
 
 __all__ = [
     "PARAMETERS",
@@ -73,49 +73,59 @@ def scales(kind: Kind) -> Kind:
 
 PARAMETERS = keys.mapping(_PARAMETER, "a parameter's name", Kind("a value, or a list of values", _parameter))
 
-_TIMEOUT = Key(
+_Timeout = Annotated[
+    float,
     keys.duration(0.001),
-    "Longest an attempt may take. One that takes longer is killed and scores as the worst.",
-    'timeout = "60s"',
-)
-_CPUS = Key(keys.listing(keys.integer(0, 65_535)), "CPUs that it is pinned to.", "cpus = [1]", default="not pinned")
-_CLIENT_CPUS = Key(
-    keys.listing(keys.integer(0, 65_535)),
-    "CPUs of the load generator, for workloads with a server; keep them apart from `cpus`.",
-    "client_cpus = [2, 3]",
-    default="the CPUs that are not in `cpus`; half of the machine's where neither is named",
-)
-_STORAGE = Key(
+    Key("Longest an attempt may take. One that takes longer is killed and scores as the worst.", 'timeout = "60s"'),
+]
+_NUMBERS = keys.listing(keys.integer(0, 65_535))
+_Cpus = Annotated[tuple[int, ...], _NUMBERS, Key("CPUs that it is pinned to.", "cpus = [1]", default="not pinned")]
+_ClientCpus = Annotated[
+    tuple[int, ...],
+    _NUMBERS,
+    Key(
+        "CPUs of the load generator, for workloads with a server; keep them apart from `cpus`.",
+        "client_cpus = [2, 3]",
+        default="the CPUs that are not in `cpus`; half of the machine's where neither is named",
+    ),
+]
+_Storage = Annotated[
+    str,
     keys.text(pattern=_PLACE, words="an absolute path", cure="name a folder on tmpfs or a disk"),
-    "The folder, on tmpfs or a disk, in which an attempt has its copy of the workload's data; of guests: a folder in"
-    ' the guest, or `"nfs"`: on the host, by NFS.',
-    'storage = "/var/tmp"',
-)
-_MEMORY = Key(
+    Key(
+        "The folder, on tmpfs or a disk, in which an attempt has its copy of the workload's data; of guests: a folder"
+        ' in the guest, or `"nfs"`: on the host, by NFS.',
+        'storage = "/var/tmp"',
+    ),
+]
+_Memory = Annotated[
+    int,
     keys.size(1 << 20),
-    "Most memory of the servers, the page cache that they fill and pages of a pool included (root only).",
-    'memory = "3g"',
-    default="none",
-)
-
-
-_POLICIES = Key(
+    Key(
+        "Most memory of the servers, the page cache that they fill and pages of a pool included (root only).",
+        'memory = "3g"',
+    ),
+]
+_Policies = Annotated[
+    tuple[str, ...],
     keys.listing(keys.name(), least=2),
-    "The policies to compare on it, the baseline among them.",
-    'policies = ["base", "thp"]',
-    default="all of the study",
-)
+    Key(
+        "The policies to compare on it, the baseline among them.",
+        'policies = ["base", "thp"]',
+        default="all of the study",
+    ),
+]
 
 
 class Scaled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of a workload's table that a scale replaces; None: as in the table."""
 
-    policies: Annotated[tuple[str, ...] | None, _POLICIES] = None
-    timeout: Annotated[float | None, _TIMEOUT] = None
-    cpus: Annotated[tuple[int, ...] | None, _CPUS] = None
-    client_cpus: Annotated[tuple[int, ...] | None, _CLIENT_CPUS] = None
-    storage: Annotated[str | None, _STORAGE] = None
-    memory: Annotated[int | None, _MEMORY] = None
+    policies: _Policies | None = None
+    timeout: _Timeout | None = None
+    cpus: _Cpus | None = None
+    client_cpus: _ClientCpus | None = None
+    storage: _Storage | None = None
+    memory: _Memory | None = None
 
 
 class WorkloadScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,14 +144,16 @@ def _scale(value: object, place: Place) -> WorkloadScale:
     return WorkloadScale(parameters=PARAMETERS.read(given, place), workload=scaled)
 
 
-_SCALES = Key(
+_Scales = Annotated[
+    Mapping[str, WorkloadScale],
     scales(Kind("table", _scale)),
-    "The workload at other sizes, for `--scale NAME`: parameters in place of those above, and in a table `workload`"
-    " other values of policies, timeout, cpus, client_cpus, storage and memory. Without an entry for the scale that was"
-    " chosen, it runs as it is written.",
-    'scales = { published = { bytes = "64g", workload = { timeout = "2h" } } }',
-    default="none",
-)
+    Key(
+        "The workload at other sizes, for `--scale NAME`: parameters in place of those above, and in a table `workload`"
+        " other values of policies, timeout, cpus, client_cpus, storage and memory. Without an entry for the scale that"
+        " was chosen, it runs as it is written.",
+        'scales = { published = { bytes = "64g", workload = { timeout = "2h" } } }',
+    ),
+]
 
 
 class DeliveryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,8 +161,8 @@ class DeliveryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     share: Annotated[
         float | None,
+        keys.share(),
         Key(
-            keys.share(),
             "Least share of the named memory at the promised page size. 0 judges the setting alone (intention to"
             " treat): coverage is then reported and not demanded.",
             "share = 0.95",
@@ -159,32 +171,27 @@ class DeliveryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = None
     base_above: Annotated[
         float,
-        Key(
-            keys.share(),
-            "Largest share above the base page size under a policy that promises base pages.",
-            'base_above = "1%"',
-        ),
+        keys.share(),
+        Key("Largest share above the base page size under a policy that promises base pages.", 'base_above = "1%"'),
     ] = 0.01
 
 
 class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A workload with its parameters. Each combination of the listed values is a cell."""
 
-    name: Annotated[str, Key(keys.name(), "A registered workload (`hugewise list workloads`).", 'name = "chase"')]
+    name: Annotated[Name, Key("A registered workload (`hugewise list workloads`).", 'name = "chase"')]
     label: Annotated[
-        str | None,
+        Name | None,
         Key(
-            keys.name(),
             "What its cells are called; needed where one workload stands twice in a study.",
             'label = "chase-slow"',
             default="the name",
         ),
     ] = None
-    policies: Annotated[tuple[str, ...] | None, _POLICIES] = None
+    policies: _Policies | None = None
     metric: Annotated[
-        str | None,
+        Name | None,
         Key(
-            keys.name(),
             "The end point: the metric that is judged. One of the workload's own or of every attempt's.",
             'metric = "ns_per_load"',
             default="the workload's first",
@@ -192,8 +199,8 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     parameters: Annotated[
         Mapping[str, ParameterInput],
+        PARAMETERS,
         Key(
-            PARAMETERS,
             "The workload's parameters. A list makes a factor of a parameter: one cell for each of its values, in all"
             " combinations. A command (`argv`) is a list itself: a list of lists makes a factor of it.",
             'parameters = { bytes = ["256k", "1g"], loads = 2000000 }',
@@ -202,45 +209,24 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     published: Annotated[
         str | None,
         Key(
-            keys.text(),
             "The entry of the study's published source that its cells stand beside: a table, benchmark or finding.",
             'published = "memcached"',
-            default="none",
         ),
     ] = None
-    timeout: Annotated[
-        float,
-        _TIMEOUT,
-    ] = 600.0
+    timeout: _Timeout = 600.0
     user: Annotated[
         str | None,
-        Key(
-            keys.text(pattern=_ACCOUNT, words="an account name", cure="name an account of this machine"),
-            "The account that it runs as (root only).",
-            'user = "nobody"',
-            default="chosen by hugewise",
-        ),
+        keys.text(pattern=_ACCOUNT, words="an account name", cure="name an account of this machine"),
+        Key("The account that it runs as (root only).", 'user = "nobody"', default="chosen by hugewise"),
     ] = None
-    cpus: Annotated[
-        tuple[int, ...] | None,
-        _CPUS,
-    ] = None
-    client_cpus: Annotated[
-        tuple[int, ...] | None,
-        _CLIENT_CPUS,
-    ] = None
-    storage: Annotated[
-        str,
-        _STORAGE,
-    ] = "/dev/shm"  # noqa: S108  (the machine's tmpfs; a private folder is made in it)
-    memory: Annotated[
-        int | None,
-        _MEMORY,
-    ] = None
+    cpus: _Cpus | None = None
+    client_cpus: _ClientCpus | None = None
+    storage: _Storage = "/dev/shm"  # noqa: S108  (the machine's tmpfs; a private folder is made in it)
+    memory: _Memory | None = None
     concurrency: Annotated[
         tuple[Concurrency, ...],
+        CONCURRENCY,
         Key(
-            CONCURRENCY,
             "Studies of guests: the guests of a block one after the other, or all at once, each pinned to a CPU of the"
             " design's `slots` that the coin gives it. A list makes a factor of it: a cell for each.",
             'concurrency = ["together", "alone"]',
@@ -248,9 +234,8 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ),
     ] = ("alone",)
     counted: Annotated[
-        str | None,
+        Name | None,
         Key(
-            keys.name(),
             "Studies of guests: the end point where they are emulated, one that emulation counts exactly.",
             'counted = "page_faults"',
             default="`metric` where emulation counts it exactly, else `page_faults`",
@@ -258,14 +243,10 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     delivery: Annotated[
         DeliveryRule,
-        Key(
-            keys.table(DeliveryRule),
-            "When the promised pages count as delivered.",
-            'delivery = { share = 0.95, base_above = "1%" }',
-        ),
+        Key("When the promised pages count as delivered.", 'delivery = { share = 0.95, base_above = "1%" }'),
     ] = DeliveryRule()
 
-    scales: Annotated[Mapping[str, WorkloadScale], _SCALES] = {}
+    scales: _Scales = {}
 
     def at(self, scale: str) -> WorkloadUse:
         """The workload at that scale; as it is where it has no entry for it."""

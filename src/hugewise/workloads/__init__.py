@@ -1,7 +1,8 @@
 """Workloads, one a file, found by being there; the protocols are in `hugewise.model.workload` and `model.scene`.
 
 Imports `machine` and the model. A new workload goes here: a file with a `WORKLOAD`, and a row in
-docs/reference/workloads.md. What several share is in files that begin with an underscore.
+docs/reference/workloads.md. What several share is in files that begin with an underscore: those of the probe begin with
+`_micro`, those with data, servers or outputs with `_staged`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -26,14 +26,13 @@ from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _memtier, _outputs, _program
 from hugewise.workloads._parameters import Values, integer, number
+from hugewise.workloads._staged import Played
 
-__all__ = ["STEP", "KeyValue", "mean_payload", "parameters", "program", "tunables"]
+__all__ = ["STEP", "KeyValue", "facts", "mean_payload", "parameters", "program", "tunables"]
 
 # By how much glibc's heap is made to grow at once: many huge pages fit.
 STEP = 64 << 20
 
-_MODES = ("throughput", "sla", "rate", "tune")
-_CLIENTS = ("probe", "memtier")
 _PAYLOAD = re.compile(r"\d+:\d+(,\d+:\d+)*")
 _SET_GET = re.compile(r"\d+:\d+")
 _POPULARITY = re.compile(r"uniform|zipf:[0-9.]+|gauss(:[0-9.]+)?")
@@ -104,24 +103,32 @@ def tunables(treatment: Treatment, *own: str) -> dict[str, str]:
     return {"GLIBC_TUNABLES": joined} if joined else {}
 
 
-class KeyValue:
+def facts(said: Mapping[str, str], names: Iterable[str]) -> dict[str, str | int | float]:
+    """Those of what a server told of itself that are there, numbers as such."""
+    found = {name: said[name] for name in names if name in said}
+    return {name: int(value) if value.isdigit() else value for name, value in found.items()}
+
+
+class KeyValue(Played):
     """A server that is filled and asked. A subclass gives names, its command, how much it takes, and what it says."""
 
     name: str
     description: str
     parameters: tuple[Parameter, ...]
-    ports = 0
     clients = True
     metrics: tuple[Metric, ...] = _METRICS
     delivered_share = 0.9
-    programs: tuple[tuple[str, str], ...]  # with the Debian package of each
+    choices: tuple[tuple[str, Collection[str]], ...] = (
+        ("mode", ("throughput", "sla", "rate", "tune")),
+        ("client", ("probe", "memtier")),
+    )
+    least = (("keys", 1), ("instances", 0), ("connections", 1), ("pipeline", 1), ("seed", 0))
+    positive = ("duration",)
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be."""
-        del treatment
-        for name, known in (("mode", _MODES), ("client", _CLIENTS)):
-            if values[name] not in known:
-                return f"{name} = {values[name]!r} is not one of {', '.join(known)}"
+        if (reason := super().refuses(treatment, values)) is not None:
+            return reason
         for name, form, example in (
             ("payload", _PAYLOAD, "16:56,64:30"),
             ("set_get", _SET_GET, "1:10"),
@@ -129,13 +136,8 @@ class KeyValue:
         ):
             if form.fullmatch(str(values[name])) is None:
                 return f"{name} = {values[name]!r} is not as in {example}"
-        for name, least in (("keys", 1), ("instances", 0), ("connections", 1), ("pipeline", 1), ("seed", 0)):
-            if integer(values, name) < least:
-                return f"{name} = {values[name]} must be at least {least}"
         if values["operations"] and (values["mode"] != "throughput" or values["client"] != "probe"):
             return 'operations are counted in mode = "throughput" by client = "probe": elsewhere, name a duration'
-        if number(values, "duration") <= 0:
-            return f"duration = {values['duration']} must be above 0"
         mode = values["mode"]
         if mode == "rate" and number(values, "rate") <= 0:
             return "mode rate needs rate = OPERATIONS A SECOND"
@@ -145,10 +147,9 @@ class KeyValue:
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server and what it is asked with."""
-        wanted = self.programs
         lacking = [
             Missing(f"{name}: no such program", package)
-            for name, package in wanted
+            for name, package in self.programs
             if _program.find(name, _TOOLS) is None
         ]
         if values["client"] == "memtier" and _program.find(_memtier.PROGRAM) is None:
@@ -160,18 +161,7 @@ class KeyValue:
         given = integer(values, "instances")
         return given or len(roles(True, None, None, list(range(at_hand.cpus())))[0])
 
-    def data(self, values: Values) -> None:
-        """None: what is stored is drawn anew from the seed by the client, and its hash is in the facts."""
-
     # -- what a subclass says
-
-    def memory(self, treatment: Treatment, values: Values) -> int:
-        """Bytes that all servers take."""
-        raise NotImplementedError
-
-    def pool(self, treatment: Treatment, values: Values) -> int:
-        """Bytes of the pool that they map."""
-        raise NotImplementedError
 
     def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
         """The server with this number."""

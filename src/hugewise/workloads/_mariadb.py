@@ -116,8 +116,6 @@ def advice_refused(treatment: Treatment) -> str | None:
 def pool(treatment: Treatment, buffer_pool: int) -> int:
     """Bytes of hugetlb pages that the server maps: a mapping smaller than a page is made of smaller pages."""
     page = treatment.target.size
-    if treatment.target.kind != "hugetlb":
-        return 0
     return sum(whole_pages(size, page) for size in (buffer_pool, *_KEY_CACHES, *_LOG_BUFFERS) if size >= page)
 
 

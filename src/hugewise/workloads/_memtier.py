@@ -87,7 +87,7 @@ def launch(protocol: str, socket: str, values: Values, places: Places) -> Launch
         "--print-percentiles=50,90,99,99.9",
         f"--json-out-file={places.run}/{_FILE}",
     )
-    return Launch(argv=argv, micro=False, proof="live")
+    return Launch(argv=argv, proof="live")
 
 
 def read(outputs: Outputs) -> Reading:

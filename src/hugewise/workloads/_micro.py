@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hugewise.model.policy import Treatment
-from hugewise.model.workload import Launch, Missing, ParameterValue, Proof
+from hugewise.model.workload import Launch, Missing, ParameterValue, RunsAs
 
 __all__ = ["Micro", "ResidentMicro", "whole_pages"]
 
@@ -23,8 +23,8 @@ class Micro:
     """
 
     subcommand: str
+    account: RunsAs = "unprivileged"
     delivered_share = 0.95
-    proof: Proof = "ranges"
 
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         """Every treatment can be taken: the mapping is our own."""
@@ -47,7 +47,7 @@ class Micro:
             argv += ["--map", f"hugetlb:{treatment.map_hugetlb}"]
         if treatment.advice != "none":
             argv += ["--advice", treatment.advice]
-        return Launch(argv=tuple(argv), micro=True, proof=self.proof)
+        return Launch(argv=tuple(argv), micro=True, proof="ranges")
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         """The touched bytes, in whole pages of the treatment."""
@@ -76,4 +76,4 @@ class ResidentMicro(Micro):
         for treatment in treatments[1:]:
             mapped = "anon" if treatment.map_hugetlb is None else f"hugetlb:{treatment.map_hugetlb}"
             argv += ["--beside", f"{mapped},{treatment.advice}"]
-        return Launch(argv=(*argv, "--turns", turns), micro=True, proof=self.proof)
+        return Launch(argv=(*argv, "--turns", turns), micro=True, proof="ranges")

@@ -29,6 +29,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Server, Step
 from hugewise.model.workload import Missing
 from hugewise.quantity import format_size
+from hugewise.workloads import _program
 
 __all__ = [
     "PACKAGE",
@@ -128,16 +129,7 @@ def _installed(folder: Path) -> Installation | None:
         major = folder.parent.name
         version = programs.installed(f"postgresql-{major}") or major
         return Installation(str(folder), int(major), version) if major.isdigit() else None
-    return _asked(folder, program)
-
-
-@lru_cache
-def _asked(folder: Path, program: Path) -> Installation | None:
-    try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = _VERSION.search(said)
+    match = _VERSION.search(_program.said(str(program), "--version") or "")
     return Installation(str(folder), int(match[1]), match[1] + match[2]) if match else None
 
 
@@ -157,17 +149,12 @@ def missing(folder: str = "", wanted: tuple[str, ...] = (), extensions: tuple[st
     return tuple(Missing(f"PostgreSQL {one.version} has no extension {name}", f"{PACKAGE}-contrib") for name in lacking)
 
 
-@lru_cache
 def _has_extension(installation: Installation, name: str) -> bool:
     """Whether the extension's files are there; where pg_config is not, the server will tell."""
     if programs.place() is not None:
         return True
-    try:
-        argv = (installation.program("pg_config"), "--sharedir")
-        share = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return True
-    return Path(share, "extension", f"{name}.control").exists()
+    share = _program.said(installation.program("pg_config"), "--sharedir")
+    return share is None or Path(share, "extension", f"{name}.control").exists()
 
 
 def installed(folder: str = "") -> Installation:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from hugewise.machine import programs as places
 from hugewise.model.workload import Missing
 
-__all__ = ["find", "not_on_path"]
+__all__ = ["find", "not_on_path", "said"]
 
 # Where Debian puts daemons and games, and people what they have built: a user's PATH, or root's, may have none of it.
 _USUAL = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/usr/games", "/usr/local/games")
@@ -18,8 +20,17 @@ def find(name: str, *more: str) -> str | None:
     return places.which(name, *_USUAL, *more)
 
 
-def not_on_path(programs: Mapping[str, str]) -> Iterator[Missing]:
+@lru_cache
+def said(*argv: str) -> str | None:
+    """What a program of this host says of itself, without its last line's end; None where it fails."""
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def not_on_path(programs: Iterable[tuple[str, str]]) -> Iterator[Missing]:
     """What is lacking of programs that are run by their bare names: each with its Debian package."""
-    for name, package in programs.items():
+    for name, package in programs:
         if places.which(name) is None:
             yield Missing(f"{name}: no such program on PATH", package)

@@ -176,7 +176,7 @@ def left_out(values: Values) -> tuple[str, ...]:
 
 def missing(values: Values) -> Iterator[Missing]:
     """Programs and headers that a build needs and that are not there."""
-    yield from _program.not_on_path({**_COMMON_PROGRAMS, **project(values).programs})
+    yield from _program.not_on_path({**_COMMON_PROGRAMS, **project(values).programs}.items())
     headers = _COMMON_HEADERS
     if values["project"] != "linux" or (values["config"] or "tinyconfig") != "tinyconfig":
         headers = {**headers, **project(values).headers}

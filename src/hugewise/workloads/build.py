@@ -31,6 +31,7 @@ from hugewise.workloads import _projects
 from hugewise.workloads._elf import digests
 from hugewise.workloads._outputs import only
 from hugewise.workloads._parameters import Values, integer
+from hugewise.workloads._staged import Played
 
 __all__ = ["WORKLOAD"]
 
@@ -54,15 +55,15 @@ _ALL_FILES = ("find", ".", "-type", "f")
 _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.files"
 
 
-class Build:
+class Build(Played):
     """The command is the system under test, with every CPU. Its processes come and go: pages are proven by a twin."""
 
     name = "build"
     description = (
         "make -jN of Linux, GDB, Lua or any project, from a source archive; the result is held against a reference"
     )
-    ports = 0
-    clients = False
+    choices = (("project", _projects.PROJECTS),)
+    least = (("jobs", 0),)
     parameters = (
         Parameter("project", "text", "linux", "linux, gdb, lua, or make (any archive with a makefile)"),
         Parameter("source", "text", "", "the source archive (default for linux and lua: the newest in /usr/src)"),
@@ -105,16 +106,13 @@ class Build:
         """Projects that are not known; names that lead out of the tree; a huge page for each process that is none."""
         if treatment.target.kind == "hugetlb" and treatment.target.size > _LARGEST_FOR_EACH:
             return f"malloc of every process of the build would take a page of {format_size(treatment.target.size)}"
-        if values["project"] not in _projects.PROJECTS:
-            return f"project = {values['project']!r} is not one of {', '.join(_projects.PROJECTS)}"
         for name in ("target", "artefact"):
             given = str(values[name])
             if given.startswith(("-", "/")) or ".." in Path(given).parts:
                 return f"{name} = {given!r} must lie in the source tree"
         if values["project"] == "linux" and re.fullmatch(_GOAL, str(values["config"])) is None:
             return f"config = {values['config']!r} is not a target of the kernel's makefile"
-        jobs = integer(values, "jobs")
-        return f"jobs = {jobs} must be at least 0" if jobs < 0 else None
+        return super().refuses(treatment, values)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The archive, and what is needed to build it."""
@@ -130,13 +128,10 @@ class Build:
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Each job a compiler; 96 MiB are seen for the largest of the kernel, and 1 GiB for GDB's C++."""
-        del treatment
         return _most_jobs(values) * (1 << 30 if values["project"] == "gdb" else 96 << 20)
 
-    def pool(self, treatment: Treatment, values: Values) -> int:
+    def pooled(self, treatment: Treatment, values: Values) -> int:
         """For each job a compiler's malloc, and 2 pages for each of the shells and makes around it."""
-        if treatment.target.kind != "hugetlb":
-            return 0
         return (16 + 16 * _most_jobs(values)) * treatment.target.size
 
     def data(self, values: Values) -> Data:
@@ -190,7 +185,6 @@ class Build:
         tree = f"{places.data}/tree"
         timed = Launch(
             argv=_projects.make(values, tree, _jobs(values, places)),
-            micro=False,
             proof="twin",
             environment={**treatment.environment, **_FIXED},
             cwd=tree,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hugewise.machine import programs
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof
+from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._value import Value, extract, parse
 
@@ -26,6 +26,7 @@ class Command:
         Parameter("values", "texts", (), "metrics from its output: NAME,DIRECTION,UNIT=regex:PATTERN or ...=json:PATH"),
     )
     metrics: tuple[Metric, ...] = tuple(m for m in COMMON if m.name in ("wall_s", "cpu_s"))
+    account: RunsAs = "caller"
     delivered_share = 0.95
 
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
@@ -51,7 +52,7 @@ class Command:
         proof = values.get("proof", "exit")
         assert isinstance(argv, tuple)
         chosen: Proof = "twin" if proof == "twin" else "counters" if proof == "counters" else "exit"
-        return Launch(argv=argv, micro=False, proof=chosen, environment=treatment.environment)
+        return Launch(argv=argv, proof=chosen, environment=treatment.environment)
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""

@@ -25,6 +25,7 @@ from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._outputs import only
 from hugewise.workloads._parameters import Values, number
+from hugewise.workloads._staged import Played
 
 __all__ = ["PROGRAMS", "WORKLOAD"]
 
@@ -147,13 +148,13 @@ PROGRAMS: Mapping[str, Program] = {
 }
 
 
-class IntegerSet:
+class IntegerSet(Played):
     """One program of the set, timed as a whole, pinned to one CPU."""
 
     name = "integer-set"
     description = "integer programs after SPECint (gcc, perl, xz, zstd, stockfish, minisat), each on a fixed input"
-    ports = 0
-    clients = False
+    choices = (("program", PROGRAMS),)
+    positive = ("size",)
     parameters = (
         Parameter("program", "text", "gcc", f"one of {', '.join(PROGRAMS)}; a list makes a cell of each"),
         Parameter("size", "number", 1.0, "size of the inputs; 1 is some 3 to 6 seconds a program"),
@@ -168,10 +169,8 @@ class IntegerSet:
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be; pools for a program whose memory does not come from malloc; pages beyond its heap."""
         name, kind = str(values["program"]), treatment.target.kind
-        if name not in PROGRAMS:
-            return f"program = {name!r} is not one of {', '.join(PROGRAMS)}"
-        if _size(values) <= 0:
-            return f"size = {values['size']} must be above 0"
+        if (reason := super().refuses(treatment, values)) is not None:
+            return reason
         if kind == "hugetlb" and PROGRAMS[name].collector:
             return f"{name} keeps its objects in a collector of its own, which malloc's tunable does not reach"
         if kind == "hugetlb" and treatment.target.size > 32 * _MIB:
@@ -192,13 +191,12 @@ class IntegerSet:
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """As measured, rounded up."""
-        del treatment
         fixed, growing = _chosen(values).memory
         return round((fixed + growing * _size(values)) * _MIB)
 
-    def pool(self, treatment: Treatment, values: Values) -> int:
+    def pooled(self, treatment: Treatment, values: Values) -> int:
         """The same with a tenth beside it: malloc rounds each large block up to whole pages."""
-        if treatment.target.kind != "hugetlb" or _chosen(values).collector:
+        if _chosen(values).collector:
             return 0
         return whole_pages(self.memory(treatment, values) * 11 // 10 + 16 * _MIB, treatment.target.size)
 
@@ -236,7 +234,6 @@ class IntegerSet:
             before=(Step(name="inputs", argv=("mv", "-t", places.run, "--", *files)),),
             timed=Launch(
                 argv=argv,
-                micro=False,
                 proof="twin",
                 environment={**program.environment, **treatment.environment},
                 cwd=places.run,

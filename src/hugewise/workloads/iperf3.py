@@ -18,19 +18,18 @@ import msgspec
 from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step
+from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
 from hugewise.model.workload import Launch, Missing, Parameter
-from hugewise.workloads import _program
 from hugewise.workloads._parameters import Values, integer, number
+from hugewise.workloads._staged import Played
 
 __all__ = ["WORKLOAD"]
 
 _HOST = "127.0.0.1"
-_PEERS = ("machine", "host")
 _ON_THE_WAY = 16 << 20  # bytes that socket buffers can hold; 2 to 7 MiB were seen
 
 
-class Iperf3:
+class Iperf3(Played):
     """The server is the system under test, with a client beside it; or the client is, and the server on the host beside
     its guest. Arms are settings: none delivers.
     """
@@ -39,6 +38,9 @@ class Iperf3:
     description = "iperf3 over the loopback, or from a guest to the host: nothing of it becomes huge on one host"
     ports = 1
     clients = True
+    programs = (("iperf3", "iperf3"),)
+    choices = (("peer", ("machine", "host")),)
+    least = (("bytes", 0),)
     parameters = (
         Parameter("duration", "duration", "10s", "length of the transfer, in whole seconds"),
         Parameter(
@@ -62,10 +64,6 @@ class Iperf3:
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Pages of a pool reach nothing of it; values that cannot be."""
-        if values["peer"] not in _PEERS:
-            return f"peer = {values['peer']!r} is not one of {', '.join(_PEERS)}"
-        if integer(values, "bytes") < 0:
-            return f"bytes = {values['bytes']} must be at least 0"
         duration, streams = number(values, "duration"), integer(values, "streams")
         if duration < 1:
             return f"duration = {duration:g} s must be at least 1 s"
@@ -73,32 +71,20 @@ class Iperf3:
             return f"streams = {streams} must be 1 to 128"
         if treatment.target.kind == "hugetlb":
             return "its buffer is mapped from a file: malloc's pages, which alone could come from a pool, hold no data"
-        return None
+        return super().refuses(treatment, values)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """iperf3, and on the host too where the server is there."""
-        wanted = {"iperf3": "iperf3"}
-        lacking = list(_program.not_on_path(wanted))
+        lacking = list(super().missing(values))
         if values["peer"] == "host" and programs.place() is not None:
             with programs.looking_here():
-                beside = list(_program.not_on_path(wanted))
+                beside = super().missing(values)
             lacking += [Missing(f"on this host, where its server is: {each.reason}", "iperf3", True) for each in beside]
         return tuple(lacking)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Two small processes."""
-        del treatment, values
         return 16 << 20
-
-    def pool(self, treatment: Treatment, values: Values) -> int:
-        """None."""
-        del treatment, values
-        return 0
-
-    def data(self, values: Values) -> Data | None:
-        """It needs none."""
-        del values
-        return None
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """A server that has answered a transfer of one block; then the timed one."""
@@ -116,7 +102,6 @@ class Iperf3:
         work = ("-n", str(size)) if size else ("-t", f"{duration:.0f}")
         timed = Launch(
             argv=(*client, *work, "-P", str(values["streams"]), "-J"),
-            micro=False,
             proof="exit" if beside else "live",
             environment=treatment.environment if beside else {},
         )

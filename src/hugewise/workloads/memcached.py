@@ -19,7 +19,8 @@ from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Reading, Server, Step
 from hugewise.model.workload import Missing, Parameter
-from hugewise.workloads._keyvalue import STEP, KeyValue, parameters, program, tunables
+from hugewise.workloads._keyvalue import STEP, KeyValue, facts, parameters, program, tunables
+from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
 
 __all__ = ["WORKLOAD"]
@@ -30,7 +31,6 @@ _TOLD = ("version", "curr_items", "evictions", "bytes", "limit_maxbytes", "hash_
 # glibc's largest (HEAP_MAX_SIZE / 2): what is larger than this is a mapping of its own, as the hash table.
 _THRESHOLD = 32 << 20
 _STEPS = ("glibc.malloc.arena_max=1", f"glibc.malloc.mmap_threshold={_THRESHOLD}", f"glibc.malloc.top_pad={STEP}")
-_HEAPS = ("steps", "packaged")
 _ESCAPE = Path("/usr/share/perl5/URI/Escape.pm")
 # Slab pages of each class that are not full, connections, the process itself.
 _BESIDE = 32 << 20
@@ -42,6 +42,7 @@ class Memcached(KeyValue):
     name = "memcached"
     description = "memcached: a full cache asked by many connections (get and set)"
     programs = (("memcached", "memcached"), ("memcached-tool", "memcached"))
+    choices = (*KeyValue.choices, ("heap", ("steps", "packaged")))
     parameters = parameters(
         7_200_000,
         Parameter("memory", "size", "1152m", "memory for items of each instance (memcached -m)"),
@@ -54,11 +55,8 @@ class Memcached(KeyValue):
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Its own large pages are transparent ones, which must not be off."""
-        reason = super().refuses(treatment, values)
-        if reason is not None:
+        if (reason := super().refuses(treatment, values)) is not None:
             return reason
-        if values["heap"] not in _HEAPS:
-            return f"heap = {values['heap']!r} is not one of {', '.join(_HEAPS)}"
         if integer(values, "memory") < 64 << 20:
             return f"memory = {values['memory']} is less than 64m, memcached's least"
         if values["large_pages"] and treatment.knobs.get(f"{THP}/enabled") == "never":
@@ -77,14 +75,11 @@ class Memcached(KeyValue):
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Items, hash table, and what the heap is ahead of them."""
-        del treatment
         return self.instances(values) * self._each(values)
 
-    def pool(self, treatment: Treatment, values: Values) -> int:
+    def pooled(self, treatment: Treatment, values: Values) -> int:
         """The same in whole pages."""
-        if treatment.target.kind != "hugetlb":
-            return 0
-        return self.instances(values) * -(-self._each(values) // treatment.target.size) * treatment.target.size
+        return self.instances(values) * whole_pages(self._each(values), treatment.target.size)
 
     def _each(self, values: Values) -> int:
         """Bytes of one instance."""
@@ -110,18 +105,13 @@ class Memcached(KeyValue):
 
     def told(self, said: list[str], values: Values) -> Reading:
         """Version and fill of the first instance; keys evicted, over all."""
-        del values
         stats = [dict(_STAT.findall(text)) for text in said]
         if not stats or any("version" not in each or "evictions" not in each for each in stats):
             raise ValueError(
                 f"memcached's stats are not as expected: {said[0][:200] if said else 'nothing was told'!r}"
             )
-        facts: dict[str, str | int | float] = {
-            name: int(stats[0][name]) if stats[0][name].isdigit() else stats[0][name]
-            for name in _TOLD
-            if name in stats[0]
-        }
-        return Reading(metrics={"evictions": float(sum(int(each["evictions"]) for each in stats))}, facts=facts)
+        evicted = sum(int(each["evictions"]) for each in stats)
+        return Reading(metrics={"evictions": float(evicted)}, facts=facts(stats[0], _TOLD))
 
 
 def _hash_power(values: Values) -> int:

@@ -16,8 +16,9 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step
 from hugewise.model.workload import Launch, Missing, Parameter
-from hugewise.workloads import _mariadb, _outputs, _program, _sysbench_oltp
+from hugewise.workloads import _mariadb, _outputs, _sysbench_oltp
 from hugewise.workloads._parameters import Values, integer, number
+from hugewise.workloads._staged import Played
 
 __all__ = ["WORKLOAD", "data_bytes"]
 
@@ -45,13 +46,15 @@ def data_bytes(values: Values) -> int:
     return integer(values, "tables") * integer(values, "table_size") * _BYTES_PER_ROW
 
 
-class MysqlReadOnly:
+class MysqlReadOnly(Played):
     """A server of its own for every attempt, on a unix socket; the policy is about its buffer pool."""
 
     name = "mysql-ro"
     description = "MariaDB under sysbench, reading only: transactions, look-ups by key, or ranges"
-    ports = 0
     clients = True
+    programs = (("sysbench", "sysbench"),)
+    choices = (("test", _TESTS),)
+    least = (("tables", 1), ("table_size", 1), ("threads", 1), ("seed", 1), ("duration", 1))
     parameters = (
         Parameter("test", "text", "read-only", "read-only (10 look-ups and 4 ranges), point-select or range"),
         Parameter("tables", "integer", 4, "tables"),
@@ -76,25 +79,22 @@ class MysqlReadOnly:
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be, and advice, which the server never gives."""
-        if values["test"] not in _TESTS:
-            return f"test = {values['test']!r} is not one of {', '.join(_TESTS)}"
-        for name in ("tables", "table_size", "threads", "seed", "duration"):
-            if number(values, name) < 1:
-                return f"{name} = {values[name]} must be at least 1"
+        if (reason := super().refuses(treatment, values)) is not None:
+            return reason
         if integer(values, "buffer_pool") < 64 << 20:
             return "buffer_pool must be at least 64m"
         return _mariadb.advice_refused(treatment)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server with its client, and sysbench."""
-        return (*_mariadb.missing(str(values["mariadb"])), *_program.not_on_path({"sysbench": "sysbench"}))
+        return (*_mariadb.missing(str(values["mariadb"])), *super().missing(values))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The part of the buffer pool that the data fill (all of it, from a pool of pages), and the rest."""
         filled = min(integer(values, "buffer_pool"), data_bytes(values))
         return max(filled, self.pool(treatment, values)) + _BYTES_BESIDE
 
-    def pool(self, treatment: Treatment, values: Values) -> int:
+    def pooled(self, treatment: Treatment, values: Values) -> int:
         """The buffer pool and what else the server maps in large pages."""
         return _mariadb.pool(treatment, integer(values, "buffer_pool"))
 
@@ -130,9 +130,7 @@ class MysqlReadOnly:
                 _mariadb.status(installation, places, "begun"),
             ),
             timed=Launch(
-                argv=_sysbench(places, values, "run", f"--time={duration}", "--report-interval=1"),
-                micro=False,
-                proof="live",
+                argv=_sysbench(places, values, "run", f"--time={duration}", "--report-interval=1"), proof="live"
             ),
             after=(_mariadb.status(installation, places, "ended"),),
         )

@@ -21,6 +21,7 @@ from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _outputs, _postgres
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._pgbench_log import QUANTILES, Measured, measured
+from hugewise.workloads._staged import Played
 
 __all__ = ["WORKLOAD", "database_bytes", "lead"]
 
@@ -73,7 +74,6 @@ END;
 SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
 """,
 }
-_PROTOCOLS = ("simple", "extended", "prepared")
 
 _LOG = re.compile(r"transactions\.\d+(\.\d+)?")
 _CONNECTED = re.compile(r"^initial connection time = ([\d.]+) ms$", re.MULTILINE)
@@ -112,13 +112,15 @@ def _tail(values: Values) -> float:
     return min(_LONGEST_TAIL, _LEAST_TAIL + _mapped(values) * _LOOKING)
 
 
-class Pgbench:
+class Pgbench(Played):
     """A server of its own for every attempt, on a unix socket; the policy is about shared_buffers."""
 
     name = "pgbench"
     description = "PostgreSQL under pgbench: TPC-B (read and write) or look-ups alone"
-    ports = 0
     clients = True
+    choices = (("mode", _SCRIPTS), ("protocol", ("simple", "extended", "prepared")))
+    least = (("clients", 1), ("scale", 0), ("seed", 0), ("duration", 1), ("lead", 0))
+    positive = ("database_share",)
     parameters = (
         Parameter("mode", "text", "tpcb", "tpcb (read and write) or select-only"),
         Parameter("database_share", "number", 0.75, "size of the database, in shared_buffers"),
@@ -145,16 +147,8 @@ class Pgbench:
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be. Every treatment can be taken, though `thp` reaches no shared memory."""
-        del treatment
-        if values["mode"] not in _SCRIPTS:
-            return f"mode = {values['mode']!r} is not one of {', '.join(_SCRIPTS)}"
-        if values["protocol"] not in _PROTOCOLS:
-            return f"protocol = {values['protocol']!r} is not one of {', '.join(_PROTOCOLS)}"
-        for name, least in (("clients", 1), ("scale", 0), ("seed", 0), ("duration", 1), ("lead", 0)):
-            if number(values, name) < least:
-                return f"{name} = {values[name]} must be at least {least}"
-        if number(values, "database_share") <= 0:
-            return f"database_share = {values['database_share']} must be above 0"
+        if (reason := super().refuses(treatment, values)) is not None:
+            return reason
         try:
             self._settings(values)
         except ValueError as error:
@@ -167,13 +161,10 @@ class Pgbench:
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The buffers with what the server keeps of them (6% seen), and every backend's own."""
-        del treatment
         return integer(values, "shared_buffers") * 106 // 100 + integer(values, "clients") * _BYTES_PER_CLIENT
 
-    def pool(self, treatment: Treatment, values: Values) -> int:
+    def pooled(self, treatment: Treatment, values: Values) -> int:
         """The whole shared memory, as the server itself says."""
-        if treatment.target.kind != "hugetlb":
-            return 0
         return _postgres.segment(str(values["postgres"]), self._settings(values), treatment.target.size)
 
     def _settings(self, values: Values) -> dict[str, str]:
@@ -243,7 +234,7 @@ class Pgbench:
                 _postgres.psql(installation, places, "prewarm", *prewarm, database=_DATABASE, timeout=3600),
                 _postgres.psql(installation, places, "begun", facts, database=_DATABASE),
             ),
-            timed=Launch(argv=argv, micro=False, proof="live"),
+            timed=Launch(argv=argv, proof="live"),
             window=Window(before, duration),
             after=(_postgres.psql(installation, places, "ended", facts, database=_DATABASE),),
         )

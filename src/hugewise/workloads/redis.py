@@ -16,12 +16,12 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Reading, Server, Step
 from hugewise.model.workload import Parameter
-from hugewise.workloads._keyvalue import STEP, KeyValue, mean_payload, parameters, program, tunables
+from hugewise.workloads._keyvalue import STEP, KeyValue, facts, mean_payload, parameters, program, tunables
+from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
 
 __all__ = ["WORKLOAD"]
 
-_ALLOCATORS = ("jemalloc", "libc")
 _INFO = re.compile(r"^([a-z0-9_]+):(.*?)\r?$", re.MULTILINE)
 _TOLD = ("redis_version", "mem_allocator", "used_memory", "used_memory_rss", "maxmemory", "evicted_keys")
 _SAVED = {"cow_bytes": "rdb_last_cow_size", "fork_us": "latest_fork_usec", "save_s": "rdb_last_bgsave_time_sec"}
@@ -39,6 +39,7 @@ class Redis(KeyValue):
     name = "redis"
     description = "redis: a full store asked by many connections (get and set)"
     programs = (("redis-server", "redis-server"), ("redis-cli", "redis-tools"))
+    choices = (*KeyValue.choices, ("allocator", ("jemalloc", "libc")))
     parameters = parameters(
         6_200_000,
         Parameter("allocator", "text", "jemalloc", "jemalloc (as packaged), or libc: glibc's malloc by LD_PRELOAD"),
@@ -55,29 +56,22 @@ class Redis(KeyValue):
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """A pool reaches only glibc's malloc."""
-        reason = super().refuses(treatment, values)
-        if reason is not None:
+        if (reason := super().refuses(treatment, values)) is not None:
             return reason
-        if values["allocator"] not in _ALLOCATORS:
-            return f"allocator = {values['allocator']!r} is not one of {', '.join(_ALLOCATORS)}"
         if treatment.target.kind == "hugetlb" and values["allocator"] != "libc":
             return 'jemalloc takes no pages of a pool: allocator = "libc" (in every arm) takes them by a glibc tunable'
         return None
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The store; for a background save the file on tmpfs, and a copy of all that is written meanwhile."""
-        del treatment
         keys, store = integer(values, "keys"), self._store(values)
         if values["bgsave"]:
             store = 2 * store + round(keys * (20 + mean_payload(values)))
         return self.instances(values) * store
 
-    def pool(self, treatment: Treatment, values: Values) -> int:
+    def pooled(self, treatment: Treatment, values: Values) -> int:
         """The store and what the heap is ahead of it; a background save may copy every page."""
-        if treatment.target.kind != "hugetlb":
-            return 0
-        each = self._store(values) + 2 * STEP
-        whole = -(-each // treatment.target.size) * treatment.target.size
+        whole = whole_pages(self._store(values) + 2 * STEP, treatment.target.size)
         return self.instances(values) * whole * (2 if values["bgsave"] else 1)
 
     def _store(self, values: Values) -> int:
@@ -130,22 +124,22 @@ class Redis(KeyValue):
         infos = [dict(_INFO.findall(text)) for text in said]
         if not infos or any("redis_version" not in info for info in infos):
             raise ValueError(f"INFO of redis is not as expected: {said[0][:200] if said else 'nothing was told'!r}")
-        facts: dict[str, str | int | float] = {name: _value(infos[0][name]) for name in _TOLD if name in infos[0]}
-        facts["disable_thp"] = str(values["disable_thp"]).lower()
+        told = facts(infos[0], _TOLD)
+        told["disable_thp"] = str(values["disable_thp"]).lower()
         if values["malloc_conf"]:
-            facts["malloc_conf"] = str(values["malloc_conf"])
+            told["malloc_conf"] = str(values["malloc_conf"])
         if values["allocator"] == "libc":
-            facts["mem_allocator"] = "libc (LD_PRELOAD)"
+            told["mem_allocator"] = "libc (LD_PRELOAD)"
         if not values["bgsave"]:
             why = "no background save was asked for: bgsave = true"
-            return Reading(absent=dict.fromkeys(_SAVED, why), facts=facts)
+            return Reading(absent=dict.fromkeys(_SAVED, why), facts=told)
         if any(info.get("rdb_bgsave_in_progress") != "0" for info in infos):
             why = "the background save was not over when the measured part ended: a longer duration"
-            return Reading(absent=dict.fromkeys(_SAVED, why), facts=facts, marks=(why,))
+            return Reading(absent=dict.fromkeys(_SAVED, why), facts=told, marks=(why,))
         if any(info.get("rdb_last_bgsave_status") != "ok" for info in infos):
-            return Reading(facts=facts, problem="the background save failed")
+            return Reading(facts=told, problem="the background save failed")
         cow, fork, took = ([int(info[name]) for info in infos] for name in _SAVED.values())
-        return Reading(metrics={"cow_bytes": sum(cow), "fork_us": max(fork), "save_s": max(took)}, facts=facts)
+        return Reading(metrics={"cow_bytes": sum(cow), "fork_us": max(fork), "save_s": max(took)}, facts=told)
 
 
 def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
@@ -160,10 +154,6 @@ def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
 
 def _cli(socket: str) -> tuple[str, ...]:
     return (program("redis-cli"), "-s", socket)
-
-
-def _value(text: str) -> str | int:
-    return int(text) if text.isdigit() else text
 
 
 WORKLOAD = Redis()

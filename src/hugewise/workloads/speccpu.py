@@ -20,16 +20,16 @@ import msgspec
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Step
+from hugewise.model.scene import Outputs, Places, Reading, Scene, Step
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
+from hugewise.workloads._staged import Played
 
 __all__ = ["WORKLOAD", "Row", "results"]
 
 _CSV = re.compile(r"CPU2017\.\d+\..*\.csv")
 _TABLE = "Full Results Table"
-_SIZES = ("test", "train", "ref")
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -41,13 +41,14 @@ class Row(msgspec.Struct, frozen=True):
     status: str
 
 
-class SpecCpu:
+class SpecCpu(Played):
     """One benchmark under runcpu, from binaries that the user has built; times and ratios are those of SPEC's CSV."""
 
     name = "speccpu"
     description = "SPEC CPU 2017 by its own runcpu (not verified on real output: the suite is the user's)"
-    ports = 0
-    clients = False
+    account = "caller"
+    choices = (("input", ("test", "train", "ref")),)
+    least = (("copies", 1), ("iterations", 1))
     parameters = (
         Parameter("spec", "text", "", "the folder where SPEC CPU 2017 is installed"),
         Parameter("program", "text", "505.mcf_r", "a benchmark of the suite; a list makes a cell of each"),
@@ -66,16 +67,11 @@ class SpecCpu:
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be; a pool whose size nobody named."""
-        if values["input"] not in _SIZES:
-            return f"input = {values['input']!r} is not one of {', '.join(_SIZES)}"
-        for name in ("copies", "iterations"):
-            if integer(values, name) < 1:
-                return f"{name} = {values[name]} must be at least 1"
         if re.fullmatch(r"\d{3}\.\w+", str(values["program"])) is None:
             return f"program = {values['program']!r} is no benchmark's name; write for example 505.mcf_r"
         if treatment.target.kind == "hugetlb" and not values["pool_bytes"]:
             return "it needs to know how much to reserve: set pool_bytes"
-        return None
+        return super().refuses(treatment, values)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The suite, which is to be bought from SPEC, and a config file."""
@@ -89,21 +85,9 @@ class SpecCpu:
             return (Missing(f"config = {config!r}: no such file below {spec}/config"),)
         return ()
 
-    def memory(self, treatment: Treatment, values: Values) -> int:
-        """Unknown before it runs; SPEC asks for 2 GiB a copy, and says so itself."""
-        del treatment, values
-        return 0
-
-    def pool(self, treatment: Treatment, values: Values) -> int:
+    def pooled(self, treatment: Treatment, values: Values) -> int:
         """As named by the user, in whole pages."""
-        if treatment.target.kind != "hugetlb":
-            return 0
         return whole_pages(integer(values, "pool_bytes"), treatment.target.size)
-
-    def data(self, values: Values) -> Data | None:
-        """None of ours: SPEC checks its own inputs and results."""
-        del values
-        return None
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """`runcpu --nobuild` as the user who owns the suite; its CSV is copied from the suite's result folder."""
@@ -132,15 +116,8 @@ class SpecCpu:
         newer = ("-newer", begun, "-name", "CPU2017.*.csv", "-exec", "cp", "-t", places.run, "{}", "+")
         return Scene(
             before=(Step(name="begun", argv=("touch", begun)),),
-            timed=Launch(
-                argv=argv,
-                micro=False,
-                proof="twin",
-                environment={**environment, **treatment.environment},
-                cwd=spec,
-            ),
+            timed=Launch(argv=argv, proof="twin", environment={**environment, **treatment.environment}, cwd=spec),
             after=(Step(name="results", argv=("find", f"{spec}/result", *newer)),),
-            account="caller",
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:

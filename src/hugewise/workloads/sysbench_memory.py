@@ -14,15 +14,13 @@ import re
 from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Data, Outputs, Places, Reading, Scene
-from hugewise.model.workload import Launch, Missing, Parameter
-from hugewise.workloads import _program
+from hugewise.model.scene import Outputs, Places, Reading, Scene
+from hugewise.model.workload import Launch, Parameter
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
+from hugewise.workloads._staged import Played
 
 __all__ = ["WORKLOAD"]
-
-_CHOICES = {"scope": ("global", "local"), "operation": ("write", "read"), "access": ("seq", "rnd")}
 
 _VERSION = re.compile(r"^sysbench (\S+)", re.MULTILINE)
 _THREADS = re.compile(r"^Number of threads: (\d+)$", re.MULTILINE)
@@ -31,7 +29,7 @@ _TIME = re.compile(r"^\s*total time:\s+([\d.]+)s$", re.MULTILINE)
 _P95 = re.compile(r"^\s*95th percentile:\s+([\d.]+)$", re.MULTILINE)
 
 
-class SysbenchMemory:
+class SysbenchMemory(Played):
     """One process. The policy is about its block: all of the process's memory but some MiB.
 
     hugetlb: sysbench's own `--memory-hugetlb=on`, a System V segment of the default huge page size. Such a segment
@@ -40,8 +38,9 @@ class SysbenchMemory:
 
     name = "sysbench-memory"
     description = "sysbench memory: threads write or read one block again and again, a fixed amount of it"
-    ports = 0
-    clients = False
+    account = "root"
+    programs = (("sysbench", "sysbench"),)
+    choices = (("scope", ("global", "local")), ("operation", ("write", "read")), ("access", ("seq", "rnd")))
     parameters = (
         Parameter("block", "size", "64m", "the block of memory"),
         Parameter("total", "size", "40g", "bytes to write or read, by all threads together"),
@@ -61,35 +60,18 @@ class SysbenchMemory:
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be; hugetlb pages of another size than the default, or without root."""
-        for name, offered in _CHOICES.items():
-            if values[name] not in offered:
-                return f"{name} = {values[name]!r} is not one of {', '.join(offered)}"
         if treatment.target.kind == "hugetlb":
             if treatment.mechanism == "process":
                 return "its segment of hugetlb pages needs root, or your group in /proc/sys/vm/hugetlb_shm_group"
             if not treatment.environment.get("GLIBC_TUNABLES", "").endswith("=2"):
                 return "--memory-hugetlb takes pages of the default huge page size alone"
-        return None
-
-    def missing(self, values: Values) -> tuple[Missing, ...]:
-        """sysbench."""
-        del values
-        return tuple(_program.not_on_path({"sysbench": "sysbench"}))
+        return super().refuses(treatment, values)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The block, of each thread where it is local, in whole pages."""
         block, threads = integer(values, "block"), integer(values, "threads")
         blocks = (threads or programs.cpus()) if values["scope"] == "local" else 1
         return blocks * whole_pages(block, treatment.target.size)
-
-    def pool(self, treatment: Treatment, values: Values) -> int:
-        """The same, where it comes from a pool."""
-        return self.memory(treatment, values) if treatment.target.kind == "hugetlb" else 0
-
-    def data(self, values: Values) -> Data | None:
-        """It needs none."""
-        del values
-        return None
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """The command alone."""
@@ -108,8 +90,8 @@ class SysbenchMemory:
         ]
         # Its own option asks for pool pages; malloc shall not.
         environment = {} if treatment.target.kind == "hugetlb" else treatment.environment
-        timed = Launch(argv=tuple(argv), micro=False, proof="exit", environment=environment, root=True)
-        return Scene(timed=timed, account="caller")
+        timed = Launch(argv=tuple(argv), proof="exit", environment=environment)
+        return Scene(timed=timed)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """sysbench's summary."""

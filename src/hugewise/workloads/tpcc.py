@@ -26,11 +26,11 @@ from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Ser
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs, _postgres, _program, _tpcc_output
 from hugewise.workloads._parameters import Values, integer, number
+from hugewise.workloads._staged import Played
 
 __all__ = ["WORKLOAD", "go_tpc"]
 
 _DATABASE = _USER = "tpcc"
-_SERVERS = ("postgres", "mariadb")
 _GO_TPC = "1.0.12"
 _TABLES = ("warehouse", "district", "customer", "history", "new_order", "orders", "order_line", "item", "stock")
 _SYSBENCH_NAMES = {"new_order": "new_orders"}
@@ -47,13 +47,15 @@ _TAIL = 4  # seconds for which the clients stay after the measured part, while p
 _MANY_ERRORS = 0.05  # sysbench-tpcc counts the 1% of new orders that are to be rolled back, and deadlocks
 
 
-class Tpcc:
+class Tpcc(Played):
     """A server of its own for every attempt; the policy is about shared_buffers, or the buffer pool."""
 
     name = "tpcc"
     description = "TPC-C on PostgreSQL or MariaDB (go-tpc, or sysbench-tpcc from the user's folder)"
     ports = 1
     clients = True
+    choices = (("server", ("postgres", "mariadb")),)
+    least = (("warehouses", 1), ("connections", 1), ("duration", 1), ("lead", 1), ("seed", 1))
     parameters = (
         Parameter("server", "text", "postgres", "postgres or mariadb"),
         Parameter("warehouses", "integer", 12, "of about 105 MiB each"),
@@ -81,11 +83,8 @@ class Tpcc:
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be, and what the chosen server cannot take."""
-        if values["server"] not in _SERVERS:
-            return f"server = {values['server']!r} is not one of {', '.join(_SERVERS)}"
-        for name in ("warehouses", "connections", "duration", "lead", "seed"):
-            if number(values, name) < 1:
-                return f"{name} = {values[name]} must be at least 1"
+        if (reason := super().refuses(treatment, values)) is not None:
+            return reason
         if values["server"] == "mariadb":
             if values["settings"]:
                 return "settings are PostgreSQL's: MariaDB takes none"
@@ -109,10 +108,8 @@ class Tpcc:
         filled = min(integer(values, "buffers"), integer(values, "warehouses") * _BYTES_PER_WAREHOUSE * 5 // 4)
         return max(filled, self.pool(treatment, values)) + _BYTES_BESIDE
 
-    def pool(self, treatment: Treatment, values: Values) -> int:
+    def pooled(self, treatment: Treatment, values: Values) -> int:
         """What the server maps in large pages."""
-        if treatment.target.kind != "hugetlb":
-            return 0
         if values["server"] == "mariadb":
             return _mariadb.pool(treatment, integer(values, "buffers"))
         return _postgres.segment(str(values["folder"]), _settings(values), treatment.target.size)
@@ -147,7 +144,6 @@ class Tpcc:
             warm=(*warm, Step(name="cpus", argv=("nproc",))),
             timed=Launch(
                 argv=_client(values, places, "run", lead + length + _TAIL),
-                micro=False,
                 proof="live",
                 cwd=str(values["sysbench_tpcc"]) or None,
             ),
@@ -213,7 +209,7 @@ def _client_missing(values: Values) -> Iterable[Missing]:
             yield Missing(f"sysbench_tpcc = {folder!r} must be an absolute path")
         elif not (Path(folder) / "tpcc.lua").is_file():
             yield Missing(f"sysbench_tpcc = {folder!r} has no tpcc.lua")
-        yield from _program.not_on_path({"sysbench": "sysbench"})
+        yield from _program.not_on_path([("sysbench", "sysbench")])
     elif go_tpc() is None:
         yield Missing("go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)")
 

@@ -17,17 +17,17 @@ from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
-from hugewise.model.workload import Launch, Missing, Parameter
+from hugewise.model.workload import Launch, Parameter
 from hugewise.quantity import format_size
-from hugewise.workloads import _arguments, _clips, _program
+from hugewise.workloads import _arguments, _clips
 from hugewise.workloads._clips import Clip
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._outputs import only
 from hugewise.workloads._parameters import Values, number
+from hugewise.workloads._staged import Played
 
 __all__ = ["WORKLOAD"]
 
-_PROFILES = ("upload", "vod")
 _CRF = "18"
 # The published target, 16,588,800 b/s for 3840x2160, is 2 bits a second for each pixel of a frame.
 _BITS_PER_PIXEL = 2
@@ -48,13 +48,14 @@ _PASSED = re.compile(r"^frame=(\d+)$", re.MULTILINE)
 _PSNR = re.compile(r" psnr_avg:(\S+)")
 
 
-class X264:
+class X264(Played):
     """A transcode on every CPU; the policy is about the encoders' memory, which malloc takes as it goes."""
 
     name = "x264"
     description = "transcoding to H.264 with ffmpeg and libx264, one pinned single-threaded instance on each CPU"
-    ports = 0
-    clients = False
+    programs = (("ffmpeg", "ffmpeg"), ("xargs", "findutils"), ("taskset", "util-linux"))
+    choices = (("profile", ("upload", "vod")),)
+    positive = ("length",)
     parameters = (
         Parameter("profile", "text", "upload", "upload (lossless to CRF 18) or vod (CRF 18 to a bitrate, two passes)"),
         Parameter("clips", "text", "", "folder of clips, such as vbench's (default: synthetic clips)"),
@@ -76,10 +77,8 @@ class X264:
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be; hugetlb pages of which every process would take a whole one for a small heap."""
-        if values["profile"] not in _PROFILES:
-            return f"profile = {values['profile']!r} is not one of {', '.join(_PROFILES)}"
-        if _length(values) <= 0:
-            return f"length = {values['length']} must be above 0"
+        if (reason := super().refuses(treatment, values)) is not None:
+            return reason
         if values["clips"]:
             try:
                 _chosen(values)
@@ -90,20 +89,12 @@ class X264:
             return f"malloc takes a whole page of {format_size(size)} for each process's heap, and none for its frames"
         return None
 
-    def missing(self, values: Values) -> tuple[Missing, ...]:
-        """ffmpeg, and what starts one for each CPU."""
-        del values
-        return tuple(_program.not_on_path({"ffmpeg": "ffmpeg", "xargs": "findutils", "taskset": "util-linux"}))
-
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The encoders, and the clips with what comes out in tmpfs."""
-        del treatment
         return _encoders(values) + 2 * _data_bytes(_chosen(values))
 
-    def pool(self, treatment: Treatment, values: Values) -> int:
+    def pooled(self, treatment: Treatment, values: Values) -> int:
         """All encoders at their largest clip, with the small processes that start them."""
-        if treatment.target.kind != "hugetlb":
-            return 0
         return whole_pages(_encoders(values) + (_instances() + 1) * _SMALL_PROCESSES, treatment.target.size)
 
     def data(self, values: Values) -> Data:
@@ -166,7 +157,6 @@ class X264:
             ),
             timed=Launch(
                 argv=_arguments.one_per_cpu(f"{places.data}/instances", len(places.sut)),
-                micro=False,
                 proof="twin",
                 environment=treatment.environment,
                 cwd=places.run,
@@ -214,14 +204,10 @@ class X264:
         )
 
 
-def _length(values: Values) -> float:
-    return number(values, "length")
-
-
 def _chosen(values: Values) -> tuple[Clip, ...]:
     """The clips of a cell. Raises ValueError as `_clips.folder` does."""
     given = str(values["clips"])
-    return _clips.folder(given, str(values["profile"])) if given else _clips.synthetic(_length(values))
+    return _clips.folder(given, str(values["profile"])) if given else _clips.synthetic(number(values, "length"))
 
 
 def _instances() -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
+from hugewise.machine.elf import MAGIC, sections
 from hugewise.model.guest import Architecture
 
 __all__ = ["Module", "about_image", "about_module", "parse_modinfo", "unpacked"]
@@ -39,8 +40,8 @@ class Module(msgspec.Struct, frozen=True):
 def about_module(path: Path) -> Module:
     """What the module in that file needs. Raises UserError."""
     try:
-        return parse_modinfo(_section(unpacked(path), b".modinfo"))
-    except (ValueError, struct.error) as error:
+        return parse_modinfo(_section(unpacked(path), ".modinfo"))
+    except ValueError as error:
         raise UserError(f"{path} is not a kernel module that can be read: {error}") from None
 
 
@@ -56,24 +57,13 @@ def unpacked(path: Path) -> bytes:
         raise UserError(f"{path} is not a kernel module that can be read: {error}") from None
 
 
-def _section(data: bytes, name: bytes) -> bytes:
-    if data[:6] != b"\x7fELF\x02\x01":
+def _section(data: bytes, name: str) -> bytes:
+    if data[:6] != MAGIC + b"\x02\x01":
         raise ValueError("it is no ELF file for 64 bits, little-endian")
-    (table,) = struct.unpack_from("<Q", data, 0x28)
-    size, count, names = struct.unpack_from("<HHH", data, 0x3A)
-
-    def header(number: int) -> tuple[int, int, int]:
-        at = table + number * size
-        (said,) = struct.unpack_from("<I", data, at)
-        offset, length = struct.unpack_from("<QQ", data, at + 0x18)
-        return said, offset, length
-
-    _, strings, _ = header(names)
-    for number in range(count):
-        said, offset, length = header(number)
-        if data[strings + said :].startswith(name + b"\0"):
-            return data[offset : offset + length]
-    raise ValueError(f"it has no section {name.decode()}")
+    for found in sections(data):
+        if found.name == name:
+            return found.contents
+    raise ValueError(f"it has no section {name}")
 
 
 def parse_modinfo(section: bytes) -> Module:

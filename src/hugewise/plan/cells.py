@@ -1,0 +1,171 @@
+"""The cells of a study before any machine is looked at: every parameter resolved, and what can be judged of each. Pure.
+
+All mistakes of the study's workloads, parameters and metrics are told here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from hugewise.model import design
+from hugewise.model.metric import COMMON, Metric
+from hugewise.model.workload import Hearing, ParameterValue, Workload
+from hugewise.plan import parameters
+from hugewise.quantity import format_size
+from hugewise.study import keys
+from hugewise.study.keys import Place
+from hugewise.study.study import Study
+from hugewise.study.workload import SMALL, WorkloadUse
+
+__all__ = ["Resolved", "resolve"]
+
+_MOST_CELLS = 10_000
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
+_LONGEST_ID = 120
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """What the study alone says of a cell. `id` is unique, readable and safe as a file name.
+
+    used      the workload's table, at the study's scale
+    values    of every parameter of the workload, in its own order; sizes in bytes, times in s
+    own       by policy: the parameters that its arm has instead, or why the workload cannot take them
+    metrics   all that an attempt has; `metric` is judged where time can be measured
+    together  the arms of a block run at once
+    """
+
+    id: str
+    used: WorkloadUse
+    workload: Workload
+    values: Mapping[str, ParameterValue]
+    own: Mapping[str, Mapping[str, ParameterValue] | str]
+    metrics: Mapping[str, Metric]
+    metric: Metric
+    together: bool
+
+    def judged(self, *, emulated: bool, counting: bool) -> Metric:
+        """The metric that is judged; on an emulated machine, one that emulation counts exactly."""
+        if not emulated:
+            return self.metric
+        wanted = self.metrics[self.used.counted or self.metric.name]
+        counted = wanted.emulated or (counting and wanted.name == "instructions")
+        return wanted if counted else self.metrics["page_faults"]
+
+
+def resolve(study: Study, workloads: Mapping[str, Workload]) -> list[Resolved]:
+    """The study's cells, in its order. Raises StudyError."""
+    place = Place(study.file)
+    _check_arms(study, workloads, place)
+    taken: set[str] = set()
+    return [
+        cell
+        for here, used in place.items("workload", study.workload)
+        for cell in _cells(used, here, study, workloads, taken)
+    ]
+
+
+def _check_arms(study: Study, workloads: Mapping[str, Workload], place: Place) -> None:
+    """An arm's own parameters must be ones of some workload of the study. Raises StudyError."""
+    found = [workloads[used.name] for used in study.workload if used.name in workloads]
+    known = {parameter.name for workload in found for parameter in workload.parameters}
+    for here, use in place.items("policies", study.policies):
+        for name, value in use.parameters.items():
+            if name not in known:
+                there = here.at("parameters").at(name)
+                raise there.wrong("is not a parameter of any workload of the study", value, hint=keys.near(name, known))
+    for here, used in place.items("workload", study.workload):
+        if study.design.slots and used.cpus is not None:
+            cure = "remove cpus here, or slots of the design"
+            raise here.at("cpus").wrong("the design has slots", list(used.cpus), hint=cure)
+
+
+def _cells(
+    used: WorkloadUse, place: Place, study: Study, workloads: Mapping[str, Workload], taken: set[str]
+) -> Iterator[Resolved]:
+    """A cell for each combination of the parameters and ways to run. Raises StudyError."""
+    workload = workloads.get(used.name)
+    if workload is None:
+        hint = keys.near(used.name, workloads.keys(), what="workloads")
+        raise place.at("name").wrong("is not a workload", used.name, hint=hint)
+    if study.scale == SMALL:  # mistakes of the other scales are told before they are chosen
+        for scale in used.scales:
+            parameters.factors(used.at(scale), workload, place, scale)
+    factors = parameters.factors(used, workload, place, study.scale)
+    varied = [name for name in used.parameters if parameters.is_factor(used, workload, name)]
+    combinations = math.prod(len(levels) for levels in factors.values())
+    if combinations > _MOST_CELLS:
+        raise place.at("parameters").wrong(
+            f"makes {combinations} cells", hint=f"a study has at most {_MOST_CELLS}: shorten the lists"
+        )
+    policies = Place(study.file).items("policies", study.policies)
+    own = {use.name: parameters.own(use, workload, here.at("parameters")) for here, use in policies}
+    for *levels, concurrency in itertools.product(*factors.values(), used.concurrency):
+        values = dict(zip(factors, levels, strict=True))
+        called = f"{used.called}-{concurrency}" if len(used.concurrency) > 1 else used.called
+        metrics, metric = _metrics(used, workload, values, place)
+        yield Resolved(
+            id=_identify(called, workload, values, varied, taken),
+            used=used,
+            workload=workload,
+            values=values,
+            own=own,
+            metrics=metrics,
+            metric=metric,
+            together=design.at_once(study.design.kind) or concurrency == "together",
+        )
+
+
+def _metrics(
+    used: WorkloadUse, workload: Workload, values: Mapping[str, ParameterValue], place: Place
+) -> tuple[Mapping[str, Metric], Metric]:
+    """All metrics by name, and the one that is judged unless the machine is emulated. Raises StudyError."""
+    named: tuple[Metric, ...] = ()
+    if isinstance(workload, Hearing):
+        try:
+            named = workload.named(values)
+        except ValueError as error:
+            raise place.at("parameters").wrong("names a metric wrongly", hint=str(error)) from None
+    own = (*named, *workload.metrics)
+    known = {metric.name: metric for metric in (*COMMON, *own)}
+    for key, name in (("metric", used.metric), ("counted", used.counted)):
+        if name is not None and name not in known:
+            hint = keys.near(name, known, what="metrics")
+            raise place.at(key).wrong(f"is not a metric of {workload.name}", name, hint=hint)
+    could = {name for name, metric in known.items() if metric.emulated} | {"instructions"}
+    if used.counted is not None and used.counted not in could:
+        hint = f"one of {', '.join(sorted(could))}"
+        raise place.at("counted").wrong("is nothing that emulation counts exactly", used.counted, hint=hint)
+    return known, own[0] if used.metric is None else known[used.metric]
+
+
+def _identify(
+    called: str,
+    workload: Workload,
+    values: Mapping[str, ParameterValue],
+    varied: list[str],
+    taken: set[str],
+) -> str:
+    """A readable name: the label and what is varied, with a hash where that is too long or stands already."""
+    types = {parameter.name: parameter.type for parameter in workload.parameters}
+    found = "-".join([called, *(f"{name}={_written(types[name], values[name])}" for name in varied)])
+    if len(found) > _LONGEST_ID or found in taken:
+        exact = msgspec.json.encode([called, values], order="deterministic")
+        found = f"{found[: _LONGEST_ID - 9]}-{hashlib.sha256(exact).hexdigest()[:8]}"
+    taken.add(found)
+    return found
+
+
+def _written(kind: str, value: ParameterValue) -> str:
+    if isinstance(value, tuple):
+        text = "_".join(value)
+    elif kind == "size" and isinstance(value, int):
+        text = format_size(value)
+    else:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+    return _UNSAFE.sub("_", text)[:40]
