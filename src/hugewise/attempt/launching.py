@@ -12,23 +12,9 @@ from hugewise.errors import ProbeError
 from hugewise.files import storing
 from hugewise.host.account import account
 from hugewise.machine import probe, serving
+from hugewise.model.metric import COUNTERS
 
 __all__ = ["probes"]
-
-COUNTERS = (
-    "task-clock",
-    "page-faults",
-    "minor-faults",
-    "major-faults",
-    "context-switches",
-    "cpu-migrations",
-    "cycles",
-    "instructions",
-    "dTLB-loads",
-    "dTLB-load-misses",
-    "dtlb-walk-steps",
-)
-
 
 def probes(
     group: Group, works: Sequence[Work], spec_name: str, events_name: str, *, twin: bool
@@ -80,7 +66,7 @@ def _spec(
         environment = dict(inherited) | dict(start.environment) | pad
         if who is not None:
             environment |= {"HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name}
-    counters = () if twin or work.is_client else COUNTERS  # a client's are not those of the system under test
+    counters = () if twin or work.is_client else tuple(counter.event for counter in COUNTERS)  # a client's are not those of the system under test
     leaf, cpus = work.leaf, cell.cpus
     if play is not None:
         leaf = work.client if work.is_client else work.leaf

@@ -20,13 +20,14 @@ from hugewise.attempt.outcome import Problem
 from hugewise.attempt.stage import Played, Stage, StageError
 from hugewise.errors import ProbeError
 from hugewise.files import storing
-from hugewise.host.counting import COUNTERS, Counting
+from hugewise.host.counting import Counting
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.scratch import Scratch, file_system
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Contained, Folders, Running
 from hugewise.machine.roles import roles
 from hugewise.machine.site import Site
+from hugewise.model.metric import COUNTERS
 from hugewise.model.scene import Data, Places, Reading, RoleUse, Scene, Staged, Write
 from hugewise.plan.plan import Arm, Cell
 from hugewise.store import dataset
@@ -184,7 +185,8 @@ class Performance:
 
     def _open_counters(self) -> None:
         faults = () if _use(self.sut).faults is not None else ("page-faults",)
-        self._counting = Counting(self.stage.processes(), (*faults, *COUNTERS))
+        events = (counter.event for counter in COUNTERS if counter.servers)
+        self._counting = Counting(self.stage.processes(), (*faults, *events))
 
     def _count(self, act: Callable[[], None]) -> None:
         """Counters explain what is measured: an attempt that lacks them says why, and goes on."""

@@ -37,7 +37,6 @@ __all__ = ["PATIENCE_S", "Booted", "Hosting", "boot", "plain_lines"]
 
 # How long a guest may take to say hello.
 PATIENCE_S: Mapping[str, float] = {"tcg": 120.0, "kvm": 30.0}
-_FOREVER = 10 * 365 * 86_400.0
 _TO_LEAVE_S = 10.0
 _LAST_LINES = 8
 _MOST_LINES = 1000
@@ -69,7 +68,7 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
     outputs: Path
     run: Path
     account: pwd.struct_passwd | None = None
-    leaf: Contained | None = None
+    leaf: Contained = Contained()
     cpus: tuple[int, ...] | None = None
     hugetlbfs: str | None = None
     tap: str | None = None
@@ -106,10 +105,6 @@ class Booted:
     def ended(self) -> bool:
         """Whether QEMU is gone."""
         return self._closed or self.serving.ended()
-
-    def console_tail(self, lines: int = _LAST_LINES) -> list[str]:
-        """The last lines of the console, as text without escape codes."""
-        return _last_lines(self.hosting.outputs / "console.txt", lines)
 
     def error(self, message: str) -> MachineError:
         """An error about this guest, with what it said last."""
@@ -243,7 +238,6 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
     folder = hosting.run if guest.image.root is None else Path(guest.image.root).absolute().parent
     spec = probe.Spec(
         argv=argv,
-        micro=False,
         env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": hosting.temporary},
         cwd=str(folder),
         stdout=str(hosting.outputs / "console.txt"),
@@ -251,15 +245,11 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
         uid=None if account is None else account.pw_uid,
         gid=None if account is None else _group(guest, account),
         thp_disable=qemu.thp_disable(guest.backing),
-        cgroup_procs=() if hosting.leaf is None else tuple(str(path) for path in hosting.leaf.procs_files),
+        cgroup_procs=tuple(str(path) for path in hosting.leaf.procs_files),
         cpus=hosting.cpus,
-        timeout_s=_FOREVER,
-        counters=(),
-        scan="none",
-        source="smaps",
         announce=True,
     )
-    return probe.Job(spec, *(hosting.outputs / f"qemu.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr")))
+    return probe.Job.below(hosting.outputs, "qemu", spec)
 
 
 def _group(guest: Guest, account: pwd.struct_passwd) -> int:
