@@ -19,6 +19,7 @@ from hugewise.host.local_machine import Launched, LocalMachine
 from hugewise.host.scratch import Scratch
 from hugewise.host.setting import Settings
 from hugewise.machine import probe
+from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
@@ -136,17 +137,23 @@ def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None 
         cpus=None,
     )
     machine = LocalMachine()
-    site = Site(machine, Settings(machine.host, None), None, lambda _: scratch, "smaps", os.sysconf("SC_PAGE_SIZE"))
+    site = Site(
+        machine,
+        Settings(machine.host, None),
+        lambda _: Contained(),
+        lambda _: scratch,
+        "smaps",
+        os.sysconf("SC_PAGE_SIZE"),
+    )
     made = Performance(
         site=site,
         cell=cell,
         arm=arm,
         outputs=tmp_path,
         scratch=scratch,
-        kept=None,
         account=None,
-        sut=None,
-        client=None,
+        sut=Contained(),
+        client=Contained(),
     )
     try:
         made.supply()
@@ -189,17 +196,7 @@ def test_what_servers_and_their_children_do_is_counted_in_the_measured_part_alon
     made = played(tmp_path, scratch, ROUNDS)
     assert 3 * PAGES <= faults(made) < 4 * PAGES
     assert list(phases(tmp_path)) == ["ready", "timed", "held"]
-    client = Outcome(
-        state="accepted",
-        reason=None,
-        wall_s=9.0,
-        cpu_s=9.0,
-        metrics={},
-        absent={},
-        peak_bytes=None,
-        exit_code=0,
-        signal=None,
-    )
+    client = Outcome(state="accepted", cpu_s=9.0, metrics={"wall_s": 9.0}, exit_code=0)
     found = staged(
         client,
         None,

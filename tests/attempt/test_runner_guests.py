@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt import runner
-from hugewise.attempt.underway import Backed, Bench, Disturbed
+from hugewise.attempt import emulation, runner
+from hugewise.attempt.boarding import Backed
+from hugewise.attempt.underway import Bench, Disturbed
 from hugewise.errors import MachineError
-from hugewise.machine import probe
+from hugewise.machine import noise, probe
 from hugewise.machine.drift import Drift
-from hugewise.machine.machine import Running
+from hugewise.machine.machine import Contained, Running
 from hugewise.machine.site import Site
 from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
 from hugewise.model.pages import PageTarget
@@ -26,6 +27,7 @@ from hugewise.model.workload import Launch, ParameterValue
 from hugewise.plan.plan import Arm, Cell
 from hugewise.store.runlog import RunFolder
 from hugewise.study.load import parse
+from hugewise.study.tables import Slots
 from tests.attempt.test_disturbances import FILES, FOLDER, Files
 from tests.machine.test_serving import Launcher
 from tests.study_example import IN_GUESTS, FakePolicy, FakeWorkload
@@ -117,7 +119,7 @@ class FakeMachine:
 
 @dataclass
 class FakeGuest:
-    """`underway.Boarded`."""
+    """`boarding.Boarded`."""
 
     machine: Any
     counting: bool = False
@@ -126,20 +128,30 @@ class FakeGuest:
     problem: str | None = None
     left: int = 0
     closed: int = 0
-
-    @property
-    def site(self) -> Site:
-        return self._site
+    own = True
+    meets = False
+    cwd = "/"
+    places: Slots = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._site = Site(
+        self.site = Site(
             machine=self.machine,
             knobs=self.knobs,
-            contain=None,
+            contain=lambda _: Contained(),
             scratch=lambda place: pytest.fail(f"no folder {place} is asked for"),
             source="kpageflags",
             base_size=self.base_size,
         )
+
+    def look(self, here: noise.Snapshot) -> noise.Snapshot | None:
+        return None if self.counting else noise.snapshot(self.machine.host)
+
+    def flush(self) -> None:
+        pass
+
+    def instructions(self, events: Sequence[probe.Event]) -> int | None:
+        return emulation.instructions(events) if self.counting else None
 
     def leave(self) -> Backed:
         self.left += 1
@@ -154,7 +166,7 @@ class FakeGuest:
 
 @dataclass
 class Inn:
-    """`underway.Guests`: the guests of a test, one for each attempt."""
+    """`boarding.Boarding`: the guests of a test, one for each attempt."""
 
     guests: list[FakeGuest | MachineError]
     boarded: list[tuple[str, int, Path]] = field(default_factory=list)
@@ -188,28 +200,16 @@ class Heard(Fault):
         return {"words": float(len(stdout.split()))}
 
 
-class Here:
-    """This host as a machine; nothing is started on it."""
-
-    emulated = False
-    counters = True
-    environment: Mapping[str, str] = {}
-
-    def __init__(self) -> None:
-        self.host = Files(FILES)
-
-
 def bench(folder: Path, *guests: FakeGuest | MachineError) -> Bench:
-    here = FakeGuest(Here()).site
     return Bench(
-        site=here,
+        host=Files(FILES),
+        boarding=Inn(list(guests)),
         study=parse(IN_GUESTS, "s.toml"),
         settings=Knobs(),  # type: ignore[arg-type]
         folder=RunFolder.create(folder, "s", study_json=b"{}", study_toml=None, seed=bytes(16)),
         session=1,
         boot_id="b",
         pools={},
-        guests=Inn(list(guests)),
     )
 
 
@@ -374,8 +374,8 @@ def test_guests_that_run_together_are_each_looked_at(tmp_path: Path) -> None:
     # A guest's counters are its own, also when another runs beside it.
     assert [attempt.metrics["allocations_64k"] for attempt in found] == [7, 7]
     assert [guest.closed for guest in guests] == [1, 1]
-    assert isinstance(made.guests, Inn)
-    assert [name for name, _, _ in made.guests.boarded] == ["base", "thp"]
+    assert isinstance(made.boarding, Inn)
+    assert [name for name, _, _ in made.boarding.boarded] == ["base", "thp"]
 
 
 @pytest.mark.parametrize("dies", [0, 1])

@@ -278,7 +278,7 @@ def test_every_request_has_the_form_of_the_contract() -> None:
         agent.mount("s", "/t", "tmpfs", "size=1m")
         agent.network("e", "10.0.2.15", 24)
         agent.signal(5, 15)
-        agent.settle(0)
+        agent.ask_for(messages.Settle(0), messages.Nothing)
         assert guest.heard == [
             {"id": 1, "do": "put", "path": "/p", "mode": 420, "uid": 1, "gid": 2, "offset": 0, "data": "AP8="},
             {"id": 2, "do": "make", "path": "/m", "mode": 448, "uid": None, "gid": None},

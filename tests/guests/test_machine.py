@@ -178,9 +178,6 @@ def test_short_subcommands_answer_or_fail(guest: Live) -> None:
     found = guest.machine.ask("scan", "--pid", str(os.getpid()), "--source", "smaps")
     assert isinstance(found, probe.Coverage)
     assert found.pid == os.getpid()
-    same = guest.machine.agent.coverage(os.getpid(), None, "smaps")
-    assert isinstance(same, probe.Coverage)
-    assert same.bytes.keys() == found.bytes.keys()
     with pytest.raises(ProbeError, match="hugewise-probe scan --pid 999999999 .*failed in guest live"):
         guest.machine.ask("scan", "--pid", "999999999", "--source", "smaps")
     with pytest.raises(ProbeError, match="hugewise-probe run failed"):
@@ -225,38 +222,12 @@ def test_the_host_reads_and_writes_as_the_local_one(guest: Live) -> None:
     assert host.read("/proc/sys/kernel/random/boot_id") == guest.machine.agent.hello().boot_id
 
 
-def test_files_go_in_and_out_whatever_their_size(guest: Live) -> None:
+def test_files_go_in_whatever_their_size(guest: Live) -> None:
     inside = guest.folder / "inside"
     for size in (0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK):
         content = os.urandom(size)
         guest.machine.put(str(inside / "deep/file"), content, None, None)
         assert (inside / "deep/file").read_bytes() == content
-        source = guest.folder / "source"
-        source.write_bytes(content)
-        source.chmod(0o750)
-        guest.machine.put_file(source, str(inside / "copy"))
-        assert (inside / "copy").read_bytes() == content
-        assert stat.S_IMODE((inside / "copy").stat().st_mode) == 0o750
-        guest.machine.get_file(str(inside / "copy"), guest.folder / "back")
-        assert (guest.folder / "back").read_bytes() == content
-    with pytest.raises(StorageError, match=r"cannot read .*none"):
-        guest.machine.put_file(guest.folder / "none", str(inside / "x"))
-    with pytest.raises(StorageError, match=r"cannot read .*none in guest live: No such file"):
-        guest.machine.get_file(str(inside / "none"), guest.folder / "never")
-    assert not (guest.folder / "never").exists()
-
-
-def test_a_tree_comes_out_without_its_links(guest: Live) -> None:
-    inside = guest.folder / "inside"
-    (inside / "a/b").mkdir(parents=True)
-    (inside / "a/b/file").write_text("1")
-    (inside / "a/link").symlink_to("/etc/passwd")
-    os.mkfifo(inside / "pipe")
-    (inside / "top").write_text("2")
-    guest.machine.get_tree(str(inside), guest.folder / "back")
-    found = sorted(str(path.relative_to(guest.folder / "back")) for path in (guest.folder / "back").rglob("*"))
-    assert found == ["a", "a/b", "a/b/file", "top"]
-    assert (guest.folder / "back/a/b/file").read_text() == "1"
 
 
 def test_folders_are_fresh(guest: Live) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from hugewise.errors import RunError
 from hugewise.guests import boarding
+from hugewise.machine.machine import Contained
 from hugewise.model import guest_record as record
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord
@@ -116,13 +117,16 @@ def test_what_guests_share_is_made_for_them_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(boarding.Boarding, "open", opening)
     closing, made = ExitStack(), guests()
 
+    def uncontained(_: str) -> Contained:
+        return Contained()
+
     def share(which: Any) -> Any:
-        return guest_session.share(STUDY, which, None, closing, print, seed=b"run", privileged=True)
+        return guest_session.share(STUDY, which, uncontained, closing, print, seed=b"run", privileged=True)
 
     assert share(None) is None
     assert asked == []
     assert share(made) == "aboard"
-    assert asked == [(STUDY, made, None, closing, print, b"run", True)]
+    assert asked == [(STUDY, made, uncontained, closing, print, b"run", True)]
 
 
 def test_one_run_has_one_accelerator(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One attempt of a staged workload: what the runner's steps call, from laying out the data to reading the outputs.
+"""What the runner's steps do beside the timed command: nothing (`Alone`), or what a stage needs (`Performance`).
 
 A performance never raises for what happens on its stage: `problem` says what went wrong and whether that was before the
 measured part (then the attempt is tried again) or in it (then it failed).
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -32,7 +32,7 @@ from hugewise.model.scene import Data, Places, Reading, RoleUse, Scene, Staged, 
 from hugewise.plan.plan import Arm, Cell
 from hugewise.store import dataset
 
-__all__ = ["Performance"]
+__all__ = ["Alone", "Performance", "Play", "Surroundings"]
 
 # Beyond this share of its resident pages, faults in the measured part say that the system under test was not warm yet.
 # Some hundred are of a server's own life (a worker that starts, a buffer) whatever its size.
@@ -49,11 +49,98 @@ class _Moment:
     client: RoleUse
 
 
-@dataclass
-class Performance:
-    """A staged workload's attempt; the runner's steps call its methods in their order.
+class Surroundings(NamedTuple):
+    """Of the timed command: its environment, its folder, and its CPUs (None: any)."""
 
-    Its data are `kept` below the results; on a machine that has no copy of them they are made there first, from `made`.
+    environment: Mapping[str, str]
+    cwd: str
+    cpus: tuple[int, ...] | None
+
+
+class Play:
+    """What goes on beside the timed command; the runner's steps call these in their order. Here: nothing.
+
+    served   servers are the system under test, and the timed command is a client
+    gate     the timed command says when it is set up, and waits to be let go where it can
+    account  whom the timed command runs as (None: the caller)
+    part     begin and end of the measured part, UTC epoch seconds, where that is not the whole command
+    around   the machine's counters at both ends of the measured part, where they were looked at
+    """
+
+    served = False
+    gate = False
+    account: pwd.struct_passwd | None = None
+    part: tuple[float, float] | None = None
+    around: tuple[noise.Snapshot, noise.Snapshot] | None = None
+    problem: Problem | None = None
+    reading: Reading = Reading()
+    coverage: Sequence[probe.Coverage] = ()
+    footprint: int | None = None
+    marks: Sequence[str] = ()
+    counted: probe.Counters | str = ""
+
+    def surroundings(self, added: Mapping[str, str]) -> Surroundings:
+        """What the timed command finds, which has `added` in its environment."""
+        raise NotImplementedError
+
+    def supply(self) -> None:
+        """Lay out what it needs."""
+
+    def serve(self) -> None:
+        """Start its servers."""
+
+    def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
+        """What to do while the timed command runs. `held`: a client with a gate waits there to be let go."""
+        return lambda _: None
+
+    def mark(self) -> None:
+        """The measured part begins or ends."""
+
+    def timed(self, *, failed: bool = False) -> None:
+        """The timed command has ended."""
+
+    def fail(self, error: StageError) -> None:
+        """The timed command was broken off."""
+        self.problem = self.problem or Problem("failed", error.message)
+
+    def conclude(self) -> None:
+        """Do what comes after, and read the outputs."""
+
+    def dismiss(self) -> None:
+        """Stop what still runs, and remove the folders."""
+
+    def close(self) -> None:
+        """Whatever happened: nothing of it lives on."""
+
+    def use(self, role: Literal["sut", "client"]) -> RoleUse:
+        """What a role used in the measured part."""
+        return RoleUse()
+
+    def facts(self) -> Mapping[str, str | int | float]:
+        """What was done, with what data, and where they lay."""
+        return {}
+
+
+@dataclass(kw_only=True)
+class Alone(Play):
+    """A command and nothing beside it. `inherited` is what any command finds in its environment there."""
+
+    account: pwd.struct_passwd | None
+    inherited: Mapping[str, str]
+    cwd: str
+    cpus: tuple[int, ...] | None
+
+    def surroundings(self, added: Mapping[str, str]) -> Surroundings:
+        who = self.account
+        own = {} if who is None else {"HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name}
+        return Surroundings({**self.inherited, **added, **own}, self.cwd, self.cpus)
+
+
+@dataclass(kw_only=True)
+class Performance(Play):
+    """A staged workload's attempt.
+
+    Its data are `kept` below the results; a machine that has no copy of them makes them first.
     """
 
     site: Site
@@ -62,10 +149,9 @@ class Performance:
     outputs: Path
     scratch: Folders
     account: pwd.struct_passwd | None
-    sut: Contained | None
-    client: Contained | None
+    sut: Contained
+    client: Contained
     kept: dataset.Kept | None = None
-    made: Data | None = None
     problem: Problem | None = None
     reading: Reading = field(default_factory=Reading)
     coverage: list[probe.Coverage] = field(default_factory=list)
@@ -77,6 +163,10 @@ class Performance:
     _stage: Stage | None = None
     _scene: Scene | None = None
     _moments: list[_Moment] = field(default_factory=list)
+
+    def surroundings(self, added: Mapping[str, str]) -> Surroundings:
+        places = self.stage.places
+        return Surroundings(self.stage.environment(added), places.run, places.client if self.served else places.sut)
 
     @property
     def workload(self) -> Staged:
@@ -96,11 +186,6 @@ class Performance:
         assert self._stage is not None
         return self._stage
 
-    @property
-    def served(self) -> bool:
-        """Whether servers are the system under test, and the timed command a client."""
-        return any(server.where == "machine" for server in self.scene.servers)
-
     def supply(self) -> None:
         """Lay out the data, decide on the scene, and run what comes before the servers."""
         machine = self.site.machine
@@ -117,21 +202,24 @@ class Performance:
             sut=sut,
             client=client,
         )
-        if self.made is not None:
-            self._try(lambda: self._make(places), "rejected")
-        self._scene = self.workload.scene(self.arm.treatment, self.cell.given(self.arm), places)
+        given = self.cell.given(self.arm)
+        if self.kept is None and (made := self.workload.data(given)) is not None:
+            self._try(lambda: self._make(made, places), "rejected")
+        self._scene = self.workload.scene(self.arm.treatment, given, places)
+        self.served = any(server.where == "machine" for server in self._scene.servers)
+        self.gate = self._scene.gate
         self._stage = Stage(
             machine, self.outputs, places, self.account, self.sut, self.client, self.arm.treatment, self.site.source
         )
         self._try(self._before, "rejected")
 
-    def _make(self, places: Places) -> None:
-        assert self.made is not None
-        stage = Stage(self.site.machine, self.outputs, places, self.account, None, None, None, self.site.source)
-        for path in self.made.inputs:
+    def _make(self, data: Data, places: Places) -> None:
+        anywhere = Contained()
+        stage = Stage(self.site.machine, self.outputs, places, self.account, anywhere, anywhere, None, self.site.source)
+        for path in data.inputs:
             self.site.machine.put(path, Path(path).read_bytes(), None, None)
         try:
-            stage.play(self.made.recipe(places))
+            stage.play(data.recipe(places))
         finally:
             stage.end()
 
@@ -146,7 +234,7 @@ class Performance:
         """Start the servers and warm them."""
 
         def serving() -> None:
-            if self.cell.memory is not None and self.sut is not None:
+            if self.cell.memory is not None:
                 # A memory cgroup counts shared memory but no pages of a pool: an arm with a pool would have more left
                 # for its page cache than the others.
                 pool = self.workload.pool(self.arm.treatment, self.cell.given(self.arm))
@@ -179,12 +267,15 @@ class Performance:
         """The measured part begins or ends."""
         if self._moments and self._counting is not None:
             self._count(self._counting.end)
-        self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), _use(self.sut), _use(self.client)))
+        self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), self.sut.used(), self.client.used()))
         if len(self._moments) == 1 and self._counting is not None:
             self._count(self._counting.begin)
+        if len(self._moments) >= 2:
+            self.around = (self._moments[0].host, self._moments[-1].host)
+            self.part = self.measured if self.served or self.scene.window is not None else None
 
     def _open_counters(self) -> None:
-        faults = () if _use(self.sut).faults is not None else ("page-faults",)
+        faults = () if self.sut.used().faults is not None else ("page-faults",)
         events = (counter.event for counter in COUNTERS if counter.servers)
         self._counting = Counting(self.stage.processes(), (*faults, *events))
 
@@ -215,10 +306,6 @@ class Performance:
         with storing(str(self.outputs)):
             (self.outputs / "counting.jsonl").write_bytes(self._counting.said)
         self._stop_counting()
-
-    def fail(self, error: StageError) -> None:
-        """The timed command was broken off."""
-        self.problem = self.problem or Problem("failed", error.message)
 
     def look(self) -> None:
         """See what backs the servers' memory, while they hold it."""
@@ -272,26 +359,14 @@ class Performance:
     def use(self, role: Literal["sut", "client"]) -> RoleUse:
         """What a role used in the measured part."""
         if len(self._moments) < 2:
-            return RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
+            return RoleUse()
         first, last = self._moments[0], self._moments[-1]
-        before, after = (first.sut, last.sut) if role == "sut" else (first.client, last.client)
-        faults = _less(after.faults, before.faults)
-        return RoleUse(
-            cpu_s=_less(after.cpu_s, before.cpu_s),
-            user_s=_less(after.user_s, before.user_s),
-            system_s=_less(after.system_s, before.system_s),
-            faults=None if faults is None else int(faults),
-        )
+        return last.sut.since(first.sut) if role == "sut" else last.client.since(first.client)
 
     @property
     def measured(self) -> tuple[float, float] | None:
         """Begin and end of the measured part, UTC epoch seconds; None when it was not completed."""
         return (self._moments[0].t, self._moments[-1].t) if len(self._moments) >= 2 else None
-
-    @property
-    def around(self) -> tuple[noise.Snapshot, noise.Snapshot] | None:
-        """The machine's counters at both ends of the measured part."""
-        return (self._moments[0].host, self._moments[-1].host) if len(self._moments) >= 2 else None
 
     def facts(self) -> Mapping[str, str | int | float]:
         """What was done, with what data, and where they lay."""
@@ -325,17 +400,3 @@ class Performance:
                 self._stage.check_again()
             except StageError as cause:  # a client fails because its server is gone
                 self.problem = Problem(state, cause.message)
-
-
-def _use(leaf: Contained | None) -> RoleUse:
-    cpu = None if leaf is None else leaf.cpu()
-    return RoleUse(
-        cpu_s=None if cpu is None else cpu.total_s,
-        user_s=None if cpu is None else cpu.user_s,
-        system_s=None if cpu is None else cpu.system_s,
-        faults=None if leaf is None else leaf.faults(),
-    )
-
-
-def _less(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

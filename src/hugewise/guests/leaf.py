@@ -94,7 +94,8 @@ class Leaf(cgroup.Leaf):
         end = time.monotonic() + _PATIENCE_S
         while not self.gone():
             try:
-                return self.discard(str(self.path))
+                self.discard(str(self.path))
+                break
             except OSError as error:
                 if error.errno != errno.EBUSY or self._populated() or time.monotonic() > end:
                     raise MachineError(f"cannot remove {self._named}: {error.strerror}") from None

@@ -20,7 +20,7 @@ import msgspec
 
 from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageError
 from hugewise.files import storing
-from hugewise.guests.agent import CHUNK, Agent
+from hugewise.guests.agent import Agent
 from hugewise.machine import probe, programs
 from hugewise.model.host import Host
 

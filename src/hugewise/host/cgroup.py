@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hugewise.errors import HugewiseError
@@ -86,7 +86,7 @@ class Leaf(Contained):
 
     folders: tuple[Path, ...]
     memory: Path | None
-    host: Host = LocalHost()
+    host: Host = field(default_factory=LocalHost)
 
     @property
     def procs_files(self) -> tuple[Path, ...]:

@@ -88,8 +88,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     throttles    the largest rise of a throttle counter (CPUs of a package show the same events)
     """
 
+    before: Snapshot
+    after: Snapshot
     elapsed_s: float
-    cpus: int
     steal_s: float
     own_cpu_s: float | None
     other_cpu_s: float | None
@@ -202,8 +203,9 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
     load = None if before.load is None or after.load is None else max(before.load, after.load)
     throttles = _deltas(before.throttles, after.throttles)
     return Difference(
+        before=before,
+        after=after,
         elapsed_s=after.monotonic_s - before.monotonic_s,
-        cpus=after.cpus,
         steal_s=after.steal_s - before.steal_s,
         own_cpu_s=own,
         other_cpu_s=other,
@@ -225,9 +227,7 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
     )
 
 
-def coverage_from_counters(
-    before: Snapshot, after: Snapshot, faults: int | None, base_size: int
-) -> dict[str, int] | None:
+def coverage_from_counters(change: Difference, faults: int | None, base_size: int) -> dict[str, int] | None:
     """Anonymous bytes by `anon:SIZE`, from the per-size fault counters around an attempt; None without them.
 
     The proof for memory too short-lived to be scanned. Each size's `anon_fault_alloc` counts faults that were served
@@ -238,7 +238,7 @@ def coverage_from_counters(
     program's faults count too; `faults` includes file, shared and copy-on-write faults and program start-up, so that
     base is an upper bound; and pages collapsed later by khugepaged appear as they were first served.
     """
-    sizes = difference(before, after).faults_by_size
+    sizes = change.faults_by_size
     if faults is None or not sizes:
         return None
     huge = {size: allocated for size, (allocated, _) in sizes.items() if size > base_size and allocated > 0}

@@ -20,6 +20,7 @@ from hugewise.files import storing
 from hugewise.machine.load_generator import Load
 
 __all__ = [
+    "FOREVER",
     "Available",
     "Barrier",
     "Count",
@@ -50,7 +51,7 @@ VERSION = 1
 
 Source = Literal["kpageflags", "smaps"]  # how page sizes are looked up
 _PATIENCE_S = 600
-_FOREVER = 10 * 365 * 86_400.0  # of servers, which are stopped
+FOREVER = 10 * 365 * 86_400.0  # of servers, which are stopped
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -242,7 +243,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     thp_disable: str = "none"
     cgroup_procs: tuple[str, ...] = ()
     cpus: tuple[int, ...] | None = None
-    timeout_s: float = _FOREVER
+    timeout_s: float = FOREVER
     counters: tuple[str, ...] = ()
     scan: Literal["none", "exit", "every-exit"] = "none"
     source: Source = "smaps"

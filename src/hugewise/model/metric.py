@@ -29,7 +29,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Counter(msgspec.Struct, frozen=True):
-    """An event of perf that is counted of each command, by its name there; `hugewise-probe counters` says which it knows.
+    """An event of perf that is counted of each command, by its name there (see `hugewise-probe counters`).
 
     metric   what it is called in attempts and reports; None: it is kept in the events of an attempt alone
     servers  counted of servers too, whose measured part begins when they run already
@@ -49,14 +49,18 @@ class Rate(msgspec.Struct, frozen=True):
     times: float = 1.0
 
 
-# A new counter is a row here. Any open counter costs a server most of a microsecond at each context switch, in every arm
-# alike: so of servers only those that nothing else gives are counted, and on a machine without a PMU none.
+# A new counter is a row here. Any open counter costs a server most of a microsecond at each context switch, in every
+# arm alike: so of servers only those that nothing else gives are counted, and on a machine without a PMU none.
 COUNTERS = (
     Counter("task-clock"),
     Counter(
         "page-faults",
         Metric(
-            "page_faults", "faults", "lower", "page faults of the timed region (whole command: of the tree)", emulated=True
+            "page_faults",
+            "faults",
+            "lower",
+            "page faults of the timed region (whole command: of the tree)",
+            emulated=True,
         ),
     ),
     Counter("minor-faults"),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hugewise.errors import RunError
 from hugewise.files import storing
-from hugewise.host.cgroup import Hierarchy
 from hugewise.host.ledger import Record
+from hugewise.machine.machine import Contained
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import Deployment
@@ -30,7 +30,7 @@ __all__ = ["check", "deployment", "keep", "looking_in", "machine", "share", "ver
 def share(
     study: Study,
     guests: Provided | None,
-    cgroups: Hierarchy | None,
+    contain: Callable[[str], Contained],
     closing: ExitStack,
     note: Callable[[Record], None],
     *,
@@ -45,7 +45,7 @@ def share(
         return None
     from hugewise.guests.boarding import Boarding  # noqa: PLC0415
 
-    return Boarding.open(study, guests, cgroups, closing, note, seed=seed, privileged=privileged)
+    return Boarding.open(study, guests, contain, closing, note, seed=seed, privileged=privileged)
 
 
 def deployment(arm: Arm, pool: int, guests: Provided | None, host: Host) -> Deployment:

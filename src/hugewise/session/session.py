@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hugewise.analysis import earlier
+from hugewise.attempt.boarding import HostBoarding
 from hugewise.attempt.preparation import prepared
 from hugewise.attempt.underway import Bench
 from hugewise.errors import HugewiseError, RunError, UserError
@@ -33,6 +34,7 @@ from hugewise.host.scratch import Scratch, discard
 from hugewise.host.setting import Settings
 from hugewise.machine import fingerprint, probe
 from hugewise.machine.drift import Drift
+from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
 from hugewise.model import coin
 from hugewise.model.host import Host
@@ -142,7 +144,7 @@ class _Session:
     closing: ExitStack = field(default_factory=ExitStack)
     journal: journal.Journal | None = None
     pools: Mapping[int, int] = field(default_factory=dict)
-    cgroups: cgroup.Hierarchy | None = None
+    contain: Callable[[str], Contained] = lambda _: Contained()
     number: int = 1
     spent: float = 0.0
     boot_id: str = ""
@@ -237,12 +239,13 @@ class _Session:
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""
         try:
-            self.cgroups = cgroup.Hierarchy.open(self.settings.note)
+            cgroups = cgroup.Hierarchy.open(self.settings.note)
         except HugewiseError as error:
             if self.host.privileged():
                 self.say(f"no cgroups: {error.message}; processes are followed and killed one by one instead")
             return
-        self.remove_at_close("remove_cgroups", self.cgroups.remove)
+        self.contain = cgroups.create
+        self.remove_at_close("remove_cgroups", cgroups.remove)
 
     def _staged_here(self) -> Iterator[tuple[Cell, Staged, pwd.struct_passwd | None]]:
         """The cells whose workloads are played on this host, and whom they run as; guests have folders of their own."""
@@ -280,7 +283,7 @@ class _Session:
                     self.folder.path.parents[1],
                     self.scratch[cell.storage],
                     who,
-                    self.cgroups,
+                    self.contain,
                     self.say,
                 )
 
@@ -291,7 +294,7 @@ class _Session:
         self.boarding = guest_session.share(
             self.study,
             self.guests,
-            self.cgroups,
+            self.contain,
             opened,
             self.settings.note,
             seed=self.seed,
@@ -368,13 +371,15 @@ class _Session:
         site = Site(
             machine=LocalMachine(self.host),
             knobs=self.settings,
-            contain=None if self.cgroups is None else self.cgroups.create,
+            contain=self.contain,
             scratch=self.scratch.__getitem__,
             source="kpageflags" if page_flags_readable() else "smaps",
             base_size=os.sysconf("SC_PAGE_SIZE"),
         )
+        cwd = (self.opened.cwd if self.opened is not None else "") or str(Path.cwd())
         bench = Bench(
-            site=site,
+            host=self.host,
+            boarding=self.boarding or HostBoarding(site, cwd, self.study.design.places),
             study=self.study,
             settings=self.settings,
             folder=self.folder,
@@ -383,8 +388,6 @@ class _Session:
             pools=self.pools,
             on_step=self.on_step,
             data=self.data,
-            cwd=(self.opened.cwd if self.opened is not None else "") or str(Path.cwd()),
-            guests=self.boarding,
         )
         methods = methods_for(self.study, self.plan.cells)
         conductor = Conductor(bench, self.plan.cells, methods, self.seed, self.listener, self.spent)
