@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import socket
+import stat
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -136,11 +137,22 @@ class Agent:
             self._reader.join(_CLOSING_S)
         self._socket.close()
 
-    # -- files
+    # -- files: it is the guest's `host.Host`
+
+    def privileged(self) -> bool:
+        """Every knob of a guest can be turned."""
+        return True
+
+    def writable(self, path: str) -> bool:
+        """Whether it is a file with the owner's write bit."""
+        with suppress(OSError):
+            found = self.status(path)
+            return found.kind == "file" and bool(found.mode & stat.S_IWUSR)
+        return False
 
     def read(self, path: str) -> str:
-        """The text of a file, at most 512 KiB. Raises OSError."""
-        return self.ask_for(messages.Read(path), messages.Text).text
+        """The text of a file, stripped, at most 512 KiB. Raises OSError."""
+        return self.ask_for(messages.Read(path), messages.Text).text.strip()
 
     def write(self, path: str, text: str) -> None:
         """Write a file that is there, in one call. Raises OSError."""

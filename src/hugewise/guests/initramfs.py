@@ -6,7 +6,6 @@ It is not compressed: it has some 10 MB, and an emulated boot is no faster when 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import lzma
 import os
 import shutil
@@ -83,8 +82,8 @@ def build(kernel: Kernel, probe: Path | None = None, extra: Mapping[str, bytes] 
 
 def told(initramfs: Path) -> Initramfs:
     """An initramfs that is there, with its hash. Raises StorageError."""
-    with storing(str(initramfs)), initramfs.open("rb") as reading:
-        return Initramfs(path=str(initramfs), digest=hashlib.file_digest(reading, "sha256").hexdigest())
+    with storing(str(initramfs)):
+        return Initramfs(path=str(initramfs), digest=cache.sha256(initramfs))
 
 
 def extended(initramfs: Path, files: Mapping[str, bytes], target: Path) -> Path:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hugewise.errors import MachineError
-from hugewise.guests.agent import Agent
 from hugewise.guests.machine import GuestMachine
 from hugewise.host import cgroup
 from hugewise.model.scene import RoleUse
@@ -113,8 +112,7 @@ class Groups:
     """The folder of the groups in a guest; it is made with the first one."""
 
     def __init__(self, machine: GuestMachine, root: str = _ROOT) -> None:
-        self._agent: Agent = machine.agent
-        self._host, self._emulated, self._root = machine.host, machine.emulated, root
+        self._agent, self._emulated, self._root = machine.agent, machine.emulated, root
         self._ready = False
 
     def create(self, name: str) -> Leaf:
@@ -129,16 +127,16 @@ class Groups:
                 f"cannot make the cgroup {path} of guest {self._agent.name}: {error.strerror}",
                 hint="give the study a kernel with CONFIG_CGROUPS",
             ) from None
-        counted = "memory.stat" in self._host.names(str(path))
+        counted = "memory.stat" in self._agent.names(str(path))
         return Leaf(
-            (path,), path if counted else None, self._host, self._emulated, self._agent.ended, self._agent.remove
+            (path,), path if counted else None, self._agent, self._emulated, self._agent.ended, self._agent.remove
         )
 
     def _prepare(self) -> None:
         with suppress(FileExistsError):
             self._agent.make(self._root, 0o755)
-        offered = self._host.read(f"{self._root}/cgroup.controllers").split()
+        offered = self._agent.read(f"{self._root}/cgroup.controllers").split()
         for name in _CONTROLLERS:
             if name in offered:
-                self._host.write(f"{self._root}/cgroup.subtree_control", f"+{name}")
+                self._agent.write(f"{self._root}/cgroup.subtree_control", f"+{name}")
         self._ready = True

@@ -1,4 +1,4 @@
-"""A guest as a `machine.Machine`, and its files as a `host.Host`, over the agent that runs in it.
+"""A guest as a `machine.Machine`, over the agent that runs in it.
 
 What a program writes there lies in the guest's memory until it has ended; then it is taken over to this side and
 removed there. So a caller finds the same files as after a program of this host.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,41 +23,9 @@ from hugewise.guests.agent import Agent
 from hugewise.machine import probe, programs
 from hugewise.model.host import Host
 
-__all__ = ["OUTPUTS", "GuestHost", "GuestMachine", "Launched", "guest_spec"]
+__all__ = ["OUTPUTS", "GuestMachine", "Launched", "guest_spec"]
 
 OUTPUTS = "/run/hugewise-out"  # in the guest
-
-
-class GuestHost:
-    """The files of a guest: `host.Host`. Its agent is root there."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.name = agent.name
-        self._agent = agent
-
-    def privileged(self) -> bool:
-        """Every knob of a guest can be turned."""
-        return True
-
-    def read(self, path: str) -> str:
-        """The file's text, stripped."""
-        return self._agent.read(path).strip()
-
-    def write(self, path: str, text: str) -> None:
-        """Write `text` in one call."""
-        self._agent.write(path, text)
-
-    def writable(self, path: str) -> bool:
-        """Whether it is a file with the owner's write bit."""
-        try:
-            found = self._agent.status(path)
-        except OSError:
-            return False
-        return found.kind == "file" and bool(found.mode & stat.S_IWUSR)
-
-    def names(self, path: str) -> list[str]:
-        """The sorted names in a folder."""
-        return self._agent.names(path)
 
 
 class Launched:
@@ -217,7 +184,7 @@ class GuestMachine:
     def __init__(self, agent: Agent, *, emulated: bool, outputs: str = OUTPUTS) -> None:
         self.agent = agent
         self.emulated = emulated
-        self.host: Host = GuestHost(agent)
+        self.host: Host = agent
         self.environment: Mapping[str, str] = {"PATH": programs.PATH}
         self._outputs = outputs
 

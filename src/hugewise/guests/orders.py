@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hugewise.errors import ProbeError, SettingError
 from hugewise.guests import messages
 from hugewise.guests.agent import Agent
-from hugewise.guests.machine import OUTPUTS, GuestHost, Launched, guest_spec
+from hugewise.guests.machine import OUTPUTS, Launched, guest_spec
 from hugewise.guests.messages import Answer, Fault, Request
 from hugewise.host import knob
 from hugewise.machine import probe
@@ -143,7 +143,7 @@ class Orders:
             for each in self._spawned:
                 if each.launched is not None:
                     each.launched.close()
-        for drift in knob.differing(GuestHost(agent), self._knobs):
+        for drift in knob.differing(agent, self._knobs):
             raise SettingError(f"guest {agent.name} did not take {drift.path} = {drift.expected}: it is {drift.found}")
         problems = [order.problem() for order in self._orders if not order.optional]
         return [problem for problem in problems if problem is not None]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hugewise.errors import HugewiseError
 from hugewise.host.ledger import Folders
-from hugewise.host.local_host import LocalHost
+from hugewise.host.local_host import LocalHost, mounted
 from hugewise.machine.machine import Contained
 from hugewise.model.host import Host
 from hugewise.model.scene import RoleUse
@@ -31,7 +31,6 @@ __all__ = ["Hierarchy", "Leaf", "clear", "find", "is_own", "unavailable"]
 _CONTROLLERS = ("memory", "pids", "freezer", "cpuacct")
 _OWN = re.compile(r"/(?:[^/]+/)*hugewise-\d+")
 _PATIENCE_S = 5.0
-_ESCAPE = re.compile(r"\\(\d{3})")
 
 
 class _CannotError(HugewiseError):
@@ -48,16 +47,12 @@ def is_own(path: str) -> bool:
 
 
 def _mounts(proc: Path) -> list[tuple[Path, str, frozenset[str]]]:
-    """Mount point, root within the hierarchy, and controllers (`2` for v2) of each cgroup mount; see proc(5)."""
-    found = []
-    for line in (proc / "mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        kind, _, options = after.split(" ", 2)
-        if kind in ("cgroup", "cgroup2"):
-            root, point = (_ESCAPE.sub(lambda m: chr(int(m[1], 8)), text) for text in before.split(" ")[3:5])
-            names = frozenset("2") if kind == "cgroup2" else frozenset(options.split(","))
-            found.append((Path(point), root, names))
-    return found
+    """Mount point, root within the hierarchy, and controllers (`2` for v2) of each cgroup mount."""
+    return [
+        (Path(point), root, frozenset("2") if kind == "cgroup2" else frozenset(options.split(",")))
+        for root, point, kind, options in mounted(proc)
+        if kind in ("cgroup", "cgroup2")
+    ]
 
 
 def find(proc: Path = Path("/proc/self")) -> dict[str, Path]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["LocalHost"]
+__all__ = ["LocalHost", "mounted"]
+
+_ESCAPE = re.compile(r"\\(\d{3})")
 
 
 class LocalHost:
@@ -45,3 +49,12 @@ class LocalHost:
             return sorted(entry.name for entry in Path(path).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+
+def mounted(proc: Path = Path("/proc/self")) -> Iterator[tuple[str, str, str, str]]:
+    """Of each mount: its root within the file system, its point, the file system's type and options; see proc(5)."""
+    for line in (proc / "mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        root, point = (_ESCAPE.sub(lambda found: chr(int(found[1], 8)), text) for text in before.split(" ")[3:5])
+        yield root, point, kind, options

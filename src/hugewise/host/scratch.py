@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hugewise.errors import StorageError, UserError
+from hugewise.host.local_host import mounted
 from hugewise.quantity import format_size
 
 __all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_own", "need_room", "tree"]
@@ -25,7 +26,6 @@ __all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_o
 _OWN = re.compile(r"hugewise-\d+")
 _CHUNK = 1 << 20
 _SPARE = 64 << 20  # beside the data: sockets, logs, outputs
-_ESCAPE = re.compile(r"\\(\d{3})")
 
 
 def is_own(path: str) -> bool:
@@ -195,10 +195,8 @@ def file_system(path: Path) -> str:
     best, kind = "", "unknown"
     with suppress(OSError):
         place = str(path.resolve())
-        for line in Path("/proc/self/mountinfo").read_text().splitlines():
-            before, _, after = line.partition(" - ")
-            point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), before.split(" ")[4])
+        for _, point, type_, _ in mounted():
             inside = place == point or place.startswith(point.rstrip("/") + "/")
             if inside and len(point) >= len(best):
-                best, kind = point, after.split(" ")[0]
+                best, kind = point, type_
     return kind
