@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import stat
@@ -39,21 +38,12 @@ def run(guest: Live, told: probe.Job) -> int:
 # -- programs
 
 
-def test_a_program_leaves_the_same_files_here_as_one_of_this_host(guest: Live) -> None:
-    told = job(guest.folder / "job", SH, "-c", "echo said; echo complained >&2; exit 3")
+def test_a_program_is_told_of_outputs_in_the_guest_which_come_out(guest: Live) -> None:
+    told = job(guest.folder / "job", SH, "-c", "echo said")
     assert run(guest, told) == 0
-    assert Path(told.spec.stdout).read_text() == "said\n"
-    assert Path(told.spec.stderr).read_text() == "complained\n"
-    events = serving.events(told)
-    assert isinstance(events[0], probe.Start)
-    ended = events[-1]
-    assert isinstance(ended, probe.Exit)
-    assert ended.code == 3
-    assert told.stderr.read_bytes() == b""
     kept = msgspec.json.decode(told.told.read_bytes(), type=probe.Spec)
     assert kept.argv == told.spec.argv
     assert Path(kept.stdout).parent == guest.folder / "out"
-    assert stat.S_IMODE(told.told.stat().st_mode) == 0o600
     assert list((guest.folder / "out").iterdir()) == []  # the guest's memory is not filled with them
 
 
@@ -188,13 +178,9 @@ def test_short_subcommands_answer_or_fail(guest: Live) -> None:
 # -- the system
 
 
-def test_what_the_machine_has(guest: Live) -> None:
-    assert set(guest.machine.cpus()) <= set(range(os.cpu_count() or 1))
-    assert guest.machine.ports(0) == ()
-    assert len(set(guest.machine.ports(3))) == 3
+def test_what_the_machine_is(guest: Live) -> None:
     assert guest.machine.emulated
     assert not guest.machine.counters
-    assert "/usr/bin" in guest.machine.environment["PATH"].split(":")
 
 
 # -- files
@@ -222,41 +208,6 @@ def test_the_host_reads_and_writes_as_the_local_one(guest: Live) -> None:
     assert host.read("/proc/sys/kernel/random/boot_id") == guest.machine.agent.hello().boot_id
 
 
-def test_files_go_in_whatever_their_size(guest: Live) -> None:
-    inside = guest.folder / "inside"
-    for size in (0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK):
-        content = os.urandom(size)
-        guest.machine.put(str(inside / "deep/file"), content, None, None)
-        assert (inside / "deep/file").read_bytes() == content
-
-
-def test_folders_are_fresh(guest: Live) -> None:
-    place = guest.folder / "place"
-    guest.machine.folder(str(place), None, None)
-    (place / "left").write_text("")
-    guest.machine.folder(str(place), None, None)
-    assert list(place.iterdir()) == []
-    assert stat.S_IMODE(place.stat().st_mode) == 0o700
-    guest.machine.remove(str(place))
-    guest.machine.remove(str(place))
-    assert not place.exists()
-    with pytest.raises(StorageError, match="cannot make /proc/none in guest live"):
-        guest.machine.folder("/proc/none", None, None)
-
-
-def test_files_are_found_by_name_and_links_are_not_followed(guest: Live) -> None:
-    place = guest.folder / "place"
-    place.mkdir()
-    for name, content in {"b.csv": "2", "a.csv": "1", "c.txt": "3", "a.csv.bak": "4"}.items():
-        (place / name).write_text(content)
-    (place / "e.csv").mkdir()
-    os.mkfifo(place / "f.csv")
-    assert list(guest.machine.files(str(place), re.compile(r"\w\.csv"))) == [b"1", b"2"]
-    (place / "d.csv").symlink_to("/etc/passwd")
-    with pytest.raises(OSError, match="symbolic"):
-        list(guest.machine.files(str(place), re.compile(r"\w\.csv")))
-
-
 def test_scratch_folders_of_an_attempt(guest: Live) -> None:
     place = guest.folder / "scratch"
     folders = GuestFolders.open(guest.machine, str(place), None, None)
@@ -277,11 +228,8 @@ def test_scratch_folders_of_an_attempt(guest: Live) -> None:
 
 def test_an_account_owns_what_is_made_for_it(guest: Live) -> None:
     need_root()
-    folders = GuestFolders.open(guest.machine, str(guest.folder / "scratch"), 65534, 65534)
-    made = folders.folder("run")
+    made = GuestFolders.open(guest.machine, str(guest.folder / "scratch"), 65534, 65534).folder("run")
     assert (made.stat().st_uid, made.stat().st_gid) == (65534, 65534)
-    guest.machine.put(str(made / "file"), b"1", 65534, 65534)
-    assert (made / "file").stat().st_uid == 65534
 
 
 def test_python_as_a_program_of_the_guest_gets_no_environment_of_ours(guest: Live) -> None:
