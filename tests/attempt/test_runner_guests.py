@@ -19,7 +19,7 @@ from hugewise.machine import noise, probe
 from hugewise.machine.drift import Drift
 from hugewise.machine.machine import Contained, Running
 from hugewise.machine.site import Site
-from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
+from hugewise.model.metric import NOT_IN_EMULATION, Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, DeliveryThreshold, Trial
@@ -30,7 +30,7 @@ from hugewise.study.load import parse
 from hugewise.study.tables import Slots
 from tests.attempt.test_disturbances import FILES, FOLDER, Files
 from tests.machine.test_serving import Launcher
-from tests.study_example import IN_GUESTS, FakePolicy, FakeWorkload
+from tests.study_example import IN_GUESTS, FakeWorkload, an_arm, cell_of
 
 GONE = "guest fake: it ended\n  console: Kernel panic - not syncing"
 TARGET = PageTarget("any", 4096)
@@ -214,23 +214,8 @@ def bench(folder: Path, *guests: FakeGuest | MachineError) -> Bench:
 
 
 def cell(workload: Fault | None = None, *, together: bool = False) -> Cell:
-    def arm(name: str) -> Arm:
-        treatment = Treatment(policy=name, mechanism="system", target=TARGET, knobs={"/k": "always"})
-        return Arm(name, FakePolicy(name, TARGET), treatment, kernel="k")
-
-    return Cell(
-        id="fault",
-        workload=workload or Fault(),
-        values={},
-        metric=COMMON[0],
-        baseline="base",
-        arms=(arm("base"), arm("thp")),
-        timeout=30.0,
-        delivery=DeliveryThreshold(0.0, 1.0),
-        user=None,
-        cpus=None,
-        together=together,
-    )
+    arms = (an_arm(name, knobs={"/k": "always"}, kernel="k") for name in ("base", "thp"))
+    return cell_of(workload or Fault(), *arms, together=together)
 
 
 def trial(arm: str = "thp", order: int = 0) -> Trial:
@@ -315,7 +300,7 @@ def test_a_twin_is_held_against_its_attempt_in_pages_of_their_guest(
     tmp_path: Path, base_size: int, delivered: bool | None
 ) -> None:
     target = PageTarget("thp", 2 << 20)
-    arm = Arm("thp", FakePolicy("thp", target), Treatment(policy="thp", mechanism="system", target=target), kernel="k")
+    arm = an_arm("thp", target, kernel="k")
     planned = msgspec.structs.replace(cell(), arms=(cell().arms[0], arm), delivery=DeliveryThreshold(0.9, 0.01))
     found = attempted(bench(tmp_path, FakeGuest(Twice(), base_size=base_size)), planned).delivery
     assert (found.proof, found.delivered) == ("twin", delivered)

@@ -7,35 +7,17 @@ from typing import Any
 import pytest
 
 from hugewise.attempt.same import held
-from hugewise.model.metric import COMMON
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.trial import Attempt, DeliveryThreshold
-from hugewise.model.workload import ParameterValue
-from hugewise.plan.plan import Arm, Cell
+from hugewise.model.trial import Attempt
 from tests.examples import attempt
-from tests.study_example import FakePolicy, FakeWorkload
+from tests.study_example import FakeWorkload, an_arm, cell_of
 
 NAMES = ("files", "digest")
 
 
-def arm(name: str, **parameters: ParameterValue) -> Arm:
-    target = PageTarget("any", 4096)
-    treatment = Treatment(policy=name, mechanism="system", target=target, parameters=parameters)
-    return Arm(name, FakePolicy(name, target), treatment)
-
-
-CELL = Cell(
-    id="build",
-    workload=FakeWorkload("build", ()),
+CELL = cell_of(
+    FakeWorkload("build", ()),
+    *(an_arm("base"), an_arm("thp"), an_arm("other", parameters={"config": "-O3"})),
     values={"config": ""},
-    metric=COMMON[0],
-    baseline="base",
-    arms=(arm("base"), arm("thp"), arm("other", config="-O3")),
-    timeout=1.0,
-    delivery=DeliveryThreshold(0.95, 0.01),
-    user=None,
-    cpus=None,
 )
 
 

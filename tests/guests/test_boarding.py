@@ -22,15 +22,13 @@ from hugewise.host.network import USER
 from hugewise.host.pool import Pools
 from hugewise.host.scratch import Scratch
 from hugewise.model.guest import Backing, Image, Initramfs
-from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.trial import DeliveryThreshold, Trial
+from hugewise.model.trial import Trial
 from hugewise.plan.plan import Arm, Cell
 from hugewise.study.guest import GuestUse
 from tests.guests.examples import kernel
 from tests.guests.fake_guest import HELLO, FakeGuest
-from tests.study_example import FakePolicy, workloads
+from tests.study_example import an_arm, cell_of, workloads
 
 GIB = 1 << 30
 TARGET = PageTarget("base", 4096)
@@ -148,24 +146,11 @@ def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
 
 
 def arm(pages: Any = "hugetlb-1g") -> Arm:
-    treatment = Treatment(policy="base", mechanism="system", target=TARGET)
-    return Arm("shp1g", FakePolicy("base", TARGET), treatment, kernel="k", backing=Backing(pages=pages))
+    return msgspec.structs.replace(an_arm("shp1g", TARGET, kernel="k"), backing=Backing(pages=pages))
 
 
 def cell(*, together: bool = False) -> Cell:
-    return Cell(
-        id="fault",
-        workload=workloads()["fault"],
-        values={},
-        metric=COMMON[0],
-        baseline="base",
-        arms=(arm(),),
-        timeout=30.0,
-        delivery=DeliveryThreshold(0.95, 0.01),
-        user=None,
-        cpus=None,
-        together=together,
-    )
+    return cell_of(workloads()["fault"], arm(), together=together)
 
 
 def trial(block: int = 1, order: int = 0, slot: int = 1) -> Trial:
