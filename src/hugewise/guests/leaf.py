@@ -67,8 +67,7 @@ class Leaf(cgroup.Leaf):
         return len(seen)
 
     def used(self) -> RoleUse:
-        found = super().used()
-        return RoleUse(faults=found.faults) if self.emulated else found
+        return RoleUse(faults=self.faults()) if self.emulated else super().used()
 
     def processes(self) -> list[int]:
         """The processes inside, by their numbers in the guest; those in groups below are left out."""

@@ -97,9 +97,13 @@ class Leaf(Contained):
                 return int(self.host.read(f"{self.memory}/{name}"))
         return None
 
-    def used(self) -> RoleUse:
+    def faults(self) -> int | None:
+        """Page faults of all processes since the group was made; None if not counted."""
         counted = {} if self.memory is None else self.table(self.memory, "memory.stat")
-        faults = counted.get("total_pgfault", counted.get("pgfault"))
+        return counted.get("total_pgfault", counted.get("pgfault"))
+
+    def used(self) -> RoleUse:
+        faults = self.faults()
         for folder in self.folders:
             with suppress(KeyError):
                 found = self.table(folder, "cpu.stat")

@@ -30,6 +30,7 @@ _CLOCK = "/sys/devices/system/clocksource/clocksource0"
 
 def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
     """The facts of `host`; `cpu` is the probe's answer to `cpu` (TLBs as CPUID states them), if there is one."""
+    clocks = text_of(host, f"{_CLOCK}/available_clocksource")
     return {
         "name": host.name,
         "machine": _machine(host),
@@ -53,7 +54,7 @@ def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
         "virtualisation": _virtualisation(host),
         "clock_source": {
             "current": text_of(host, f"{_CLOCK}/current_clocksource"),
-            "available": _words(text_of(host, f"{_CLOCK}/available_clocksource")),
+            "available": None if clocks is None else clocks.split(),
         },
         "frequency": _frequency(host),
         "mitigations": _folder(host, f"{CPU}/vulnerabilities"),
@@ -81,7 +82,8 @@ def _distribution(host: Host) -> str | None:
 
 def _cpu(host: Host) -> dict[str, Any]:
     info = _cpuinfo(text_of(host, "/proc/cpuinfo") or "")
-    online = _cpu_list(text_of(host, f"{CPU}/online"))
+    listed = text_of(host, f"{CPU}/online")
+    online = list(parse_cpus(listed)) if listed else None
     packages = {text_of(host, f"{CPU}/cpu{number}/topology/physical_package_id") for number in online or ()}
     smt = text_of(host, f"{CPU}/smt/active")
     return {
@@ -92,7 +94,7 @@ def _cpu(host: Host) -> dict[str, Any]:
         "stepping": info.get("stepping") or info.get("CPU revision"),
         "microcode": info.get("microcode"),
         "count": None if online is None else len(online),
-        "online": text_of(host, f"{CPU}/online"),
+        "online": listed,
         "isolated": text_of(host, f"{CPU}/isolated") or None,
         "sockets": len(packages) if packages and None not in packages else None,
         "smt": None if smt is None else smt == "1",
@@ -180,15 +182,6 @@ def _cpuinfo(text: str) -> Mapping[str, str]:
     return {key.strip(): value.strip() for key, colon, value in lines if colon}
 
 
-def _cpu_list(text: str | None) -> list[int] | None:
-    """CPU numbers of a list such as `0-3,8`."""
-    return list(parse_cpus(text)) if text else None
-
-
 def _meminfo(text: str, key: str) -> int | None:
     match = re.search(rf"\b{key}: +(\d+) kB", text)
     return int(match[1]) << 10 if match else None
-
-
-def _words(text: str | None) -> list[str] | None:
-    return text.split() if text is not None else None
