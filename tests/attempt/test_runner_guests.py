@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hugewise.attempt import emulation, runner
-from hugewise.attempt.boarding import Backed
+from hugewise.attempt.boarding import Backed, Boarding
 from hugewise.attempt.underway import Bench, Disturbed
 from hugewise.errors import MachineError
 from hugewise.machine import noise, probe
@@ -182,12 +182,12 @@ class Inn:
 class Fault(FakeWorkload):
     """A command; with `micro` one that times itself."""
 
-    def __init__(self, *, micro: bool = False) -> None:
+    def __init__(self, *, micro: bool = False, argv: tuple[str, ...] = ("true",)) -> None:
         super().__init__("fault", ())
-        self.micro = micro
+        self.micro, self.argv = micro, argv
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
-        return Launch(argv=("true",), micro=self.micro, proof="exit")
+        return Launch(argv=self.argv, micro=self.micro, proof="exit")
 
 
 class Heard(Fault):
@@ -200,10 +200,10 @@ class Heard(Fault):
         return {"words": float(len(stdout.split()))}
 
 
-def bench(folder: Path, *guests: FakeGuest | MachineError) -> Bench:
+def bench(folder: Path, *guests: FakeGuest | MachineError, boarding: Boarding | None = None) -> Bench:
     return Bench(
         host=Files(FILES),
-        boarding=Inn(list(guests)),
+        boarding=boarding or Inn(list(guests)),
         study=parse(IN_GUESTS, "s.toml"),
         settings=Knobs(),  # type: ignore[arg-type]
         folder=RunFolder.create(folder, "s", study_json=b"{}", study_toml=None, seed=bytes(16)),
