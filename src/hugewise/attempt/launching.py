@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from hugewise.attempt.performance import Play
+from hugewise.attempt.play import Play
 from hugewise.attempt.underway import Group, Work
 from hugewise.errors import ProbeError
 from hugewise.files import storing

@@ -16,7 +16,8 @@ import msgspec
 from hugewise.attempt import covariates, outcome
 from hugewise.attempt import same as agreement
 from hugewise.attempt.launching import probes
-from hugewise.attempt.performance import Alone, Performance
+from hugewise.attempt.performance import Performance
+from hugewise.attempt.play import Alone
 from hugewise.attempt.recording import stored
 from hugewise.attempt.stage import StageError
 from hugewise.attempt.underway import Bench, Disturbed, Group, Work

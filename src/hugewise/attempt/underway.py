@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hugewise.attempt.boarding import Backed, Boarded, Boarding
-from hugewise.attempt.performance import Play
+from hugewise.attempt.play import Play
 from hugewise.host.setting import Settings
 from hugewise.machine import noise, probe
 from hugewise.machine.drift import Drift
