@@ -6,10 +6,12 @@ import errno
 import re
 from collections.abc import Callable, Mapping
 
+from hugewise.errors import StorageError
 from hugewise.host.knob import NODES
+from hugewise.host.ledger import Record
 from hugewise.model.pages import HUGETLB, THP
 
-__all__ = ["BOOT_ID", "MIN_FREE", "SIZED", "FakeHost", "Killed"]
+__all__ = ["BOOT_ID", "MIN_FREE", "SIZED", "FakeHost", "Killed", "Notes"]
 
 BOOT_ID = "00000000-1111-2222-3333-444444444444"
 MIN_FREE = "/proc/sys/vm/min_free_kbytes"
@@ -162,3 +164,20 @@ class FakeHost:
     def alive(self, pid: int, start: int, state: str = "S") -> None:
         """Let a process be seen in /proc, by its start time in ticks."""
         self.fixed[f"/proc/{pid}/stat"] = f"{pid} (a (b) c) {state} " + "0 " * 18 + f"{start} 0 0"
+
+
+class Notes:
+    """A journal in memory; `full` makes it refuse."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.full = False
+        self.kept_open = False
+
+    def keep_open(self) -> None:
+        self.kept_open = True
+
+    def append(self, record: Record, *, sync: bool = True) -> None:
+        if self.full:
+            raise StorageError("disk full")
+        self.records.append(record)

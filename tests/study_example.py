@@ -6,12 +6,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hugewise.model.metric import Metric
+from hugewise.model.metric import COMMON, Metric
 from hugewise.model.pages import THP, PageSizes, PageTarget
 from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, RunsAs, Workload
+from hugewise.plan.plan import Arm, Cell
 
-__all__ = ["IN_GUESTS", "SIZES", "FakeHost", "FakePolicy", "FakeWorkload", "as_toml", "policies", "workloads"]
+__all__ = [
+    "IN_GUESTS",
+    "SIZES",
+    "FakeHost",
+    "FakePolicy",
+    "FakeWorkload",
+    "an_arm",
+    "as_toml",
+    "cell_of",
+    "policies",
+    "workloads",
+]
 
 # Arms that run in guests, at their shortest.
 IN_GUESTS = """
@@ -29,6 +42,7 @@ settle = "0ms"
 name = "fault"
 """
 
+_ANY = PageTarget("any", 4096)
 SIZES = PageSizes(4096, 2 << 20, (1 << 16, 1 << 17), (2 << 20, 1 << 30))
 
 
@@ -185,3 +199,25 @@ def _inline(value: object) -> str:
     if isinstance(value, str):
         return _quoted(value)
     return repr(value)
+
+
+def an_arm(name: str, target: PageTarget = _ANY, *, kernel: str | None = None, **treatment: Any) -> Arm:
+    """An arm of a policy of that name."""
+    told = {"policy": name, "mechanism": "system", "target": target, **treatment}
+    return Arm(name, FakePolicy(name, target), Treatment(**told), kernel=kernel)
+
+
+def cell_of(workload: Workload, *arms: Arm, **changes: Any) -> Cell:
+    """A cell in which the first arm is the baseline, and any pages will do."""
+    told: dict[str, Any] = {
+        "id": workload.name,
+        "workload": workload,
+        "values": {},
+        "metric": COMMON[0],
+        "baseline": arms[0].name,
+        "arms": arms,
+        "timeout": 30.0,
+        "delivery": DeliveryThreshold(0.0, 1.0),
+        "cpus": None,
+    }
+    return Cell(**told | changes)

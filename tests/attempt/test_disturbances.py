@@ -72,7 +72,7 @@ LATER = msgspec.structs.replace(QUIET, monotonic_s=110.0)  # 10 s, 2 CPUs: 20 s 
 
 
 def judged(rules: Validity | None = None, **changed: Any) -> tuple[str, ...]:
-    return disturbances(QUIET, msgspec.structs.replace(LATER, **changed), rules or Validity())
+    return disturbances(noise.difference(QUIET, msgspec.structs.replace(LATER, **changed)), rules or Validity())
 
 
 def test_a_snapshot_reads_what_the_kernel_says() -> None:
@@ -97,7 +97,7 @@ def test_what_is_absent_is_null_and_never_zero() -> None:
     assert set(bare.pressure.values()) == {None}
     change = noise.difference(bare, bare)
     assert (change.swap_pages, change.throttles, change.other_cpu_s, change.other_load) == (None,) * 4
-    assert disturbances(bare, bare, Validity()) == ()
+    assert disturbances(noise.difference(bare, bare), Validity()) == ()
 
 
 def test_a_quiet_host_is_not_flagged() -> None:
@@ -124,7 +124,7 @@ def test_khugepaged_works_for_the_treatment_and_is_not_others_load() -> None:
     threads = {"khugepaged": QUIET.kernel_threads["khugepaged"] + 8}
     after = msgspec.structs.replace(LATER, load=8.0, busy_s=QUIET.busy_s + 8, kernel_threads=threads)
     assert noise.difference(QUIET, after).kernel_thread_cpu == {"khugepaged": pytest.approx(8)}
-    assert disturbances(QUIET, after, Validity()) == ()
+    assert disturbances(noise.difference(QUIET, after), Validity()) == ()
 
 
 def test_swap_throttling_clock_and_frequency_are_flagged_and_can_be_allowed() -> None:
@@ -145,7 +145,7 @@ def test_swap_throttling_clock_and_frequency_are_flagged_and_can_be_allowed() ->
 
 def test_a_slow_clock_source_is_flagged_even_when_it_stays() -> None:
     slow = msgspec.structs.replace(QUIET, clock_source="acpi_pm")
-    (said,) = disturbances(slow, slow, Validity())
+    (said,) = disturbances(noise.difference(slow, slow), Validity())
     assert said.startswith("clock source acpi_pm is slow to read")
 
 
@@ -154,7 +154,7 @@ def test_huge_pages_that_others_took_are_flagged_and_constant_users_are_not() ->
     (said,) = judged(huge_in_use=taken)
     assert said == "huge pages of other programs (hugetlb:2097152) changed by +2 MiB (rule: none)"
     held = msgspec.structs.replace(QUIET, huge_in_use=taken)
-    assert disturbances(held, held, Validity()) == ()
+    assert disturbances(noise.difference(held, held), Validity()) == ()
     assert judged(Validity(other_huge_page_users=False), huge_in_use=taken) == ()
 
 
@@ -167,19 +167,19 @@ def test_transparent_pages_that_the_arm_itself_hands_out_are_not_flagged_until_t
 
 def test_coverage_from_counters_gives_huge_faults_their_size_and_the_rest_a_base_page() -> None:
     after = msgspec.structs.replace(LATER, faults={65536: (30, 1)})
-    found = noise.coverage_from_counters(QUIET, after, 120, 4096)
+    found = noise.coverage_from_counters(noise.difference(QUIET, after), 120, 4096)
     assert found == {"anon:65536": 20 * 65536, "anon:4096": 100 * 4096}
 
 
 def test_coverage_from_counters_is_none_where_it_cannot_be_known() -> None:
-    assert noise.coverage_from_counters(QUIET, LATER, None, 4096) is None
+    assert noise.coverage_from_counters(noise.difference(QUIET, LATER), None, 4096) is None
     without = msgspec.structs.replace(QUIET, faults={})
-    assert noise.coverage_from_counters(without, without, 10, 4096) is None
+    assert noise.coverage_from_counters(noise.difference(without, without), 10, 4096) is None
 
 
 def test_coverage_from_counters_never_counts_below_zero_when_others_fault_too() -> None:
     after = msgspec.structs.replace(LATER, faults={65536: (30, 1)})
-    assert noise.coverage_from_counters(QUIET, after, 5, 4096) == {"anon:65536": 20 * 65536}
+    assert noise.coverage_from_counters(noise.difference(QUIET, after), 5, 4096) == {"anon:65536": 20 * 65536}
 
 
 def test_this_machine_is_read_in_less_than_two_milliseconds() -> None:
@@ -201,4 +201,4 @@ def test_a_busy_child_counts_as_own() -> None:
     change = noise.difference(before, noise.snapshot(host))
     assert change.own_cpu_s is not None and change.own_cpu_s > 0
     assert change.elapsed_s > 0
-    assert change.cpus >= len(os.sched_getaffinity(0))
+    assert change.after.cpus >= len(os.sched_getaffinity(0))

@@ -12,8 +12,6 @@ RATE = Metric("ops_per_s", "1/s", "higher", "")
 
 FOUND = Outcome(
     state="accepted",
-    reason=None,
-    wall_s=0.5,
     cpu_s=0.4,
     metrics={
         "wall_s": 0.5,
@@ -30,7 +28,6 @@ FOUND = Outcome(
     absent={"cycles": "not supported", "instructions": "not supported", "swap_bytes": "it is not counted here"},
     peak_bytes=4096,
     exit_code=0,
-    signal=None,
 )
 COUNTS = {"peak_bytes", "page_faults", "swap_bytes", "hit_ratio"}
 
@@ -59,17 +56,7 @@ def test_instructions_are_there_where_the_guest_counts_them() -> None:
 
 
 def test_an_attempt_without_figures_stays_without() -> None:
-    failed = Outcome(
-        state="failed",
-        reason="it exited with 1",
-        wall_s=None,
-        cpu_s=None,
-        metrics={},
-        absent={},
-        peak_bytes=None,
-        exit_code=1,
-        signal=None,
-    )
+    failed = Outcome(state="failed", reason="it exited with 1", exit_code=1)
     assert emulation.exact(failed, (HITS,)) == failed
 
 

@@ -215,7 +215,7 @@ def test_numbers_of_an_output_are_metrics_and_their_absence_a_failure() -> None:
     assert heard(timed_out, "nothing") == timed_out
 
 
-NOTHING = RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
+NOTHING = RoleUse()
 USED = RoleUse(cpu_s=3.5, user_s=3.0, system_s=0.5, faults=77)
 
 

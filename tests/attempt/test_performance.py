@@ -19,16 +19,13 @@ from hugewise.host.local_machine import Launched, LocalMachine
 from hugewise.host.scratch import Scratch
 from hugewise.host.setting import Settings
 from hugewise.machine import probe
+from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
-from hugewise.model.metric import Metric
-from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
-from hugewise.model.trial import DeliveryThreshold
-from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, RunsAs
-from hugewise.plan.plan import Arm, Cell
+from hugewise.model.workload import Launch, ParameterValue
 from tests.requirements import need
-from tests.study_example import FakePolicy
+from tests.study_example import FakeWorkload, an_arm, cell_of
 
 PAGES = 4096
 # A child for each connection, as PostgreSQL has them: it touches so many base pages, and says so.
@@ -60,32 +57,15 @@ def ask(word):
 """
 
 
-class Touching:
+class Touching(FakeWorkload):
     """The client has `rounds` children of the server touch pages; in a window it goes on until it is ended."""
 
-    name = "touching"
-    description = "fake"
-    parameters: tuple[Parameter, ...] = ()
-    metrics: tuple[Metric, ...] = (Metric("rounds", "rounds", "higher", "rounds"),)
-    account: RunsAs = "unprivileged"
-    delivered_share = 0.9
     ports = 0
     clients = True
 
     def __init__(self, script: str, window: Window | None) -> None:
+        super().__init__("touching", ())
         self.script, self.window = script, window
-
-    def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
-        return None
-
-    def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
-        return ()
-
-    def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        return 0
-
-    def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        return 0
 
     def data(self, values: Mapping[str, ParameterValue]) -> Data | None:
         return None
@@ -121,31 +101,25 @@ def scratch() -> Iterator[Scratch]:
 
 def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None = None) -> Performance:
     """The steps of an attempt in their order, as the runner calls them; the server has no cgroup."""
-    workload = Touching(script, window)
-    target = PageTarget("any", 0)
-    arm = Arm("base", FakePolicy("base", target), Treatment(policy="base", mechanism="process", target=target))
-    cell = Cell(
-        id="touching",
-        workload=workload,
-        values={},
-        metric=workload.metrics[0],
-        baseline="base",
-        arms=(arm,),
-        timeout=60.0,
-        delivery=DeliveryThreshold(0.0, 1.0),
-        cpus=None,
-    )
+    arm = an_arm("base")
+    cell = cell_of(Touching(script, window), arm, timeout=60.0)
     machine = LocalMachine()
-    site = Site(machine, Settings(machine.host, None), None, lambda _: scratch, "smaps", os.sysconf("SC_PAGE_SIZE"))
+    site = Site(
+        machine,
+        Settings(machine.host, None),
+        lambda _: Contained(),
+        lambda _: scratch,
+        "smaps",
+        os.sysconf("SC_PAGE_SIZE"),
+    )
     made = Performance(
         site=site,
         cell=cell,
         arm=arm,
         outputs=tmp_path,
         scratch=scratch,
-        kept=None,
-        sut=None,
-        client=None,
+        sut=Contained(),
+        client=Contained(),
     )
     try:
         made.supply()
@@ -188,17 +162,7 @@ def test_what_servers_and_their_children_do_is_counted_in_the_measured_part_alon
     made = played(tmp_path, scratch, ROUNDS)
     assert 3 * PAGES <= faults(made) < 4 * PAGES
     assert list(phases(tmp_path)) == ["ready", "timed", "held"]
-    client = Outcome(
-        state="accepted",
-        reason=None,
-        wall_s=9.0,
-        cpu_s=9.0,
-        metrics={},
-        absent={},
-        peak_bytes=None,
-        exit_code=0,
-        signal=None,
-    )
+    client = Outcome(state="accepted", cpu_s=9.0, metrics={"wall_s": 9.0}, exit_code=0)
     found = staged(
         client,
         None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,14 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt import runner
-from hugewise.attempt.underway import Backed, Bench, Disturbed
+from hugewise.attempt import emulation, runner
+from hugewise.attempt.boarding import Backed, Boarding
+from hugewise.attempt.underway import Bench, Disturbed
 from hugewise.errors import MachineError
-from hugewise.machine import probe
+from hugewise.machine import noise, probe
 from hugewise.machine.drift import Drift
-from hugewise.machine.machine import Running
+from hugewise.machine.machine import Contained, Running
 from hugewise.machine.site import Site
-from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
+from hugewise.model.metric import NOT_IN_EMULATION, Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, DeliveryThreshold, Trial
@@ -26,9 +27,10 @@ from hugewise.model.workload import Launch, ParameterValue
 from hugewise.plan.plan import Arm, Cell
 from hugewise.store.folder import RunFolder
 from hugewise.study.load import parse
+from hugewise.study.tables import Slots
 from tests.attempt.test_disturbances import FILES, FOLDER, Files
 from tests.machine.test_serving import Launcher
-from tests.study_example import IN_GUESTS, FakePolicy, FakeWorkload
+from tests.study_example import IN_GUESTS, FakeWorkload, an_arm, cell_of
 
 GONE = "guest fake: it ended\n  console: Kernel panic - not syncing"
 TARGET = PageTarget("any", 4096)
@@ -117,7 +119,7 @@ class FakeMachine:
 
 @dataclass
 class FakeGuest:
-    """`underway.Boarded`."""
+    """`boarding.Boarded`."""
 
     machine: Any
     counting: bool = False
@@ -126,20 +128,30 @@ class FakeGuest:
     problem: str | None = None
     left: int = 0
     closed: int = 0
-
-    @property
-    def site(self) -> Site:
-        return self._site
+    own = True
+    meets = False
+    cwd = "/"
+    places: Slots = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._site = Site(
+        self.site = Site(
             machine=self.machine,
             knobs=self.knobs,
-            contain=None,
+            contain=lambda _: Contained(),
             scratch=lambda place: pytest.fail(f"no folder {place} is asked for"),
             source="kpageflags",
             base_size=self.base_size,
         )
+
+    def look(self, here: noise.Snapshot) -> noise.Snapshot | None:
+        return None if self.counting else noise.snapshot(self.machine.host)
+
+    def flush(self) -> None:
+        pass
+
+    def instructions(self, events: Sequence[probe.Event]) -> int | None:
+        return emulation.instructions(events) if self.counting else None
 
     def leave(self) -> Backed:
         self.left += 1
@@ -154,7 +166,7 @@ class FakeGuest:
 
 @dataclass
 class Inn:
-    """`underway.Guests`: the guests of a test, one for each attempt."""
+    """`boarding.Boarding`: the guests of a test, one for each attempt."""
 
     guests: list[FakeGuest | MachineError]
     boarded: list[tuple[str, int, Path]] = field(default_factory=list)
@@ -170,12 +182,12 @@ class Inn:
 class Fault(FakeWorkload):
     """A command; with `micro` one that times itself."""
 
-    def __init__(self, *, micro: bool = False) -> None:
+    def __init__(self, *, micro: bool = False, argv: tuple[str, ...] = ("true",)) -> None:
         super().__init__("fault", ())
-        self.micro = micro
+        self.micro, self.argv = micro, argv
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
-        return Launch(argv=("true",), micro=self.micro, proof="exit")
+        return Launch(argv=self.argv, micro=self.micro, proof="exit")
 
 
 class Heard(Fault):
@@ -188,48 +200,22 @@ class Heard(Fault):
         return {"words": float(len(stdout.split()))}
 
 
-class Here:
-    """This host as a machine; nothing is started on it."""
-
-    emulated = False
-    counters = True
-    environment: Mapping[str, str] = {}
-
-    def __init__(self) -> None:
-        self.host = Files(FILES)
-
-
-def bench(folder: Path, *guests: FakeGuest | MachineError) -> Bench:
-    here = FakeGuest(Here()).site
+def bench(folder: Path, *guests: FakeGuest | MachineError, boarding: Boarding | None = None) -> Bench:
     return Bench(
-        site=here,
+        host=Files(FILES),
+        boarding=boarding or Inn(list(guests)),
         study=parse(IN_GUESTS, "s.toml"),
         settings=Knobs(),  # type: ignore[arg-type]
         folder=RunFolder.create(folder, "s", study_json=b"{}", study_toml=None, seed=bytes(16)),
         session=1,
         boot_id="b",
         pools={},
-        guests=Inn(list(guests)),
     )
 
 
 def cell(workload: Fault | None = None, *, together: bool = False) -> Cell:
-    def arm(name: str) -> Arm:
-        treatment = Treatment(policy=name, mechanism="system", target=TARGET, knobs={"/k": "always"})
-        return Arm(name, FakePolicy(name, TARGET), treatment, kernel="k")
-
-    return Cell(
-        id="fault",
-        workload=workload or Fault(),
-        values={},
-        metric=COMMON[0],
-        baseline="base",
-        arms=(arm("base"), arm("thp")),
-        timeout=30.0,
-        delivery=DeliveryThreshold(0.0, 1.0),
-        cpus=None,
-        together=together,
-    )
+    arms = (an_arm(name, knobs={"/k": "always"}, kernel="k") for name in ("base", "thp"))
+    return cell_of(workload or Fault(), *arms, together=together)
 
 
 def trial(arm: str = "thp", order: int = 0) -> Trial:
@@ -314,7 +300,7 @@ def test_a_twin_is_held_against_its_attempt_in_pages_of_their_guest(
     tmp_path: Path, base_size: int, delivered: bool | None
 ) -> None:
     target = PageTarget("thp", 2 << 20)
-    arm = Arm("thp", FakePolicy("thp", target), Treatment(policy="thp", mechanism="system", target=target), kernel="k")
+    arm = an_arm("thp", target, kernel="k")
     planned = msgspec.structs.replace(cell(), arms=(cell().arms[0], arm), delivery=DeliveryThreshold(0.9, 0.01))
     found = attempted(bench(tmp_path, FakeGuest(Twice(), base_size=base_size)), planned).delivery
     assert (found.proof, found.delivered) == ("twin", delivered)
@@ -373,8 +359,8 @@ def test_guests_that_run_together_are_each_looked_at(tmp_path: Path) -> None:
     # A guest's counters are its own, also when another runs beside it.
     assert [attempt.metrics["allocations_64k"] for attempt in found] == [7, 7]
     assert [guest.closed for guest in guests] == [1, 1]
-    assert isinstance(made.guests, Inn)
-    assert [name for name, _, _ in made.guests.boarded] == ["base", "thp"]
+    assert isinstance(made.boarding, Inn)
+    assert [name for name, _, _ in made.boarding.boarded] == ["base", "thp"]
 
 
 @pytest.mark.parametrize("dies", [0, 1])

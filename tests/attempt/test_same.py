@@ -11,35 +11,18 @@ import pytest
 from hugewise.attempt import runner
 from hugewise.attempt.same import held
 from hugewise.attempt.underway import Bench, Group, Work
-from hugewise.model.metric import COMMON
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.trial import Attempt, DeliveryThreshold
-from hugewise.model.workload import ParameterValue
-from hugewise.plan.plan import Arm, Cell
+from hugewise.model.trial import Attempt
 from tests.examples import attempt, begun
 from tests.opened_files import opened_files
-from tests.study_example import FakePolicy, FakeWorkload
+from tests.study_example import FakeWorkload, an_arm, cell_of
 
 NAMES = ("files", "digest")
 
 
-def arm(name: str, **parameters: ParameterValue) -> Arm:
-    target = PageTarget("any", 4096)
-    treatment = Treatment(policy=name, mechanism="system", target=target, parameters=parameters)
-    return Arm(name, FakePolicy(name, target), treatment)
-
-
-CELL = Cell(
-    id="build",
-    workload=FakeWorkload("build", ()),
+CELL = cell_of(
+    FakeWorkload("build", ()),
+    *(an_arm("base"), an_arm("thp"), an_arm("other", parameters={"config": "-O3"})),
     values={"config": ""},
-    metric=COMMON[0],
-    baseline="base",
-    arms=(arm("base"), arm("thp"), arm("other", config="-O3")),
-    timeout=1.0,
-    delivery=DeliveryThreshold(0.95, 0.01),
-    cpus=None,
 )
 
 
@@ -115,7 +98,7 @@ def test_what_was_stored_is_held_against_without_being_read_again(
 ) -> None:
     folder = begun(tmp_path)
     before = built("base", 0)  # of the session before
-    bench = Bench(None, None, None, folder, 2, "b", {}, attempts=[before])  # type: ignore[arg-type]
+    bench = Bench(None, None, None, None, folder, 2, "b", {}, attempts=[before])  # type: ignore[arg-type]
     digests = iter(("aa", "bb", "bb"))
     monkeypatch.setattr(runner, "stored", lambda group, work: built("thp", work.number, next(digests)))
     read = opened_files(monkeypatch)

@@ -17,6 +17,7 @@ import pytest
 from hugewise.attempt.stage import Played, Stage, StageError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import Launched, LocalMachine
+from hugewise.machine.machine import Contained
 from hugewise.machine.roles import roles
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
@@ -63,7 +64,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     places = Places(data=str(tmp_path / "data"), run=str(tmp_path / "run"), ports=(), sut=cpus, client=cpus)
     treatment = Treatment(policy="x", mechanism="process", target=PageTarget("any", 0), environment={"TREATED": "yes"})
-    made = Stage(LocalMachine(), tmp_path / "outputs", places, account, None, None, treatment, "smaps")
+    made = Stage(LocalMachine(), tmp_path / "outputs", places, account, Contained(), Contained(), treatment, "smaps")
     yield made
     made.end()
 
@@ -196,11 +197,8 @@ def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
 import os, pathlib, signal
 from hugewise.machine import probe, serving
 from hugewise.host.local_machine import LocalMachine
-spec = probe.Spec(argv=("/usr/bin/sleep", "60"), micro=False, env={{}}, cwd=None, stdout="/dev/null",
-    stderr="/dev/null", uid=None, gid=None, thp_disable="none", cgroup_procs=(), cpus=None, timeout_s=99.0,
-    counters=(), scan="none", source="smaps", announce=True)
-files = [pathlib.Path({str(tmp_path)!r}) / name for name in ("spec", "events", "err")]
-server = serving.Serving(LocalMachine(), probe.Job(spec, *files))
+spec = probe.Spec(argv=("/usr/bin/sleep", "60"), env={{}}, stdout="/dev/null", stderr="/dev/null", announce=True)
+server = serving.Serving(LocalMachine(), probe.Job.below(pathlib.Path({str(tmp_path)!r}), "server", spec))
 print(server.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -218,8 +216,7 @@ def test_outputs_are_read_and_links_are_not_followed(stage: Stage) -> None:
     (run / "log.2").write_text("two")
     (run / "log.1").write_text("one")
     (run / "other").write_text("no")
-    nothing = RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
-    played = Played(stage, 0.0, 1.0, nothing, nothing)
+    played = Played(stage, 0.0, 1.0, RoleUse(), RoleUse())
     assert list(played.files(re.compile(r"log\.\d"))) == [b"one", b"two"]
     (run / "log.3").symlink_to("/etc/shadow")
     with pytest.raises(OSError, match="symbolic"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from hugewise.guests import cpio
 from hugewise.model.guest import Backing, Guest, Image, Kernel
 
-__all__ = ["MIB", "guest", "kernel"]
+__all__ = ["MIB", "entries_of", "guest", "kernel"]
 
 MIB = 1 << 20
 
@@ -25,3 +26,20 @@ def guest(arch: Any = "x86-64", *, root: str | None = None, **other: Any) -> Gue
         "memory": 256 * MIB,
     }
     return Guest(arch=arch, **{**words, **other})
+
+
+def entries_of(data: bytes) -> list[cpio.Entry]:
+    """What is in archives that follow each other, as cpio(5) says it of the newc form."""
+    found: list[cpio.Entry] = []
+    at = 0
+    while data[at:].lstrip(b"\0"):
+        at += len(data[at:]) - len(data[at:].lstrip(b"\0"))  # between archives
+        assert data[at : at + 6] == cpio.MAGIC
+        fields = [int(data[at + 6 + 8 * each : at + 14 + 8 * each], 16) for each in range(13)]
+        mode, size, device, length = fields[1], fields[6], (fields[9], fields[10]), fields[11]
+        path = data[at + 110 : at + 110 + length - 1].decode()
+        at += (110 + length + 3) // 4 * 4
+        if path != cpio.TRAILER:
+            found.append(cpio.Entry(path=path, mode=mode, data=data[at : at + size], device=device))
+        at += (size + 3) // 4 * 4
+    return found

@@ -12,7 +12,7 @@ import msgspec
 
 from hugewise.guests.agent import Agent
 
-__all__ = ["HELLO", "FakeGuest", "fake_guest"]
+__all__ = ["HELLO", "FakeGuest", "fake_guest", "greeted"]
 
 HELLO = b'{"hello":{"v":1,"probe":"0","arch":"x86_64","release":"6.12","page_size":4096,"cpus":[0,1],"boot_id":"b"}}\n'
 
@@ -62,3 +62,13 @@ def fake_guest(
     finally:
         agent.close()
         guest.end()
+
+
+@contextmanager
+def greeted(
+    reacts: Callable[[dict[str, Any]], bytes | None] = lambda _: b'{"id":ID,"ok":{}}\n',
+) -> Iterator[tuple[Agent, FakeGuest]]:
+    """One that has said hello."""
+    with fake_guest(reacts) as (agent, guest):
+        agent.hello(10)
+        yield agent, guest

@@ -18,23 +18,7 @@ from hugewise.machine import probe
 
 __all__ = ["SPEC", "Live", "job", "live", "started"]
 
-SPEC = probe.Spec(
-    argv=("/bin/true",),
-    micro=False,
-    env={"PATH": "/usr/bin:/bin"},
-    cwd="/",
-    stdout="",
-    stderr="",
-    uid=None,
-    gid=None,
-    thp_disable="none",
-    cgroup_procs=(),
-    cpus=None,
-    timeout_s=60,
-    counters=(),
-    scan="none",
-    source="smaps",
-)
+SPEC = probe.Spec(argv=("/bin/true",), env={"PATH": "/usr/bin:/bin"}, cwd="/", stdout="", stderr="", timeout_s=60)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import messages
 from hugewise.guests.agent import Agent
 from hugewise.machine import probe
-from tests.guests.fake_guest import HELLO, FakeGuest, fake_guest
+from tests.guests.fake_guest import HELLO, FakeGuest, fake_guest, greeted
 from tests.guests.live_agent import SPEC
 
 
@@ -80,8 +80,7 @@ def test_answers_find_who_asked_in_whatever_order_they_come() -> None:
         held.append(b'{"id":%d,"ok":{"text":"%s"}}\n' % (request["id"], request["path"].encode()))
         return b"".join(reversed(held)) if len(held) == 8 else None
 
-    with fake_guest(late) as (agent, _):
-        agent.hello(10)
+    with greeted(late) as (agent, _):
         found: dict[int, str] = {}
 
         def ask(number: int) -> None:
@@ -96,8 +95,7 @@ def test_answers_find_who_asked_in_whatever_order_they_come() -> None:
 
 
 def test_what_cannot_be_done_is_the_same_error_as_on_this_host() -> None:
-    with fake_guest(says(b'{"id":ID,"error":{"errno":2,"message":"No such file or directory"}}\n')) as (agent, _):
-        agent.hello(10)
+    with greeted(says(b'{"id":ID,"error":{"errno":2,"message":"No such file or directory"}}\n')) as (agent, _):
         with pytest.raises(FileNotFoundError) as caught:
             agent.read("/sys/x")
         assert (caught.value.filename, caught.value.strerror) == ("/sys/x", "No such file or directory")
@@ -107,8 +105,7 @@ def test_what_cannot_be_done_is_the_same_error_as_on_this_host() -> None:
 
 
 def test_an_errno_that_looks_like_a_timeout_is_no_timeout() -> None:
-    with fake_guest(says(b'{"id":ID,"error":{"errno":110,"message":"Connection timed out"}}\n')) as (agent, _):
-        agent.hello(10)
+    with greeted(says(b'{"id":ID,"error":{"errno":110,"message":"Connection timed out"}}\n')) as (agent, _):
         with pytest.raises(OSError, match="Connection timed out") as caught:
             agent.mount("10.0.2.2:/", "/nfs", "nfs4")
         assert caught.value.errno == errno.ETIMEDOUT
@@ -138,8 +135,7 @@ NEVER_AGREED = {
 
 @pytest.mark.parametrize("words", NEVER_AGREED.values(), ids=NEVER_AGREED.keys())
 def test_what_was_not_agreed_on_ends_the_machine(words: bytes) -> None:
-    with fake_guest(says(words)) as (agent, guest):
-        agent.hello(10)
+    with greeted(says(words)) as (agent, guest):
         with pytest.raises(MachineError, match="guest fake: its agent (said something|answered something)") as caught:
             agent.read("/x")
         assert caught.value.message.isprintable()
@@ -152,21 +148,22 @@ def test_what_was_not_agreed_on_ends_the_machine(words: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["../etc/passwd", "a/b", "", ".", "..", "a\\u0000"])
 def test_names_that_no_file_can_have_are_refused(name: str) -> None:
-    with fake_guest(says(b'{"id":ID,"ok":{"names":["fine","%s"]}}\n' % name.encode())) as (agent, _):
-        agent.hello(10)
-        with pytest.raises(MachineError, match="answered something else"):
-            agent.names("/x")
+    with (
+        greeted(says(b'{"id":ID,"ok":{"names":["fine","%s"]}}\n' % name.encode())) as (agent, _),
+        pytest.raises(MachineError, match="answered something else"),
+    ):
+        agent.names("/x")
 
 
 def test_no_more_of_a_file_is_taken_than_was_asked_for() -> None:
     whole = base64.b64encode(bytes(1000))
-    with fake_guest(says(b'{"id":ID,"ok":{"data":"%s","size":700}}\n' % whole)) as (agent, _):
-        agent.hello(10)
+    with greeted(says(b'{"id":ID,"ok":{"data":"%s","size":700}}\n' % whole)) as (agent, _):
         assert sum(map(len, agent.get("/x"))) == 1000  # the first piece tells the size
-    with fake_guest(says(b'{"id":ID,"ok":{"data":"%s","size":1500}}\n' % whole)) as (agent, _):
-        agent.hello(10)
-        with pytest.raises(MachineError, match="it gave more of a file than it was asked for"):
-            list(agent.get("/x"))  # 1000 bytes again, where 500 are left
+    with (
+        greeted(says(b'{"id":ID,"ok":{"data":"%s","size":1500}}\n' % whole)) as (agent, _),
+        pytest.raises(MachineError, match="it gave more of a file than it was asked for"),
+    ):
+        list(agent.get("/x"))  # 1000 bytes again, where 500 are left
 
 
 def test_a_file_that_shrinks_ends_where_it_ends() -> None:
@@ -174,14 +171,12 @@ def test_a_file_that_shrinks_ends_where_it_ends() -> None:
         data = base64.b64encode(b"12345") if request["offset"] == 0 else b""
         return b'{"id":ID,"ok":{"data":"%s","size":%d}}\n' % (data, 500 if request["offset"] == 0 else 5)
 
-    with fake_guest(shrinks) as (agent, _):
-        agent.hello(10)
+    with greeted(shrinks) as (agent, _):
         assert b"".join(agent.get("/x")) == b"12345"
 
 
 def test_all_who_wait_hear_that_the_guest_is_gone() -> None:
-    with fake_guest(lambda request: b'{"id":ID,"ok":{}}\n' if request["do"] == "spawn" else None) as (agent, guest):
-        agent.hello(10)
+    with greeted(lambda request: b'{"id":ID,"ok":{}}\n' if request["do"] == "spawn" else None) as (agent, guest):
         listener = Heard()
         agent.spawn(agent.process(), SPEC, listener)
         problems: list[MachineError] = []
@@ -208,8 +203,7 @@ def test_all_who_wait_hear_that_the_guest_is_gone() -> None:
 
 
 def test_a_guest_that_does_not_answer_is_given_up() -> None:
-    with fake_guest(lambda _: None) as (agent, _):
-        agent.hello(10)
+    with greeted(lambda _: None) as (agent, _):
         with pytest.raises(MachineError, match=r"it does not answer \(read /x\) within 0\.05 s"):
             agent.ask_for(messages.Read("/x"), messages.Text, 0.05)
         assert agent.ended()
@@ -218,8 +212,7 @@ def test_a_guest_that_does_not_answer_is_given_up() -> None:
 def test_a_guest_that_hangs_is_given_up_while_only_a_process_is_waited_for() -> None:
     listener = Heard()
     answers = iter([b'{"id":ID,"ok":{}}\n', b'{"id":ID,"ok":{"kind":"folder","mode":493,"size":0}}\n'])
-    with fake_guest(lambda _: next(answers, None)) as (agent, guest):
-        agent.hello(10)
+    with greeted(lambda _: next(answers, None)) as (agent, guest):
         agent.spawn(agent.process(), SPEC, listener)
         agent.watch(every=0.01, patience=0.2)
         assert listener.over.wait(10)
@@ -235,8 +228,7 @@ def test_lines_of_a_process_reach_its_listener_in_order() -> None:
         end = b'{"process":%d,"ended":{"status":137,"stderr":"killed"}}\n' % request["process"]
         return events + b'{"id":ID,"ok":{}}\n' + end
 
-    with fake_guest(runs) as (agent, _):
-        agent.hello(10)
+    with greeted(runs) as (agent, _):
         first, second = Heard(), Heard()
         agent.spawn(agent.process(), SPEC, first)
         agent.spawn(agent.process(), SPEC, second)
@@ -246,8 +238,7 @@ def test_lines_of_a_process_reach_its_listener_in_order() -> None:
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
-    with fake_guest() as (agent, guest):
-        agent.hello(10)
+    with greeted() as (agent, guest):
         with pytest.raises(OSError, match="more than the 1048576 bytes") as caught:
             agent.write("/x", "x" * messages.LONGEST)
         assert caught.value.errno == errno.EMSGSIZE
@@ -265,20 +256,18 @@ def test_power_off_waits_for_the_end_of_the_channel() -> None:
         agent.hello(10)
         assert agent.poweroff(10)
         assert guest.heard == [{"id": 1, "do": "poweroff"}]
-    with fake_guest(lambda _: None) as (agent, _):
-        agent.hello(10)
+    with greeted(lambda _: None) as (agent, _):
         assert not agent.poweroff(0.05)
 
 
 def test_every_request_has_the_form_of_the_contract() -> None:
-    with fake_guest(lambda _: b'{"id":ID,"ok":{}}\n') as (agent, guest):
-        agent.hello(10)
+    with greeted(lambda _: b'{"id":ID,"ok":{}}\n') as (agent, guest):
         agent.put("/p", b"\x00\xff", 0o644, uid=1, gid=2)
         agent.make("/m", 0o700)
         agent.mount("s", "/t", "tmpfs", "size=1m")
         agent.network("e", "10.0.2.15", 24)
         agent.signal(5, 15)
-        agent.settle(0)
+        agent.ask_for(messages.Settle(0), messages.Nothing)
         assert guest.heard == [
             {"id": 1, "do": "put", "path": "/p", "mode": 420, "uid": 1, "gid": 2, "offset": 0, "data": "AP8="},
             {"id": 2, "do": "make", "path": "/m", "mode": 448, "uid": None, "gid": None},

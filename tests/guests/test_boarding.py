@@ -22,15 +22,13 @@ from hugewise.host.network import USER
 from hugewise.host.pool import Pools
 from hugewise.host.scratch import Scratch
 from hugewise.model.guest import Backing, Image, Initramfs
-from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.trial import DeliveryThreshold, Trial
+from hugewise.model.trial import Trial
 from hugewise.plan.plan import Arm, Cell
 from hugewise.study.guest import GuestUse
 from tests.guests.examples import kernel
 from tests.guests.fake_guest import HELLO, FakeGuest
-from tests.study_example import FakePolicy, workloads
+from tests.study_example import an_arm, cell_of, workloads
 
 GIB = 1 << 30
 TARGET = PageTarget("base", 4096)
@@ -148,23 +146,11 @@ def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
 
 
 def arm(pages: Any = "hugetlb-1g") -> Arm:
-    treatment = Treatment(policy="base", mechanism="system", target=TARGET)
-    return Arm("shp1g", FakePolicy("base", TARGET), treatment, kernel="k", backing=Backing(pages=pages))
+    return msgspec.structs.replace(an_arm("shp1g", TARGET, kernel="k"), backing=Backing(pages=pages))
 
 
 def cell(*, together: bool = False) -> Cell:
-    return Cell(
-        id="fault",
-        workload=workloads()["fault"],
-        values={},
-        metric=COMMON[0],
-        baseline="base",
-        arms=(arm(),),
-        timeout=30.0,
-        delivery=DeliveryThreshold(0.95, 0.01),
-        cpus=None,
-        together=together,
-    )
+    return cell_of(workloads()["fault"], arm(), together=together)
 
 
 def trial(block: int = 1, order: int = 0, slot: int = 1) -> Trial:
@@ -183,7 +169,6 @@ def test_qemu_is_told_what_the_study_says(yard: Yard, tmp_path: Path) -> None:
     site = aboard.site
     assert (site.base_size, site.machine.emulated, site.machine.counters) == (4096, True, False)
     assert site.peer.bind == "127.0.0.1"
-    assert not aboard.counting
     aboard.close()
 
 
@@ -294,10 +279,9 @@ def test_a_guest_that_lacks_pages_for_its_workload_is_refused_with_its_console(
 
 def test_one_that_counts_is_booted_with_all_its_orders(yard: Yard, tmp_path: Path) -> None:
     aboard = yard.boarding(counting=True, settle=10.0).board(cell(), arm(), trial(), 1, tmp_path / "x")
-    assert aboard.counting
     assert yard.boots == []
     site = aboard.site
-    assert (site.contain, site.machine.cpus(), site.base_size) == (None, (0,), 4096)
+    assert (site.contain("sut").procs_files, site.machine.cpus(), site.base_size) == ((), (0,), 4096)
     with pytest.raises(MachineError, match="it has no folder /dev/shm"):
         site.scratch("/dev/shm")
     never = aboard.leave()  # nothing was launched in it

@@ -323,9 +323,8 @@ def test_the_seed_alone_decides_what_a_counting_guest_does_to_the_instruction(
     """
     found: Bootable = request.getfixturevalue(kind)
     reads = [b'{"id":%d,"do":"read","path":"%s"}\n' % (number, path.encode()) for number, path in enumerate(DRAWN, 2)]
-    image = initramfs.build(
-        found.kernel, extra={"/orders.jsonl": b'{"id":1,"do":"settle","seconds":1}\n' + b"".join(reads)}
-    )
+    orders = b'{"id":1,"do":"settle","seconds":1}\n' + b"".join(reads)
+    image = initramfs.extended(found.initramfs, {"/orders.jsonl": orders}, hosting.outputs / "initramfs")
     pinned = msgspec.structs.replace(hosting, cpus=(max(os.sched_getaffinity(0)),))
 
     def drawn(seed: int) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.errors import MachineError, ProbeError, SettingError
+from hugewise.errors import MachineError, ProbeError
 from hugewise.guests.agent import Agent
 from hugewise.guests.counted import CountingKnobs, CountingMachine
 from hugewise.guests.survey import Survey
@@ -118,27 +118,6 @@ def test_it_is_run_like_any_other_machine_and_its_files_are_there(booting: Booti
     (start,) = serving.events(told)
     assert getattr(start, "pid", None) == 7
     assert Path(told.spec.stdout).read_bytes() == b"said"
-
-
-def test_the_same_orders_are_the_same_bytes(tmp_path: Path) -> None:
-    rendered = []
-    for number in range(2):
-        booting = Booting()
-        guest = machine(booting)
-        CountingKnobs(guest).apply({ENABLED: "always"})
-        guest.start(job(tmp_path / str(number), "mmap-perf", micro=True)).close()
-        rendered += booting.rendered
-        booting.close()
-    assert rendered[0] == rendered[1]
-
-
-def test_a_knob_that_was_not_taken_is_named(tmp_path: Path) -> None:
-    booting = Booting(reads="always [madvise] never")
-    guest = machine(booting)
-    CountingKnobs(guest).apply({ENABLED: "always"})
-    with pytest.raises(SettingError, match="guest fake did not take .*enabled = always: it is madvise"):
-        guest.start(job(tmp_path / "job", "mmap-perf", micro=True))
-    booting.close()
 
 
 def test_an_order_that_failed_is_named_and_an_optional_one_is_not(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from hugewise.guests.machine import GuestMachine
 from hugewise.guests.provided import Provided
 from hugewise.guests.survey import Survey
 from hugewise.machine import noise, probe, serving
+from hugewise.machine.machine import Contained
 from hugewise.model.guest import Backing, Image
 from hugewise.model.pages import THP, PageSizes
 from hugewise.policies import discover
@@ -181,7 +182,9 @@ def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mappi
     told = job(folder, "mmap-perf", "--calls", "1000", micro=True)
     use = msgspec.structs.replace(arm(), backing=Backing(pages="base", preallocate=False))
     with ExitStack() as shared:
-        boarding = Boarding.open(study, provided, None, shared, lambda _: None, seed=seed, privileged=os.geteuid() == 0)
+        boarding = Boarding.open(
+            study, provided, lambda _: Contained(), shared, lambda _: None, seed=seed, privileged=os.geteuid() == 0
+        )
         with closing(boarding.board(cell(), use, trial(slot=0), 1, folder)) as aboard:
             aboard.site.knobs.apply({f"{THP}/enabled": "never"})
             spec = msgspec.structs.replace(told.spec, env=aboard.site.machine.environment, source="kpageflags")

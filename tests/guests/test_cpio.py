@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hugewise.errors import HugewiseError
 from hugewise.guests import cpio
+from tests.guests.examples import entries_of
 
 NAMES = st.text("abcdé-.", min_size=1, max_size=12).filter(lambda name: name.strip("."))
 
@@ -26,16 +27,15 @@ def test_a_member_is_written_as_the_kernels_documentation_says() -> None:
 
 
 def test_folders_above_come_first_and_once() -> None:
-    entries = cpio.read(cpio.archive([cpio.file("/a/b/one", b"1"), cpio.file("a/b/two", b"2"), cpio.folder("a")]))
+    entries = entries_of(cpio.archive([cpio.file("/a/b/one", b"1"), cpio.file("a/b/two", b"2"), cpio.folder("a")]))
     assert [entry.path for entry in entries] == ["a", "a/b", "a/b/one", "a/b/two"]
     assert [stat.S_ISDIR(entry.mode) for entry in entries] == [True, True, False, False]
 
 
-def test_links_and_devices_are_kept() -> None:
-    entries = (cpio.link("bin", "usr/bin"), cpio.device("console", 5, 1))
-    assert cpio.read(cpio.archive(entries)) == entries
-    assert stat.S_ISLNK(entries[0].mode)
-    assert stat.S_ISCHR(entries[1].mode)
+def test_devices_are_kept() -> None:
+    entry = cpio.device("console", 5, 1)
+    assert entries_of(cpio.archive([entry])) == [entry]
+    assert stat.S_ISCHR(entry.mode)
 
 
 def test_a_file_cannot_be_there_twice() -> None:
@@ -46,9 +46,4 @@ def test_a_file_cannot_be_there_twice() -> None:
 @given(st.dictionaries(NAMES, st.binary(max_size=40), max_size=5), st.dictionaries(NAMES, st.binary(), max_size=5))
 def test_archives_that_follow_each_other_hold_what_each_holds(one: dict[str, bytes], two: dict[str, bytes]) -> None:
     first, second = ([cpio.file(name, data) for name, data in each.items()] for each in (one, two))
-    assert cpio.read(cpio.archive(first) + cpio.archive(second)) == (*first, *second)
-
-
-def test_other_bytes_are_refused() -> None:
-    with pytest.raises(HugewiseError, match="not a newc archive at byte 0"):
-        cpio.read(b"070707 is the old form")
+    assert entries_of(cpio.archive(first) + cpio.archive(second)) == [*first, *second]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.guests import cache
 from hugewise.guests.kernels import build, modules, source, store, tools
 from hugewise.guests.kernels.recipe import Recipe
 from hugewise.model.guest import Kernel
@@ -70,10 +71,10 @@ def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, c
     kernel = provided(tarball, recipe("CONFIG_NET=y\n"), told)
     assert Path(kernel.image).read_text() == "kernel for x86_64 by hugewise"
     assert (kernel.name, kernel.arch, kernel.release) == ("small", "x86-64", "6.12.0-small")
-    assert kernel.digest == store.sha256(Path(kernel.image))
+    assert kernel.digest == cache.sha256(Path(kernel.image))
     assert kernel.config is not None
     assert "CONFIG_NET=y" in Path(kernel.config).read_text()
-    assert store.sha256(tarball) in kernel.origin
+    assert cache.sha256(tarball) in kernel.origin
     assert "gcc 12" in kernel.origin
     folder = Path(kernel.image).parent
     assert sorted(each.name for each in folder.iterdir()) == ["config", "image", "kernel.json"]
@@ -85,7 +86,7 @@ def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, c
     told.clear()
     assert provided(tarball, recipe("CONFIG_NET=y\n"), told) == kernel
     assert told == []
-    assert store.find(build.asked(recipe("CONFIG_NET=y\n"), store.sha256(tarball))) == kernel
+    assert store.find(build.asked(recipe("CONFIG_NET=y\n"), cache.sha256(tarball))) == kernel
 
 
 def test_what_is_built_is_known_by_its_symbols_source_and_compiler(

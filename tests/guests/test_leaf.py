@@ -12,13 +12,13 @@ from hugewise.errors import HugewiseError, MachineError
 from hugewise.guests.leaf import Groups, Leaf
 from hugewise.host import cgroup
 from hugewise.host.local_host import LocalHost
-from hugewise.machine.machine import CpuTime
+from hugewise.model.scene import RoleUse
 from tests.guests.live_agent import job, live
 from tests.requirements import need, need_root
 
 
 def leaf(folder: Path, *, counted: bool = True, emulated: bool = True) -> Leaf:
-    return Leaf(LocalHost(), str(folder), counted, emulated, os.rmdir)
+    return Leaf((folder,), folder if counted else None, LocalHost(), emulated, discard=os.rmdir)
 
 
 def test_figures_of_a_group(tmp_path: Path) -> None:
@@ -27,10 +27,10 @@ def test_figures_of_a_group(tmp_path: Path) -> None:
     (tmp_path / "cpu.stat").write_text("usage_usec 3000000\nuser_usec 2000000\nsystem_usec 1000000\n")
     (tmp_path / "cgroup.procs").write_text("12\n7\n")
     found = leaf(tmp_path)
-    assert (found.peak_bytes(), found.faults(), found.processes()) == (4096, 77, [7, 12])
+    assert (found.peak_bytes(), found.processes()) == (4096, [7, 12])
     assert found.procs_files == (tmp_path / "cgroup.procs",)
-    assert found.cpu() is None  # of an emulated guest
-    assert leaf(tmp_path, emulated=False).cpu() == CpuTime(3.0, 2.0, 1.0)
+    assert found.used() == RoleUse(faults=77)  # of an emulated guest
+    assert leaf(tmp_path, emulated=False).used() == RoleUse(cpu_s=3.0, user_s=2.0, system_s=1.0, faults=77)
     (tmp_path / "memory.max").write_text("max")
     found.limit_memory(1 << 20)
     assert (tmp_path / "memory.max").read_text() == "1048576"
@@ -38,12 +38,12 @@ def test_figures_of_a_group(tmp_path: Path) -> None:
 
 def test_what_is_not_counted_is_none(tmp_path: Path) -> None:
     found = leaf(tmp_path, counted=False, emulated=False)
-    assert (found.peak_bytes(), found.faults(), found.cpu(), found.processes()) == (None, None, None, [])
+    assert (found.peak_bytes(), found.used(), found.processes()) == (None, RoleUse(), [])
     with pytest.raises(MachineError, match="has none") as caught:
         found.limit_memory(1 << 20)
     assert caught.value.hint == "give the study a kernel with CONFIG_MEMCG"
     counted = leaf(tmp_path)
-    assert (counted.peak_bytes(), counted.faults()) == (None, None)  # a kernel without memory.peak
+    assert (counted.peak_bytes(), counted.used()) == (None, RoleUse())  # a kernel without memory.peak
     with pytest.raises(MachineError, match="cannot limit the memory"):
         counted.limit_memory(1 << 20)
 
@@ -54,6 +54,13 @@ def test_a_group_that_cannot_be_killed_or_removed_says_so(tmp_path: Path) -> Non
         leaf(tmp_path).kill()
     with pytest.raises(MachineError, match="cannot remove the cgroup"):
         leaf(tmp_path).remove()
+
+
+def test_what_was_in_a_guest_that_is_gone_is_gone_too(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.events").write_text("populated 1\n")
+    left = Leaf((tmp_path,), None, LocalHost(), gone=lambda: True, discard=os.rmdir)
+    assert left.kill() == 0
+    left.remove()
 
 
 def test_groups_of_a_kernel_without_any(tmp_path: Path) -> None:
@@ -81,9 +88,7 @@ def test_programs_enter_a_group_and_die_with_it(tmp_path: Path) -> None:
             assert sut.processes() == []
             assert running.wait(20) == 0
             running.close()
-            used = sut.cpu()
-            assert used is not None
-            assert used.total_s > 0
+            assert (sut.used().cpu_s or 0) > 0
             with pytest.raises(HugewiseError, match="File exists"):
                 groups.create("sut")
         finally:

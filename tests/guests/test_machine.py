@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import stat
@@ -39,21 +38,12 @@ def run(guest: Live, told: probe.Job) -> int:
 # -- programs
 
 
-def test_a_program_leaves_the_same_files_here_as_one_of_this_host(guest: Live) -> None:
-    told = job(guest.folder / "job", SH, "-c", "echo said; echo complained >&2; exit 3")
+def test_a_program_is_told_of_outputs_in_the_guest_which_come_out(guest: Live) -> None:
+    told = job(guest.folder / "job", SH, "-c", "echo said")
     assert run(guest, told) == 0
-    assert Path(told.spec.stdout).read_text() == "said\n"
-    assert Path(told.spec.stderr).read_text() == "complained\n"
-    events = serving.events(told)
-    assert isinstance(events[0], probe.Start)
-    ended = events[-1]
-    assert isinstance(ended, probe.Exit)
-    assert ended.code == 3
-    assert told.stderr.read_bytes() == b""
     kept = msgspec.json.decode(told.told.read_bytes(), type=probe.Spec)
     assert kept.argv == told.spec.argv
     assert Path(kept.stdout).parent == guest.folder / "out"
-    assert stat.S_IMODE(told.told.stat().st_mode) == 0o600
     assert list((guest.folder / "out").iterdir()) == []  # the guest's memory is not filled with them
 
 
@@ -178,9 +168,6 @@ def test_short_subcommands_answer_or_fail(guest: Live) -> None:
     found = guest.machine.ask("scan", "--pid", str(os.getpid()), "--source", "smaps")
     assert isinstance(found, probe.Coverage)
     assert found.pid == os.getpid()
-    same = guest.machine.agent.coverage(os.getpid(), None, "smaps")
-    assert isinstance(same, probe.Coverage)
-    assert same.bytes.keys() == found.bytes.keys()
     with pytest.raises(ProbeError, match="hugewise-probe scan --pid 999999999 .*failed in guest live"):
         guest.machine.ask("scan", "--pid", "999999999", "--source", "smaps")
     with pytest.raises(ProbeError, match="hugewise-probe run failed"):
@@ -191,13 +178,9 @@ def test_short_subcommands_answer_or_fail(guest: Live) -> None:
 # -- the system
 
 
-def test_what_the_machine_has(guest: Live) -> None:
-    assert set(guest.machine.cpus()) <= set(range(os.cpu_count() or 1))
-    assert guest.machine.ports(0) == ()
-    assert len(set(guest.machine.ports(3))) == 3
+def test_what_the_machine_is(guest: Live) -> None:
     assert guest.machine.emulated
     assert not guest.machine.counters
-    assert "/usr/bin" in guest.machine.environment["PATH"].split(":")
 
 
 # -- files
@@ -225,67 +208,6 @@ def test_the_host_reads_and_writes_as_the_local_one(guest: Live) -> None:
     assert host.read("/proc/sys/kernel/random/boot_id") == guest.machine.agent.hello().boot_id
 
 
-def test_files_go_in_and_out_whatever_their_size(guest: Live) -> None:
-    inside = guest.folder / "inside"
-    for size in (0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK):
-        content = os.urandom(size)
-        guest.machine.put(str(inside / "deep/file"), content, None, None)
-        assert (inside / "deep/file").read_bytes() == content
-        source = guest.folder / "source"
-        source.write_bytes(content)
-        source.chmod(0o750)
-        guest.machine.put_file(source, str(inside / "copy"))
-        assert (inside / "copy").read_bytes() == content
-        assert stat.S_IMODE((inside / "copy").stat().st_mode) == 0o750
-        guest.machine.get_file(str(inside / "copy"), guest.folder / "back")
-        assert (guest.folder / "back").read_bytes() == content
-    with pytest.raises(StorageError, match=r"cannot read .*none"):
-        guest.machine.put_file(guest.folder / "none", str(inside / "x"))
-    with pytest.raises(StorageError, match=r"cannot read .*none in guest live: No such file"):
-        guest.machine.get_file(str(inside / "none"), guest.folder / "never")
-    assert not (guest.folder / "never").exists()
-
-
-def test_a_tree_comes_out_without_its_links(guest: Live) -> None:
-    inside = guest.folder / "inside"
-    (inside / "a/b").mkdir(parents=True)
-    (inside / "a/b/file").write_text("1")
-    (inside / "a/link").symlink_to("/etc/passwd")
-    os.mkfifo(inside / "pipe")
-    (inside / "top").write_text("2")
-    guest.machine.get_tree(str(inside), guest.folder / "back")
-    found = sorted(str(path.relative_to(guest.folder / "back")) for path in (guest.folder / "back").rglob("*"))
-    assert found == ["a", "a/b", "a/b/file", "top"]
-    assert (guest.folder / "back/a/b/file").read_text() == "1"
-
-
-def test_folders_are_fresh(guest: Live) -> None:
-    place = guest.folder / "place"
-    guest.machine.folder(str(place), None, None)
-    (place / "left").write_text("")
-    guest.machine.folder(str(place), None, None)
-    assert list(place.iterdir()) == []
-    assert stat.S_IMODE(place.stat().st_mode) == 0o700
-    guest.machine.remove(str(place))
-    guest.machine.remove(str(place))
-    assert not place.exists()
-    with pytest.raises(StorageError, match="cannot make /proc/none in guest live"):
-        guest.machine.folder("/proc/none", None, None)
-
-
-def test_files_are_found_by_name_and_links_are_not_followed(guest: Live) -> None:
-    place = guest.folder / "place"
-    place.mkdir()
-    for name, content in {"b.csv": "2", "a.csv": "1", "c.txt": "3", "a.csv.bak": "4"}.items():
-        (place / name).write_text(content)
-    (place / "e.csv").mkdir()
-    os.mkfifo(place / "f.csv")
-    assert list(guest.machine.files(str(place), re.compile(r"\w\.csv"))) == [b"1", b"2"]
-    (place / "d.csv").symlink_to("/etc/passwd")
-    with pytest.raises(OSError, match="symbolic"):
-        list(guest.machine.files(str(place), re.compile(r"\w\.csv")))
-
-
 def test_scratch_folders_of_an_attempt(guest: Live) -> None:
     place = guest.folder / "scratch"
     folders = GuestFolders.open(guest.machine, str(place), None, None)
@@ -306,11 +228,8 @@ def test_scratch_folders_of_an_attempt(guest: Live) -> None:
 
 def test_an_account_owns_what_is_made_for_it(guest: Live) -> None:
     need_root()
-    folders = GuestFolders.open(guest.machine, str(guest.folder / "scratch"), 65534, 65534)
-    made = folders.folder("run")
+    made = GuestFolders.open(guest.machine, str(guest.folder / "scratch"), 65534, 65534).folder("run")
     assert (made.stat().st_uid, made.stat().st_gid) == (65534, 65534)
-    guest.machine.put(str(made / "file"), b"1", 65534, 65534)
-    assert (made / "file").stat().st_uid == 65534
 
 
 def test_python_as_a_program_of_the_guest_gets_no_environment_of_ours(guest: Live) -> None:

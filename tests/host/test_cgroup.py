@@ -85,18 +85,18 @@ def test_v2_stays_in_the_own_group_where_it_gives_memory(tmp_path: Path) -> None
     assert hierarchy.made.enabled == ()
     leaf = hierarchy.create("attempt")
     assert leaf.procs_files == (leaf.folders[0] / "cgroup.procs",)
-    assert (leaf.peak_bytes(), leaf.faults()) == (None, None)  # nothing is counted in a plain folder
+    assert (leaf.peak_bytes(), leaf.used().faults) == (None, None)  # nothing is counted in a plain folder
 
 
 def test_figures_of_v2_and_v1(tmp_path: Path) -> None:
     leaf = Leaf((tmp_path,), tmp_path)
     (tmp_path / "memory.peak").write_text("4096\n")
     (tmp_path / "memory.stat").write_text("anon 5\npgfault 12\npgmajfault 3\n")
-    assert (leaf.peak_bytes(), leaf.faults()) == (4096, 12)
+    assert (leaf.peak_bytes(), leaf.used().faults) == (4096, 12)
     (tmp_path / "memory.peak").unlink()
     (tmp_path / "memory.max_usage_in_bytes").write_text("8192\n")
     (tmp_path / "memory.stat").write_text("pgfault 12\ntotal_pgfault 40\n")
-    assert (leaf.peak_bytes(), leaf.faults()) == (8192, 40)
+    assert (leaf.peak_bytes(), leaf.used().faults) == (8192, 40)
 
 
 def test_errors_say_the_cure(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_memory_and_faults_of_the_group_are_counted(hierarchy: Hierarchy) -> Non
     need(leaf.memory is not None, "a cgroup memory controller")
     child = enter(leaf, "head -c 33554432 /dev/zero | tail -c 33554432 > /dev/null")
     assert child.wait(timeout=20) == 0
-    peak, faults = leaf.peak_bytes(), leaf.faults()
+    peak, faults = leaf.peak_bytes(), leaf.used().faults
     assert peak is not None
     assert 32 << 20 <= peak < 256 << 20
     assert faults is not None

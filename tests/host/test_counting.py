@@ -14,8 +14,9 @@ from typing import IO
 import pytest
 
 from hugewise.errors import ProbeError
-from hugewise.host.counting import COUNTERS, Counting
+from hugewise.host.counting import Counting
 from hugewise.machine.probe import Count, Counters
+from hugewise.model.metric import COUNTERS
 from tests.requirements import need
 
 PAGES = 2048
@@ -99,7 +100,8 @@ def test_the_measured_part_alone_is_counted_with_what_is_made_in_it(server: Aske
 
 
 def test_a_hardware_counter_has_a_value_or_the_probes_reason(server: Asked) -> None:
-    counting = Counting([server.pid], COUNTERS)
+    hardware = [counter.event for counter in COUNTERS if counter.servers]
+    counting = Counting([server.pid], hardware)
     try:
         counting.begin()
         server.touch("itself", 64)
@@ -107,7 +109,7 @@ def test_a_hardware_counter_has_a_value_or_the_probes_reason(server: Asked) -> N
         found = counting.counts().values
     finally:
         counting.close()
-    assert tuple(sorted(found)) == tuple(sorted(COUNTERS))
+    assert sorted(found) == sorted(hardware)
     assert all((count.value is None) <= bool(count.reason) for count in found.values())
 
 

@@ -42,6 +42,14 @@ def die(host: FakeHost, path: Path, at: int | None = None) -> None:
         journal.abandon()
 
 
+@pytest.fixture
+def dead(path: Path) -> FakeHost:
+    """A host on which a run has died."""
+    host = FakeHost()
+    die(host, path)
+    return host
+
+
 def test_a_run_that_is_still_alive_is_not_touched(path: Path) -> None:
     host = FakeHost()
     host.alive(os.getpid(), 99)
@@ -83,37 +91,31 @@ def test_a_recovery_that_is_killed_is_finished_by_the_next(path: Path, at: int) 
     assert host.read(MIN_FREE) == "30000"
 
 
-def test_what_others_turned_meanwhile_is_reported_and_left(path: Path) -> None:
-    host = FakeHost()
-    die(host, path)
-    host.turn(M64, "madvise")
-    host.turn(POOL, "30")
-    found = recover(host, path)
+def test_what_others_turned_meanwhile_is_reported_and_left(path: Path, dead: FakeHost) -> None:
+    dead.turn(M64, "madvise")
+    dead.turn(POOL, "30")
+    found = recover(dead, path)
     assert {(each.path.rsplit("/", 2)[1], each.found) for each in found.left} == {
         ("hugepages-64kB", "madvise"),
         ("hugepages-2048kB", "30"),
     }
-    assert read(host, M64) == "madvise"
-    assert read(host, ENABLED) == "madvise"
-    assert read(host, POOL) == "30"
+    assert read(dead, M64) == "madvise"
+    assert read(dead, ENABLED) == "madvise"
+    assert read(dead, POOL) == "30"
 
 
-def test_after_a_reboot_it_is_closed_and_not_replayed(path: Path) -> None:
-    host = FakeHost()
-    die(host, path)
-    host.fixed["/proc/sys/kernel/random/boot_id"] = "another boot"
-    written = len(host.writes)
-    assert "rebooted" in (recover(host, path).note or "")
-    assert len(host.writes) == written
-    assert recover(host, path).run is None
+def test_after_a_reboot_it_is_closed_and_not_replayed(path: Path, dead: FakeHost) -> None:
+    dead.fixed["/proc/sys/kernel/random/boot_id"] = "another boot"
+    written = len(dead.writes)
+    assert "rebooted" in (recover(dead, path).note or "")
+    assert len(dead.writes) == written
+    assert recover(dead, path).run is None
 
 
-def test_an_ordinary_user_is_told_that_root_must_restore(path: Path) -> None:
-    host = FakeHost()
-    die(host, path)
-    host.root = False
+def test_an_ordinary_user_is_told_that_root_must_restore(path: Path, dead: FakeHost) -> None:
+    dead.root = False
     with pytest.raises(UserError, match="left this host's page settings turned") as caught:
-        recover(host, path)
+        recover(dead, path)
     assert caught.value.hint == "sudo hugewise restore"
 
 
@@ -132,22 +134,18 @@ def test_a_torn_last_line_announces_nothing(path: Path) -> None:
     assert path.read_bytes().count(b"\n") == len(path.read_bytes().splitlines())
 
 
-def test_a_damaged_line_is_a_clear_error(path: Path) -> None:
-    host = FakeHost()
-    die(host, path)
+def test_a_damaged_line_is_a_clear_error(path: Path, dead: FakeHost) -> None:
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([lines[0], b"garbage", *lines[2:], b""]))
     with pytest.raises(UserError, match="line 2"):
-        recover(host, path)
+        recover(dead, path)
 
 
-def test_a_new_run_does_not_begin_over_an_open_journal(path: Path) -> None:
-    host = FakeHost()
-    die(host, path)
+def test_a_new_run_does_not_begin_over_an_open_journal(path: Path, dead: FakeHost) -> None:
     with pytest.raises(UserError, match="has not been put back"):
-        Journal.begin(host, path, "another")
-    recover(host, path)
-    journal = Journal.begin(host, path, "another")
+        Journal.begin(dead, path, "another")
+    recover(dead, path)
+    journal = Journal.begin(dead, path, "another")
     assert path.read_bytes().count(b"\n") == 1  # the closed one is replaced: the file does not grow from run to run
     journal.close()
 
@@ -167,17 +165,15 @@ def test_it_is_written_for_all_to_read_and_for_root_to_change(path: Path) -> Non
 
 
 @pytest.mark.parametrize("damage", ["file", "folder", "knob", "cgroup"])
-def test_a_journal_that_others_could_have_written_is_not_followed(path: Path, damage: str) -> None:
-    host = FakeHost()
-    die(host, path)
-    written = len(host.writes)
+def test_a_journal_that_others_could_have_written_is_not_followed(path: Path, damage: str, dead: FakeHost) -> None:
+    written = len(dead.writes)
     if damage == "file":
         path.chmod(0o666)
     elif damage == "folder":
         path.parent.chmod(0o777)
-        recover(host, path)
+        recover(dead, path)
         with pytest.raises(UserError, match="can be written by others"):
-            Journal.begin(host, path, "next")
+            Journal.begin(dead, path, "next")
         return
     else:
         journal = Journal.reopen(path)
@@ -185,8 +181,8 @@ def test_a_journal_that_others_could_have_written_is_not_followed(path: Path, da
         journal.append(Intent((turn,)) if damage == "knob" else Folders(("/etc/hugewise-1",)))
         journal.abandon()
     with pytest.raises(UserError, match="cannot be trusted"):
-        recover(host, path)
-    assert len(host.writes) == written
+        recover(dead, path)
+    assert len(dead.writes) == written
 
 
 def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,14 +208,12 @@ def test_a_journal_that_is_kept_open_is_recovered_later(path: Path) -> None:
     assert recover(host, path).put_back == (f"{ENABLED} = madvise", f"{MIN_FREE} = 30000")
 
 
-def test_a_refused_value_keeps_the_journal_for_another_try(path: Path) -> None:
-    host = FakeHost()
-    die(host, path)
-    host.choices[ENABLED] = (("always", "never"), "never")
+def test_a_refused_value_keeps_the_journal_for_another_try(path: Path, dead: FakeHost) -> None:
+    dead.choices[ENABLED] = (("always", "never"), "never")
     with pytest.raises(SettingError, match="the dead run is not wholly put back"):
-        recover(host, path)
-    host.choices[ENABLED] = (("always", "madvise", "never"), "never")
-    assert recover(host, path).put_back == (f"{ENABLED} = madvise", f"{MIN_FREE} = 30000")
+        recover(dead, path)
+    dead.choices[ENABLED] = (("always", "madvise", "never"), "never")
+    assert recover(dead, path).put_back == (f"{ENABLED} = madvise", f"{MIN_FREE} = 30000")
 
 
 def test_start_time_tells_one_process_from_the_next_of_that_number() -> None:

@@ -18,8 +18,7 @@ from hugewise.host.lock import HostLock
 from hugewise.host.pool import Pools, Where, available, in_use, pool_folder
 from hugewise.host.setting import Settings
 from hugewise.model.pages import HUGETLB, PageSizes
-from tests.fake_host import FakeHost, Killed
-from tests.host.test_setting import Notes
+from tests.fake_host import FakeHost, Killed, Notes
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
 
@@ -167,10 +166,7 @@ def test_a_pool_is_read_whole_while_surplus_pages_go(pace: int) -> None:
     assert host.left == 0
 
 
-def test_a_pool_taken_away_is_drift_and_stays_taken() -> None:
-    host = FakeHost()
-    settings = Settings(host, Notes())
-    pools = Pools(settings)
+def test_a_pool_taken_away_is_drift_and_stays_taken(host: FakeHost, settings: Settings, pools: Pools) -> None:
     pools.fill({SMALL: 100})
     host.turn(PATH, "40")
     assert PATH in {each.path for each in settings.drift()}
@@ -195,10 +191,9 @@ def test_what_others_add_is_kept_whether_named_or_not() -> None:
         assert host.read(PATH) == "250"
 
 
-def test_a_pool_that_others_made_smaller_is_theirs_once_it_is_named() -> None:
-    host = FakeHost()
-    settings = Settings(host, Notes())
-    pools = Pools(settings)
+def test_a_pool_that_others_made_smaller_is_theirs_once_it_is_named(
+    host: FakeHost, settings: Settings, pools: Pools
+) -> None:
     pools.fill({SMALL: 100})
     host.turn(PATH, "40")
     settings.acknowledge(settings.drift())
@@ -267,9 +262,7 @@ class TwoNodes(FakeHost):
                 self.numbers[f"{pool_folder(LARGE, node)}/{file}"] = held
 
 
-def test_one_node_can_be_asked() -> None:
-    host = FakeHost()
-    pools = Pools(Settings(host, Notes()))
+def test_one_node_can_be_asked(host: FakeHost, pools: Pools) -> None:
     assert pools.fill_nodes({(SMALL, 0): 5}) == {(SMALL, 0): 5}
     assert host.writes[0][0] == "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
     assert pools.restore() == []
@@ -345,10 +338,7 @@ def test_whatever_node_a_run_dies_at_the_next_root_call_puts_all_back(tmp_path: 
     assert knobs(host) == before
 
 
-def test_errors_say_what_is_wrong() -> None:
-    host = FakeHost()
-    settings = Settings(host, Notes())
-    pools = Pools(settings)
+def test_errors_say_what_is_wrong(host: FakeHost, settings: Settings, pools: Pools) -> None:
     with pytest.raises(SettingError, match="this machine has no pool of 64 kB pages"):
         pools.fill({64 << 10: 1})
     with pytest.raises(SettingError, match="NUMA node 1 of this machine has no pool of 2048 kB pages"):

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from hugewise.errors import SettingError, StorageError
 from hugewise.host.journal import Journal, recover
 from hugewise.host.knob import beside, is_knob, knobs, read
-from hugewise.host.ledger import Record
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.host.setting import Settings
 from hugewise.machine.drift import Drift
 from hugewise.model.pages import HUGETLB, THP
-from tests.fake_host import MIN_FREE, SIZED, FakeHost
+from tests.fake_host import MIN_FREE, SIZED, FakeHost, Notes
 from tests.requirements import need_root
 
 ENABLED, DEFRAG, M16, M64, PMD, ZERO = (
@@ -29,23 +28,6 @@ ENABLED, DEFRAG, M16, M64, PMD, ZERO = (
     f"{THP}/hugepages-2048kB/enabled",
     f"{THP}/use_zero_page",
 )
-
-
-class Notes:
-    """A journal in memory; `full` makes it refuse."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.full = False
-        self.kept_open = False
-
-    def keep_open(self) -> None:
-        self.kept_open = True
-
-    def append(self, record: Record, *, sync: bool = True) -> None:
-        if self.full:
-            raise StorageError("disk full")
-        self.records.append(record)
 
 
 def test_knobs_are_found_by_what_is_present() -> None:
@@ -96,9 +78,7 @@ def test_apply_turns_only_what_differs_and_goes_back_to_the_start() -> None:
     assert len(host.writes) == written
 
 
-def test_what_the_kernel_changes_beside_is_put_back_too() -> None:
-    host, notes = FakeHost(), Notes()
-    settings = Settings(host, notes)
+def test_what_the_kernel_changes_beside_is_put_back_too(host: FakeHost, settings: Settings) -> None:
     settings.apply({ENABLED: "never"})
     assert host.read(MIN_FREE) == "19832"
     assert settings.drift() == []
@@ -109,9 +89,7 @@ def test_what_the_kernel_changes_beside_is_put_back_too() -> None:
     assert host.read(MIN_FREE) == "50000"
 
 
-def test_a_foreign_change_is_named_and_left_alone() -> None:
-    host = FakeHost()
-    settings = Settings(host, Notes())
+def test_a_foreign_change_is_named_and_left_alone(host: FakeHost, settings: Settings) -> None:
     settings.apply({ENABLED: "always"})
     host.turn(ENABLED, "never")
     host.turn(M16, "always")
@@ -125,9 +103,7 @@ def test_a_foreign_change_is_named_and_left_alone() -> None:
     assert str(expected[0]) == f"{ENABLED} is never, not always"
 
 
-def test_an_acknowledged_change_is_what_the_run_goes_back_to() -> None:
-    host = FakeHost()
-    settings = Settings(host, Notes())
+def test_an_acknowledged_change_is_what_the_run_goes_back_to(host: FakeHost, settings: Settings) -> None:
     settings.apply({ENABLED: "always"})
     host.turn(ENABLED, "never")
     settings.acknowledge(settings.drift())
@@ -137,9 +113,7 @@ def test_an_acknowledged_change_is_what_the_run_goes_back_to() -> None:
     assert read(host, ENABLED) == "never"
 
 
-def test_what_the_kernel_refuses_is_an_error_that_says_what_it_offers() -> None:
-    host = FakeHost()
-    settings = Settings(host, Notes())
+def test_what_the_kernel_refuses_is_an_error_that_says_what_it_offers(host: FakeHost, settings: Settings) -> None:
     with pytest.raises(SettingError, match=r"enabled = sometimes: Invalid argument") as caught:
         settings.apply({DEFRAG: "never", ENABLED: "sometimes"})
     assert caught.value.hint == "this kernel offers: always [madvise] never"
@@ -175,18 +149,14 @@ def test_without_a_journal_nothing_is_turned() -> None:
     assert host.writes == []
 
 
-def test_intent_comes_before_the_knob() -> None:
-    host, notes = FakeHost(), Notes()
-    settings = Settings(host, notes)
+def test_intent_comes_before_the_knob(host: FakeHost, notes: Notes, settings: Settings) -> None:
     notes.full = True
     with pytest.raises(StorageError):
         settings.apply({ENABLED: "always"})
     assert host.writes == []
 
 
-def test_what_cannot_be_put_back_keeps_the_journal_open() -> None:
-    host, notes = FakeHost(), Notes()
-    settings = Settings(host, notes)
+def test_what_cannot_be_put_back_keeps_the_journal_open(host: FakeHost, notes: Notes, settings: Settings) -> None:
     settings.apply({ENABLED: "always"})
     host.choices[ENABLED] = (("always", "never"), "always")
     with pytest.raises(SettingError, match="enabled = madvise"):

@@ -10,6 +10,7 @@ import pytest
 
 from hugewise.errors import ProbeError
 from hugewise.machine import probe
+from hugewise.model.metric import COUNTERS
 
 
 def examples() -> list[probe.Event]:
@@ -24,6 +25,12 @@ def test_every_event_of_the_probe_is_read_and_none_is_unknown_to_it() -> None:
 def test_both_sides_speak_the_same_version() -> None:
     start = next(event for event in examples() if isinstance(event, probe.Start))
     assert start.v == probe.VERSION
+
+
+def test_every_counter_of_an_attempt_is_known_to_the_probe() -> None:
+    known = probe.ask("counters")
+    assert isinstance(known, probe.Available)
+    assert {counter.event for counter in COUNTERS} <= known.counters.keys()
 
 
 def test_a_torn_last_line_ends_the_events() -> None:

@@ -9,7 +9,7 @@ from hugewise.model.scene import RoleUse
 
 __all__ = ["NOT_COUNTED", "Said"]
 
-NOT_COUNTED = RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
+NOT_COUNTED = RoleUse()
 
 
 class Said:

@@ -123,7 +123,8 @@ class Stage:
             if arm.name != "base"
         ]
         bench = Bench(
-            site=None,  # type: ignore[arg-type]
+            host=None,  # type: ignore[arg-type]
+            boarding=None,  # type: ignore[arg-type]
             study=self.study,
             settings=self.settings,  # type: ignore[arg-type]
             folder=self.folder,

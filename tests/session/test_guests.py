@@ -147,8 +147,14 @@ def test_what_guests_share_is_made_for_them_alone(opened: Session, monkeypatch: 
     opened.guests = made = guests()
     opened.make_guests()
     assert str(opened.boarding) == "aboard"
-    ((study, known, cgroups, _, note, seed, privileged),) = asked
-    assert (study, known, cgroups, seed, privileged) == (STUDY, made, None, bytes(16), opened.host.privileged())
+    ((study, known, contain, _, note, seed, privileged),) = asked
+    assert (study, known, contain, seed, privileged) == (
+        STUDY,
+        made,
+        opened.contain,
+        bytes(16),
+        opened.host.privileged(),
+    )
     assert note == opened.settings.note
 
 

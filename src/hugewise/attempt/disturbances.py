@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hugewise.machine.noise import CPU, TICK, Difference, Snapshot, difference
+from hugewise.machine.noise import CPU, TICK, Difference
 from hugewise.study.tables import Validity
 
 __all__ = ["disturbances"]
@@ -19,7 +19,7 @@ _SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
 _THP_TOLERANCE = 0.05  # share of memory: see `disturbances`
 
 
-def disturbances(before: Snapshot, after: Snapshot, rules: Validity) -> tuple[str, ...]:
+def disturbances(change: Difference, rules: Validity) -> tuple[str, ...]:
     """What broke the study's rules between two snapshots, a sentence each; empty when the host was quiet.
 
     Both snapshots are to be taken while no attempt lives. Three rules need more than a comparison:
@@ -31,13 +31,13 @@ def disturbances(before: Snapshot, after: Snapshot, rules: Validity) -> tuple[st
       ones by more than 5% of memory. Under an arm that turns THP on for the whole machine every program gets some;
       a lower limit would flag that arm for what it does itself.
     """
-    change = difference(before, after)
+    before, after = change.before, change.after
     found: list[str] = []
-    capacity = change.elapsed_s * change.cpus
+    capacity = change.elapsed_s * after.cpus
     if capacity > 0 and change.steal_s - TICK > rules.steal * capacity:
         found.append(f"steal {change.steal_s / capacity:.1%} of CPU time (rule: at most {rules.steal * 100:g}%)")
-    if change.other_load is not None and change.other_load > rules.load_per_cpu * change.cpus:
-        load = change.other_load / change.cpus
+    if change.other_load is not None and change.other_load > rules.load_per_cpu * after.cpus:
+        load = change.other_load / after.cpus
         found.append(f"load of other processes {load:.1f} per CPU (rule: at most {rules.load_per_cpu:g})")
     if rules.swap and change.swap_pages:
         found.append(f"{change.swap_pages:,} pages swapped (rule: none)")

@@ -31,7 +31,7 @@ def exact(found: Outcome, own: Sequence[Metric], counted: int | None = None) -> 
     if counted is not None:
         metrics["instructions"] = counted
         absent.pop("instructions", None)
-    return msgspec.structs.replace(found, metrics=metrics, absent=absent, wall_s=None, cpu_s=None)
+    return msgspec.structs.replace(found, metrics=metrics, absent=absent, cpu_s=None)
 
 
 def instructions(events: Sequence[probe.Event]) -> int | None:

@@ -11,6 +11,7 @@ import msgspec
 from hugewise.attempt import delivery
 from hugewise.machine import probe
 from hugewise.machine.noise import Difference
+from hugewise.model.metric import COUNTERS, RATES
 from hugewise.model.pages import PageTarget
 from hugewise.model.scene import Reading, RoleUse
 from hugewise.model.trial import AttemptState, Delivery
@@ -28,24 +29,6 @@ __all__ = [
     "with_kernel_work",
 ]
 
-# Metric name -> performance counter, in perf's spelling.
-_METRIC_COUNTERS = {
-    "page_faults": "page-faults",
-    "context_switches": "context-switches",
-    "cpu_migrations": "cpu-migrations",
-    "cycles": "cycles",
-    "instructions": "instructions",
-    "dtlb_load_misses": "dTLB-load-misses",
-    "dtlb_walk_steps": "dtlb-walk-steps",
-}
-
-# Metric name -> (counted, by what, times).
-_RATES = (
-    ("ipc", "instructions", "cycles", 1.0),
-    ("dtlb_mpki", "dtlb_load_misses", "instructions", 1000.0),
-    ("walk_steps_pki", "dtlb_walk_steps", "instructions", 1000.0),
-)
-
 # How far the page faults of a twin may be from those of the attempt that it stands for. Seen in 16 attempts of builds
 # and transcodes: at most 1.2%, and 78% where the attempt alone had found the pool empty. Beside it, some that any start
 # may take more or fewer of (addresses are drawn anew).
@@ -61,14 +44,43 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """State, and numbers where there are any. `absent` says why a metric is None."""
 
     state: AttemptState
-    reason: str | None
-    wall_s: float | None
-    cpu_s: float | None
-    metrics: Mapping[str, float | None]
-    absent: Mapping[str, str]
-    peak_bytes: int | None
-    exit_code: int | None
-    signal: int | None
+    reason: str | None = None
+    cpu_s: float | None = None
+    metrics: Mapping[str, float | None] = {}
+    absent: Mapping[str, str] = {}
+    peak_bytes: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+
+    @property
+    def wall_s(self) -> float | None:
+        """Seconds of the timed region."""
+        return self.metrics.get("wall_s")
+
+    def failed(self, reason: str, state: AttemptState = "failed") -> Outcome:
+        """The same without its numbers, for that reason."""
+        return msgspec.structs.replace(self, state=state, reason=reason, metrics={}, absent={}, cpu_s=None)
+
+    def adding(self, values: Mapping[str, float | None], why: Mapping[str, str] | str = "") -> Outcome:
+        """With these metrics too, in place of what they were; `why` those are None that are, all alike or each.
+
+        What did not come to its end has no numbers: it stays as it is.
+        """
+        if self.state != "accepted":
+            return self
+        absent = {name: reason for name, reason in self.absent.items() if name not in values}
+        absent |= {name: why if isinstance(why, str) else why[name] for name, value in values.items() if value is None}
+        return msgspec.structs.replace(self, metrics={**self.metrics, **values}, absent=absent)
+
+    def with_rates(self) -> Outcome:
+        """With the rates of its counters, or why there are none."""
+        values: dict[str, float | None] = {}
+        why: dict[str, str] = {}
+        for rate in RATES:
+            name, above, below = rate.metric.name, self.metrics.get(rate.part), self.metrics.get(rate.whole)
+            values[name] = None if above is None or not below else rate.times * above / below
+            why[name] = self.absent.get(rate.part) or self.absent.get(rate.whole) or f"{rate.part} was not counted"
+        return self.adding(values, why)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -113,32 +125,31 @@ def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, suc
     exited, result, usage = last(events, probe.Exit), last(events, probe.Result), last(events, probe.Usage)
     error = last(events, probe.Error)
     state, reason = _state(exited, result, error, micro=micro, timeout_s=timeout_s, success=success)
-    metrics: dict[str, float | None] = {}
-    absent: dict[str, str] = {}
-    cpu = usage.user_s + usage.system_s if usage is not None else None
-    wall = None
-    if state == "accepted" and exited is not None:
-        wall = (result.wall_ns if result is not None else exited.wall_ns) / 1e9
-        metrics |= {"wall_s": wall, "cpu_s": cpu, "peak_bytes": usage.peak_bytes if usage is not None else None}
-        counted, why = _counted(events, "timed" if micro else "command")
-        metrics |= counted
-        absent |= why
-        if result is not None:
-            metrics |= result.metrics
-        elif metrics["page_faults"] is None and usage is not None:
-            metrics["page_faults"] = usage.minor_faults + usage.major_faults
-            absent.pop("page_faults", None)
-    return Outcome(
+    cpu = None if usage is None else usage.user_s + usage.system_s
+    peak = None if usage is None else usage.peak_bytes
+    found = Outcome(
         state=state,
         reason=reason,
-        wall_s=wall,
         cpu_s=cpu,
-        metrics=metrics,
-        absent=absent,
-        peak_bytes=usage.peak_bytes if usage is not None else None,
-        exit_code=exited.code if exited is not None else None,
-        signal=exited.signal if exited is not None else None,
+        peak_bytes=peak,
+        exit_code=None if exited is None else exited.code,
+        signal=None if exited is None else exited.signal,
     )
+    if state != "accepted" or exited is None:
+        return found
+    wall = (exited if result is None else result).wall_ns / 1e9
+    counts: dict[str, probe.Count] = {}
+    for event in events:
+        if isinstance(event, probe.Counters) and event.scope == ("timed" if micro else "command"):
+            counts |= event.values
+    found = msgspec.structs.replace(found, metrics={"wall_s": wall, "cpu_s": cpu, "peak_bytes": peak})
+    found = found.adding(*_values(counts))
+    if result is not None:
+        # Its own figures go first; what it does not say stays as it was counted.
+        return msgspec.structs.replace(found, metrics={**found.metrics, **result.metrics})
+    if found.metrics["page_faults"] is None and usage is not None:
+        return found.adding({"page_faults": usage.minor_faults + usage.major_faults})
+    return found
 
 
 def _state(
@@ -167,29 +178,14 @@ def _state(
 
 def with_kernel_work(found: Outcome, host: Difference, base_size: int) -> Outcome:
     """`found` with what the kernel did meanwhile (machine-wide), and with rates of its hardware counters."""
-    if found.state != "accepted":
-        return found
-    metrics, absent = dict(found.metrics), dict(found.absent)
+    metrics: dict[str, float | None] = {}
+    why = {"swap_bytes": "/proc/vmstat does not say"}
     for thread in ("khugepaged", "kcompactd", "kswapd"):
         times = [spent for name, spent in host.kernel_thread_cpu.items() if name.startswith(thread)]
         metrics[f"{thread}_cpu_s"] = sum(times) if times else None
-        if not times:
-            absent[f"{thread}_cpu_s"] = f"no kernel thread {thread} is seen here"
+        why[f"{thread}_cpu_s"] = f"no kernel thread {thread} is seen here"
     metrics["swap_bytes"] = None if host.swap_pages is None else host.swap_pages * base_size
-    if host.swap_pages is None:
-        absent["swap_bytes"] = "/proc/vmstat does not say"
-    _add_rates(metrics, absent)
-    return msgspec.structs.replace(found, metrics=metrics, absent=absent)
-
-
-def _add_rates(metrics: dict[str, float | None], absent: dict[str, str]) -> None:
-    """Rates of the counters, or why there are none."""
-    for name, part, whole, scale in _RATES:
-        above, below = metrics.get(part), metrics.get(whole)
-        metrics[name] = None if above is None or not below else scale * above / below
-        absent.pop(name, None)
-        if metrics[name] is None:
-            absent[name] = absent.get(part) or absent.get(whole) or f"{part} was not counted"
+    return found.adding(metrics, why).with_rates()
 
 
 def staged(
@@ -202,104 +198,58 @@ def staged(
     measured: tuple[float, float] | None,
     footprint: int | None,
 ) -> Outcome:
-    """The outcome of a staged workload: what its stage says goes before what the timed command said.
+    """The outcome with what a stage says, which goes before what the timed command said.
 
     `servers`: what the system under test used where that is not the timed command (whose counters are then of a client,
     and belong to nobody). `counted`: the servers' own counters in the measured part, or why there are none. `measured`:
     begin and end of the measured part where that is not the whole command.
     """
     if problem is not None:
-        return msgspec.structs.replace(
-            found, state=problem.state, reason=problem.reason, metrics={}, absent={}, wall_s=None, cpu_s=None
-        )
+        return found.failed(problem.reason, problem.state)
     if found.state != "accepted":
         return found
-    metrics, absent = dict(found.metrics), dict(found.absent)
-    wall = found.wall_s
     if measured is not None:
-        wall = metrics["wall_s"] = measured[1] - measured[0]
+        found = found.adding({"wall_s": measured[1] - measured[0]})
     if servers is not None:
         values, why = _values({} if isinstance(counted, str) else counted.values)
-        metrics |= values
-        absent = {name: reason for name, reason in absent.items() if name not in values}
-        absent |= dict.fromkeys(values, counted) if isinstance(counted, str) else why
-        _add_rates(metrics, absent)
+        found = found.adding(values, counted if isinstance(counted, str) else why).with_rates()
         faults = values["page_faults"] if servers.faults is None else servers.faults
-        for name, value in (("cpu_s", servers.cpu_s), ("page_faults", faults), ("footprint_bytes", footprint)):
-            metrics[name] = value
-            absent.pop(name, None)
-            if value is None:
-                absent[name] = "servers are counted by their cgroup, and there is none"
-    for name, value in reading.metrics.items():
-        metrics[name] = value
-        absent.pop(name, None)
-        if value is None:
-            absent[name] = reading.absent.get(name, "the workload did not say")
-    return msgspec.structs.replace(
-        found, wall_s=wall, cpu_s=metrics.get("cpu_s"), metrics=metrics, absent={**absent, **_only(reading, metrics)}
+        found = found.adding(
+            {"cpu_s": servers.cpu_s, "page_faults": faults, "footprint_bytes": footprint},
+            "servers are counted by their cgroup, and there is none",
+        )
+    found = found.adding(
+        reading.metrics, {**dict.fromkeys(reading.metrics, "the workload did not say"), **reading.absent}
     )
+    absent = {name: why for name, why in reading.absent.items() if found.metrics.get(name) is None}
+    return msgspec.structs.replace(found, cpu_s=found.metrics.get("cpu_s"), absent={**found.absent, **absent})
 
 
 def heard(found: Outcome, said: Mapping[str, float] | str) -> Outcome:
     """`found` with the metrics that a command's output holds; failed, with the reason, where it does not hold them."""
-    if found.state != "accepted":
-        return found
     if isinstance(said, str):
-        return msgspec.structs.replace(
-            found, state="failed", reason=said, metrics={}, absent={}, wall_s=None, cpu_s=None
-        )
-    return msgspec.structs.replace(found, metrics={**found.metrics, **said})
+        return found.failed(said) if found.state == "accepted" else found
+    return found.adding(said)
 
 
 def with_footprint(found: Outcome, proof: Delivery) -> Outcome:
     """`found` with the memory that its scan saw, where nothing else has said how much there was."""
-    if found.state != "accepted" or "footprint_bytes" in found.metrics:
+    if "footprint_bytes" in found.metrics:
         return found
     size = sum(proof.coverage.values()) if proof.source != "counters" else 0
-    why = {} if size else {"footprint_bytes": "its memory was not scanned"}
-    return msgspec.structs.replace(
-        found, metrics={**found.metrics, "footprint_bytes": size or None}, absent={**found.absent, **why}
-    )
-
-
-def with_cgroup(found: Outcome, faults: int | None, peak: int | None) -> Outcome:
-    """`found` with what the cgroup of the system under test has counted since it was made."""
-    if found.state != "accepted":
-        return found
-    metrics, absent = dict(found.metrics), dict(found.absent)
-    for name, value in (("lifetime_faults", faults), ("charged_peak_bytes", peak)):
-        metrics[name] = value
-        if value is None:
-            absent[name] = "no cgroup counted it"
-    return msgspec.structs.replace(found, metrics=metrics, absent=absent)
-
-
-def broken(found: Outcome, reason: str) -> Outcome:
-    """The outcome of an attempt whose machine was gone before its end."""
-    return msgspec.structs.replace(found, state="failed", reason=reason, metrics={}, absent={}, wall_s=None, cpu_s=None)
-
-
-def _only(reading: Reading, metrics: Mapping[str, float | None]) -> dict[str, str]:
-    return {name: why for name, why in reading.absent.items() if metrics.get(name) is None}
-
-
-def _counted(events: Sequence[probe.Event], scope: str) -> tuple[dict[str, float | None], dict[str, str]]:
-    counts: dict[str, probe.Count] = {}
-    for event in events:
-        if isinstance(event, probe.Counters) and event.scope == scope:
-            counts |= event.values
-    return _values(counts)
+    return found.adding({"footprint_bytes": size or None}, "its memory was not scanned")
 
 
 def _values(counts: Mapping[str, probe.Count]) -> tuple[dict[str, float | None], dict[str, str]]:
     """The metrics that are counters, and the reasons of those without a value."""
     metrics: dict[str, float | None] = {}
     absent: dict[str, str] = {}
-    for metric, counter in _METRIC_COUNTERS.items():
-        count = counts.get(counter)
-        metrics[metric] = None if count is None else count.value
-        if metrics[metric] is None:
-            absent[metric] = (count.reason if count is not None else None) or f"{counter} was not counted"
+    for counter in COUNTERS:
+        if counter.metric is not None:
+            count = counts.get(counter.event)
+            metrics[counter.metric.name] = None if count is None else count.value
+            reason = None if count is None else count.reason
+            absent[counter.metric.name] = reason or f"{counter.event} was not counted"
     return metrics, absent
 
 

@@ -16,16 +16,18 @@ from typing import Literal
 import msgspec
 
 from hugewise.attempt.outcome import Problem
+from hugewise.attempt.play import Play, Surroundings
 from hugewise.attempt.stage import Played, Stage, StageError
 from hugewise.errors import ProbeError
 from hugewise.files import storing
-from hugewise.host.counting import COUNTERS, Counting
+from hugewise.host.counting import Counting
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.scratch import Scratch, file_system
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Contained, Folders, Running
 from hugewise.machine.roles import roles
 from hugewise.machine.site import Site
+from hugewise.model.metric import COUNTERS
 from hugewise.model.scene import Data, Places, Reading, RoleUse, Scene, Staged, Write
 from hugewise.plan.plan import Arm, Cell
 from hugewise.store import dataset
@@ -47,11 +49,11 @@ class _Moment:
     client: RoleUse
 
 
-@dataclass
-class Performance:
-    """A staged workload's attempt; the runner's steps call its methods in their order.
+@dataclass(kw_only=True)
+class Performance(Play):
+    """A staged workload's attempt.
 
-    Its data are `kept` below the results; on a machine that has no copy of them they are made there first, from `made`.
+    Its data are `kept` below the results; a machine that has no copy of them makes them first.
     """
 
     site: Site
@@ -59,10 +61,9 @@ class Performance:
     arm: Arm
     outputs: Path
     scratch: Folders
-    sut: Contained | None
-    client: Contained | None
+    sut: Contained
+    client: Contained
     kept: dataset.Kept | None = None
-    made: Data | None = None
     problem: Problem | None = None
     reading: Reading = field(default_factory=Reading)
     coverage: list[probe.Coverage] = field(default_factory=list)
@@ -74,6 +75,10 @@ class Performance:
     _stage: Stage | None = None
     _scene: Scene | None = None
     _moments: list[_Moment] = field(default_factory=list)
+
+    def surroundings(self, added: Mapping[str, str]) -> Surroundings:
+        places = self.stage.places
+        return Surroundings(self.stage.environment(added), places.run, places.client if self.served else places.sut)
 
     @property
     def workload(self) -> Staged:
@@ -93,11 +98,6 @@ class Performance:
         assert self._stage is not None
         return self._stage
 
-    @property
-    def served(self) -> bool:
-        """Whether servers are the system under test, and the timed command a client."""
-        return any(server.where == "machine" for server in self.scene.servers)
-
     def supply(self) -> None:
         """Lay out the data, decide on the scene, and run what comes before the servers."""
         machine = self.site.machine
@@ -114,9 +114,12 @@ class Performance:
             sut=sut,
             client=client,
         )
-        if self.made is not None:
-            self._try(lambda: self._make(places), "rejected")
-        self._scene = self.workload.scene(self.arm.treatment, self.cell.given(self.arm), places)
+        given = self.cell.given(self.arm)
+        if self.kept is None and (made := self.workload.data(given)) is not None:
+            self._try(lambda: self._make(made, places), "rejected")
+        self._scene = self.workload.scene(self.arm.treatment, given, places)
+        self.served = any(server.where == "machine" for server in self._scene.servers)
+        self.gate = self._scene.gate
         self._stage = Stage(
             machine,
             self.outputs,
@@ -129,15 +132,15 @@ class Performance:
         )
         self._try(self._before, "rejected")
 
-    def _make(self, places: Places) -> None:
-        assert self.made is not None
+    def _make(self, data: Data, places: Places) -> None:
+        anywhere = Contained()
         stage = Stage(
-            self.site.machine, self.outputs, places, self.cell.stage_account, None, None, None, self.site.source
+            self.site.machine, self.outputs, places, self.cell.stage_account, anywhere, anywhere, None, self.site.source
         )
-        for path in self.made.inputs:
+        for path in data.inputs:
             self.site.machine.put(path, Path(path).read_bytes(), None, None)
         try:
-            stage.play(self.made.recipe(places))
+            stage.play(data.recipe(places))
         finally:
             stage.end()
 
@@ -152,7 +155,7 @@ class Performance:
         """Start the servers and warm them."""
 
         def serving() -> None:
-            if self.cell.memory is not None and self.sut is not None:
+            if self.cell.memory is not None:
                 # A memory cgroup counts shared memory but no pages of a pool: an arm with a pool would have more left
                 # for its page cache than the others.
                 pool = self.workload.pool(self.arm.treatment, self.cell.given(self.arm))
@@ -185,13 +188,17 @@ class Performance:
         """The measured part begins or ends."""
         if self._moments and self._counting is not None:
             self._count(self._counting.end)
-        self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), _use(self.sut), _use(self.client)))
+        self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), self.sut.used(), self.client.used()))
         if len(self._moments) == 1 and self._counting is not None:
             self._count(self._counting.begin)
+        if len(self._moments) >= 2:
+            self.around = (self._moments[0].host, self._moments[-1].host)
+            self.part = self.measured if self.served or self.scene.window is not None else None
 
     def _open_counters(self) -> None:
-        faults = () if _use(self.sut).faults is not None else ("page-faults",)
-        self._counting = Counting(self.stage.processes(), (*faults, *COUNTERS))
+        faults = () if self.sut.used().faults is not None else ("page-faults",)
+        events = (counter.event for counter in COUNTERS if counter.servers)
+        self._counting = Counting(self.stage.processes(), (*faults, *events))
 
     def _count(self, act: Callable[[], None]) -> None:
         """Counters explain what is measured: an attempt that lacks them says why, and goes on."""
@@ -220,10 +227,6 @@ class Performance:
         with storing(str(self.outputs)):
             (self.outputs / "counting.jsonl").write_bytes(self._counting.said)
         self._stop_counting()
-
-    def fail(self, error: StageError) -> None:
-        """The timed command was broken off."""
-        self.problem = self.problem or Problem("failed", error.message)
 
     def look(self) -> None:
         """See what backs the servers' memory, while they hold it."""
@@ -277,26 +280,14 @@ class Performance:
     def use(self, role: Literal["sut", "client"]) -> RoleUse:
         """What a role used in the measured part."""
         if len(self._moments) < 2:
-            return RoleUse(cpu_s=None, user_s=None, system_s=None, faults=None)
+            return RoleUse()
         first, last = self._moments[0], self._moments[-1]
-        before, after = (first.sut, last.sut) if role == "sut" else (first.client, last.client)
-        faults = _less(after.faults, before.faults)
-        return RoleUse(
-            cpu_s=_less(after.cpu_s, before.cpu_s),
-            user_s=_less(after.user_s, before.user_s),
-            system_s=_less(after.system_s, before.system_s),
-            faults=None if faults is None else int(faults),
-        )
+        return last.sut.since(first.sut) if role == "sut" else last.client.since(first.client)
 
     @property
     def measured(self) -> tuple[float, float] | None:
         """Begin and end of the measured part, UTC epoch seconds; None when it was not completed."""
         return (self._moments[0].t, self._moments[-1].t) if len(self._moments) >= 2 else None
-
-    @property
-    def around(self) -> tuple[noise.Snapshot, noise.Snapshot] | None:
-        """The machine's counters at both ends of the measured part."""
-        return (self._moments[0].host, self._moments[-1].host) if len(self._moments) >= 2 else None
 
     def facts(self) -> Mapping[str, str | int | float]:
         """What was done, with what data, and where they lay."""
@@ -330,17 +321,3 @@ class Performance:
                 self._stage.check_again()
             except StageError as cause:  # a client fails because its server is gone
                 self.problem = Problem(state, cause.message)
-
-
-def _use(leaf: Contained | None) -> RoleUse:
-    cpu = None if leaf is None else leaf.cpu()
-    return RoleUse(
-        cpu_s=None if cpu is None else cpu.total_s,
-        user_s=None if cpu is None else cpu.user_s,
-        system_s=None if cpu is None else cpu.system_s,
-        faults=None if leaf is None else leaf.faults(),
-    )
-
-
-def _less(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

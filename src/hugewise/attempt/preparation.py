@@ -9,9 +9,8 @@ from pathlib import Path
 
 from hugewise.attempt.stage import Stage, StageError
 from hugewise.errors import HugewiseError
-from hugewise.host import cgroup
 from hugewise.host.scratch import Scratch, need_room
-from hugewise.machine.machine import Machine
+from hugewise.machine.machine import Contained, Machine
 from hugewise.model.scene import Data, Places, Staged
 from hugewise.store import dataset
 
@@ -25,7 +24,7 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
     results: Path,
     scratch: Scratch,
     account: pwd.struct_passwd | None,
-    cgroups: cgroup.Hierarchy | None,
+    contain: Callable[[str], Contained],
     say: Callable[[str], None],
 ) -> dataset.Kept:
     """The data as they are kept below `results`, made now if need be.
@@ -45,7 +44,7 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
         sut=everywhere,
         client=everywhere,
     )
-    leaf = None if cgroups is None else cgroups.create("data")
+    leaf = contain("data")
     with tempfile.TemporaryDirectory(prefix="hugewise-") as outputs:
         stage = Stage(machine, Path(outputs), places, account, leaf, leaf, None, "smaps")
         try:
@@ -55,7 +54,6 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
             raise HugewiseError(f"{data.name} cannot be made: {error.message}", hint="see: hugewise doctor") from None
         finally:
             stage.end()
-            if leaf is not None:
-                leaf.kill()
-                leaf.remove()
+            leaf.kill()
+            leaf.remove()
             scratch.clear()

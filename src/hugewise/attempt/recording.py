@@ -9,9 +9,10 @@ import msgspec
 
 from hugewise.attempt import emulation, outcome
 from hugewise.attempt.disturbances import disturbances
+from hugewise.attempt.outcome import Outcome
 from hugewise.attempt.underway import Group, Work
 from hugewise.machine import noise, probe
-from hugewise.model.trial import Attempt
+from hugewise.model.trial import Attempt, Delivery
 from hugewise.model.workload import Hearing
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_size
@@ -21,58 +22,11 @@ __all__ = ["stored"]
 
 def stored(group: Group, work: Work) -> Attempt:
     """The attempt as it is kept, from everything that its steps have found."""
-    bench, cell, arm, trial = group.bench, group.cell, work.arm, work.trial
+    bench, cell, arm, trial, play = group.bench, group.cell, work.arm, work.trial, work.play
     assert group.before is not None and group.after is not None
-    site = group.site(work)
-    play, command = work.play, work.command
-    # A client of servers has its own event with its figures, which the workload reads.
-    own_result = command.micro and not work.is_client
-    result = outcome.outcome(work.events, micro=own_result, timeout_s=cell.timeout, success=command.success)
-    host = noise.difference(group.before, group.after)
-    seen = (work.before, work.after) if work.before is not None and work.after is not None else None
-    around = seen if play is None or play.around is None else play.around
-    if around is not None:
-        result = outcome.with_kernel_work(result, noise.difference(*around), site.base_size)
-    if play is not None:
-        result = outcome.staged(
-            result,
-            play.problem,
-            play.reading,
-            servers=play.use("sut") if work.is_client else None,
-            counted=play.counted,
-            measured=play.measured if work.is_client or play.scene.window is not None else None,
-            footprint=play.footprint,
-        )
-    if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest
-        result = outcome.heard(result, _heard(cell.workload, cell, work))
-    own_faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
-    proof = outcome.coverage_proof(
-        play.coverage if play is not None and work.is_client else work.events,
-        work.twin,
-        # The counters are the machine's: they cannot tell attempts apart that ran at once.
-        noise.coverage_from_counters(*seen, own_faults, site.base_size)
-        if seen is not None and (len(group.works) == 1 or work.guest is not None)
-        else None,
-        target=arm.treatment.target,
-        proof=command.proof,
-        source=site.source,
-        share=cell.threshold(arm).share,
-        base_above=cell.threshold(arm).base_above,
-        base_size=site.base_size,
-        thp_disabled_by_us=arm.treatment.thp_disable != "none",
-        success=command.success,
-    )
-    result = outcome.with_footprint(result, proof)
-    result = outcome.with_cgroup(result, work.cgroup_faults, work.cgroup_peak)
-    if site.machine.emulated:
-        counted = emulation.instructions(work.events) if work.guest is not None and work.guest.counting else None
-        result = emulation.exact(result, cell.workload.metrics, counted)
-    if work.guest is not None and result.state == "accepted":
-        result = msgspec.structs.replace(result, metrics={**result.metrics, **_allocations(work)})
-    if work.broken is not None:
-        result = outcome.broken(result, work.broken)
-    elif work.backed is not None and work.backed.problem is not None and result.state == "accepted":
-        result = msgspec.structs.replace(result, state="rejected", reason=work.backed.problem)
+    host, change, timeless = noise.difference(group.before, group.after), work.change, work.site.machine.emulated
+    proof = _proof(group, work, change)
+    result = _outcome(cell, work, change, proof)
     exited = outcome.last(work.events, probe.Exit)
     measured = exited.wall_ns / 1e9 if exited is not None else 0.0
     return Attempt(
@@ -92,9 +46,9 @@ def stored(group: Group, work: Work) -> Attempt:
         started=group.started,
         ended=group.ended,
         wall_s=result.wall_s,
-        cpu_s=result.metrics.get("cpu_s", result.cpu_s) if not site.machine.emulated else None,
+        cpu_s=result.metrics.get("cpu_s", result.cpu_s),
         # The one clock is this host's, the other that of the machine where the command ran.
-        overhead_s=max(0.0, time.monotonic() - group.clock - measured) if not site.machine.emulated else None,
+        overhead_s=max(0.0, time.monotonic() - group.clock - measured) if not timeless else None,
         steal_s=host.steal_s,
         pressure=host.pressure,
         boot_id=bench.boot_id,
@@ -102,21 +56,75 @@ def stored(group: Group, work: Work) -> Attempt:
         knobs=work.knobs,
         metrics=result.metrics,
         absent=result.absent,
-        disturbances=(
-            # What happens to this host moves no count.
-            *(() if site.machine.emulated else disturbances(group.before, group.after, bench.study.validity)),
-            *(play.marks if play is not None else ()),
-        ),
+        # What happens to this host moves no count.
+        disturbances=(*(() if timeless else disturbances(host, bench.study.validity)), *play.marks),
         environment_pad=trial.environment_pad,
         peak_bytes=result.peak_bytes if work.cgroup_peak is None else work.cgroup_peak,
         pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
         exit_code=result.exit_code,
         signal=result.signal,
         covariates=group.covariates,
-        series=play.reading.series if play is not None and not site.machine.emulated else (),
-        facts=play.facts() if play is not None else {},
-        guest=work.backed.facts if work.backed is not None else {},
+        series=() if timeless else play.reading.series,
+        facts=play.facts(),
+        guest=work.backed.facts,
     )
+
+
+def _proof(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
+    """What is proven of its pages."""
+    cell, arm, command, site = group.cell, work.arm, work.command, work.site
+    faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
+    # The counters are the machine's: they cannot tell attempts apart that ran at once.
+    alone = len(group.works) == 1 or work.boarded.own
+    return outcome.coverage_proof(
+        work.play.coverage if work.play.served else work.events,
+        work.twin,
+        noise.coverage_from_counters(change, faults, site.base_size) if change is not None and alone else None,
+        target=arm.treatment.target,
+        proof=command.proof,
+        source=site.source,
+        share=cell.threshold(arm).share,
+        base_above=cell.threshold(arm).base_above,
+        base_size=site.base_size,
+        thp_disabled_by_us=arm.treatment.thp_disable != "none",
+        success=command.success,
+    )
+
+
+def _outcome(cell: Cell, work: Work, change: noise.Difference | None, proof: Delivery) -> Outcome:
+    """What came of it: each step adds what it knows, and goes before those above it."""
+    play, command, site = work.play, work.command, work.site
+    # A client of servers has its own event with its figures, which the workload reads.
+    result = outcome.outcome(
+        work.events, micro=command.micro and not play.served, timeout_s=cell.timeout, success=command.success
+    )
+    around = change if play.around is None else noise.difference(*play.around)
+    if around is not None:
+        result = outcome.with_kernel_work(result, around, site.base_size)
+    result = outcome.staged(
+        result,
+        play.problem,
+        play.reading,
+        servers=play.use("sut") if play.served else None,
+        counted=play.counted,
+        measured=play.part,
+        footprint=play.footprint,
+    )
+    if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest
+        result = outcome.heard(result, _heard(cell.workload, cell, work))
+    result = outcome.with_footprint(result, proof).adding(
+        {"lifetime_faults": work.cgroup_faults, "charged_peak_bytes": work.cgroup_peak}, "no cgroup counted it"
+    )
+    if site.machine.emulated:
+        result = emulation.exact(result, cell.workload.metrics, work.boarded.instructions(work.events))
+    if work.boarded.own and change is not None:  # anonymous faults served at each page size meanwhile
+        served = {format_size(size): count for size, (count, _) in change.faults_by_size.items()}
+        result = result.adding({f"allocations_{size}": count for size, count in served.items()})
+    if work.broken is not None:
+        return result.failed(work.broken)
+    if work.backed.problem is not None and result.state == "accepted":
+        return msgspec.structs.replace(result, state="rejected", reason=work.backed.problem)
+    return result
 
 
 def _heard(workload: Hearing, cell: Cell, work: Work) -> Mapping[str, float] | str:
@@ -126,14 +134,6 @@ def _heard(workload: Hearing, cell: Cell, work: Work) -> Mapping[str, float] | s
         return workload.hear(stdout, stderr, cell.given(work.arm))
     except ValueError as error:
         return str(error)
-
-
-def _allocations(work: Work) -> Mapping[str, int]:
-    """Anonymous faults served at each page size meanwhile, where the machine is this attempt's alone."""
-    if work.before is None or work.after is None:
-        return {}
-    served = noise.difference(work.before, work.after).faults_by_size
-    return {f"allocations_{format_size(size)}": count for size, (count, _) in served.items()}
 
 
 def _faults(events: list[probe.Event]) -> int | None:

@@ -6,7 +6,6 @@ made from this list, so that a new step is killed too). Nothing here decides wha
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from hugewise.attempt import covariates, outcome
 from hugewise.attempt import same as agreement
 from hugewise.attempt.launching import probes
 from hugewise.attempt.performance import Performance
+from hugewise.attempt.play import Alone
 from hugewise.attempt.recording import stored
 from hugewise.attempt.stage import StageError
 from hugewise.attempt.underway import Bench, Disturbed, Group, Work
@@ -25,7 +25,7 @@ from hugewise.errors import MachineError
 from hugewise.files import storing
 from hugewise.machine import noise, probe
 from hugewise.model.design import Resident
-from hugewise.model.scene import Data, Staged
+from hugewise.model.scene import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
 from hugewise.model.workload import Direct
 from hugewise.plan.plan import Arm, Cell
@@ -85,14 +85,12 @@ def _broken(group: Group, error: MachineError) -> None:
 
 def _clear(work: Work) -> None:
     """Whatever happened: nothing of the attempt lives on."""
-    if work.guest is not None:  # its processes and folders go with it
-        work.guest.close()
-    if work.play is not None:  # also of a guest: it may have servers on this host
-        work.play.close()
+    if work.aboard is not None:  # what runs in a guest goes with it
+        work.aboard.close()
+    work.play.close()  # also of a guest: it may have servers on this host
     for leaf in (work.leaf, work.client):
-        if leaf is not None and work.guest is None:
-            leaf.kill()
-            leaf.remove()
+        leaf.kill()
+        leaf.remove()
 
 
 def observe(group: Group) -> None:
@@ -102,12 +100,9 @@ def observe(group: Group) -> None:
 
 
 def board(group: Group) -> None:
-    """Boot a guest for each attempt, where the study has guests."""
-    guests = group.bench.guests
-    if guests is None:
-        return
+    """Give each attempt its machine: a guest is booted."""
     for work in group.each():
-        work.guest = guests.board(group.cell, work.arm, work.trial, work.number, work.draft)
+        work.aboard = group.bench.boarding.board(group.cell, work.arm, work.trial, work.number, work.draft)
 
 
 def apply(group: Group) -> None:
@@ -120,12 +115,11 @@ def apply(group: Group) -> None:
 def settle(group: Group) -> None:
     """Carry-over control between trials: the same for all arms, chosen in the study."""
     between = group.bench.study.between
-    for site, _ in group.sites:
+    for site, work in group.sites:
         if not site.host.privileged():
             continue
         if between.drop_caches:
-            if group.bench.guests is None:
-                os.sync()
+            work.boarded.flush()
             site.host.write("/proc/sys/vm/drop_caches", "3")
         if between.compact:
             site.host.write("/proc/sys/vm/compact_memory", "1")
@@ -135,29 +129,34 @@ def settle(group: Group) -> None:
 def check(group: Group) -> None:
     """Give each process its cgroup and look at the machines before it."""
     for work in group.launched:
-        contain = group.site(work).contain
-        if contain is None:
-            continue
+        contain = work.site.contain
         workload, name = group.cell.workload, work.draft.name.removeprefix(".")
         work.leaf = contain(name)
         if isinstance(workload, Staged) and workload.clients:
             work.client = contain(f"{name}-client")
     group.before = noise.snapshot(group.bench.host)
     for work in group.works:
-        work.before = _seen(work, group.before)
+        work.before = work.boarded.look(group.before)
 
 
 def supply(group: Group) -> None:
     """What will be timed; for a staged workload the data, laid out anew, and what comes before its servers."""
     bench, cell = group.bench, group.cell
     for work in group.each():
-        if work.launch is not None:
+        site = work.site
+        if not isinstance(cell.workload, Staged):
+            if work.launch is None:  # else it is of all at once
+                assert isinstance(cell.workload, Direct)
+                work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
+            start, boarded = work.launch, work.boarded
+            work.play = Alone(
+                account=cell.account,
+                inherited=site.machine.environment if start.micro else boarded.environment,
+                cwd=boarded.cwd,
+                cpus=cell.cpus,
+            )
             continue
-        if isinstance(cell.workload, Direct):
-            work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
-            continue
-        site = group.site(work)
-        work.play = Performance(
+        work.play = play = Performance(
             site=site,
             cell=cell,
             arm=work.arm,
@@ -166,33 +165,24 @@ def supply(group: Group) -> None:
             sut=work.leaf,
             client=work.client,
             kept=bench.data.get(cell.id),
-            made=_made(cell, work),
         )
-        work.play.supply()
-        work.launch = work.play.scene.timed
-
-
-def _made(cell: Cell, work: Work) -> Data | None:
-    """Data that are made in the guest, which has no copy of them."""
-    return cell.workload.data(cell.given(work.arm)) if work.guest and isinstance(cell.workload, Staged) else None
+        play.supply()
+        work.launch = play.scene.timed
 
 
 def serve(group: Group) -> None:
     """Start the servers of a staged workload, and warm them."""
     for work in group.each():
-        if work.play is not None:
-            work.play.serve()
+        work.play.serve()
 
 
 def launch(group: Group) -> None:
     """The probe starts the workload, holds its memory, scans it, and kills what is left."""
     group.started = time.time()
-    works = [work for work in group.launched if work.play is None or work.play.problem is None]
+    works = [work for work in group.launched if work.play.problem is None]
     try:
-        if group.bench.guests is None or len(works) < 2:
-            found = _launch(group, works)
-        else:
-            found = _launch_in_guests(group, works)
+        together = len({id(work.site) for work in works}) < 2
+        found = _launch(group, works) if together else _launch_apart(group, works)
     finally:
         group.ended = time.time()  # also of attempts whose guest is gone, which are stored
     if group.shared:
@@ -201,13 +191,13 @@ def launch(group: Group) -> None:
     else:
         for work, events in zip(works, found, strict=True):
             work.events = events
-            if work.play is not None and work.play.problem is None:
+            if work.play.problem is None:
                 exited = outcome.last(events, probe.Exit)
                 work.play.timed(failed=exited is None or exited.code not in work.command.success)
 
 
-def _launch_in_guests(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
-    """Each of `works` in its own guest, at once. When one fails, the others are not waited for."""
+def _launch_apart(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+    """Each of `works` on its own machine, at once. When one fails, the others are not waited for."""
     with ThreadPoolExecutor(len(works)) as pool:
         try:
             launched = [pool.submit(_launch, group, [work]) for work in works]
@@ -227,7 +217,6 @@ def _launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
         return probes(group, works, "spec.json", "events.jsonl", twin=False) if works else []
     except StageError as error:
         for work in works:
-            assert work.play is not None
             work.play.fail(error)
         return [[] for _ in works]
 
@@ -241,61 +230,50 @@ def recheck(group: Group) -> None:
     group.after = noise.snapshot(group.bench.host)
     for work in group.works:
         if work.broken is None:
-            work.after = _seen(work, group.after)
+            work.after = work.boarded.look(group.after)
     for site, _ in group.sites:
         values = site.knobs.values()
         for work in group.works:
-            if group.site(work) is site:
+            if work.site is site:
                 work.knobs = values
     for work in group.works:
-        if work.leaf is not None and not group.shared:
-            work.cgroup_faults = work.leaf.faults()
+        if not group.shared:
+            work.cgroup_faults = work.leaf.used().faults
             work.cgroup_peak = work.leaf.peak_bytes()
-
-
-def _seen(work: Work, here: noise.Snapshot) -> noise.Snapshot | None:
-    """The machine that `work` runs on; None of a guest that counts, which must not be looked at."""
-    if work.guest is None:
-        return here
-    return None if work.guest.counting else noise.snapshot(work.guest.site.host)
 
 
 def prove(group: Group) -> None:
     """Where processes came and went before the root's exit, an untimed twin of the attempt is scanned instead."""
     for work in group.launched:
-        if work.play is not None:
-            work.play.conclude()
-            if work.play.problem is not None:
-                continue
+        work.play.conclude()
+        if work.play.problem is not None:
+            continue
         exited = outcome.last(work.events, probe.Exit)
         short_lived = work.command.proof == "exit" and exited is not None and exited.early_exits > 0
         if group.cell.proof_wanted(work.arm) and (work.command.proof == "twin" or short_lived):
-            if work.play is not None:
-                work.play.supply()  # make on a tree that was built has nothing to do
+            work.play.supply()  # make on a tree that was built has nothing to do
             work.twin = probes(group, [work], "twin-spec.json", "twin.jsonl", twin=True)[0]
 
 
 def dismiss(group: Group) -> None:
     """Stop the servers, see that they are gone, and remove the folders."""
     for work in group.works:
-        if work.play is not None:
-            work.play.dismiss()
-            if work.is_client and work.guest is None:  # before, the servers' own pages would be taken for others'
-                work.after = group.after = noise.snapshot(group.bench.host)
+        work.play.dismiss()
+        if work.play.served and not work.boarded.own:  # before, the servers' own pages would be taken for others'
+            work.after = group.after = noise.snapshot(group.bench.host)
 
 
 def leave(group: Group) -> None:
-    """Power the guests off, with the proof of what backed them."""
+    """Give the machines up: guests are powered off, with the proof of what backed them."""
     for work in group.works:
-        if work.guest is not None:
-            work.backed = work.guest.leave()
+        work.backed = work.boarded.leave()
 
 
 def store(group: Group) -> None:
     """Make the attempts part of the run."""
     found: list[Attempt] = []
     for work in group.works:
-        same = () if work.play is None else work.play.reading.same
+        same = work.play.reading.same
         earlier = (*group.bench.attempts, *found) if same else ()
         found.append(agreement.held(stored(group, work), same, group.cell, earlier))
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)

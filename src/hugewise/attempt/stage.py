@@ -35,7 +35,6 @@ __all__ = ["Played", "Stage", "StageError"]
 _LAST_LINES = 3
 _GRACE = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
-_FOREVER = 10 * 365 * 86_400.0
 
 
 class StageError(HugewiseError):
@@ -49,7 +48,7 @@ class Stage:
     machine     whose programs, files and memory they are
     outputs     folder (of the attempt, on this host) for what the programs say
     account     whom they run as; None: as the caller
-    sut, client the cgroups of the roles; None where there are none
+    sut, client the cgroups of the roles
     treatment   what reaches the servers; None while data are made
     """
 
@@ -57,8 +56,8 @@ class Stage:
     outputs: Path
     places: Places
     account: pwd.struct_passwd | None
-    sut: Contained | None
-    client: Contained | None
+    sut: Contained
+    client: Contained
     treatment: Treatment | None
     source: probe.Source
     running: list[tuple[Server, Serving]] = field(default_factory=list)
@@ -94,7 +93,6 @@ class Stage:
             {**(treatment.environment if treatment is not None else {}), **server.environment},
             role="sut",
             cwd=server.cwd,
-            timeout=_FOREVER,
             thp_disable="none" if treatment is None else treatment.thp_disable,
             cpus=server.cpus,
             announce=True,
@@ -103,7 +101,9 @@ class Stage:
             env = {**LocalMachine().environment, **server.environment}
             spec = msgspec.structs.replace(spec, env=env, cwd=server.cwd or "/", cgroup_procs=(), cpus=server.cpus)
         try:
-            begun = Serving(LocalMachine() if beside else self.machine, self._job(server.name, spec))
+            begun = Serving(
+                LocalMachine() if beside else self.machine, probe.Job.below(self.outputs, server.name, spec)
+            )
         except ProbeError as error:
             raise StageError(f"{server.name}: {error.message}") from None
         self.running.append((server, begun))
@@ -135,9 +135,7 @@ class Stage:
             if not begun.stop(signal.Signals[f"SIG{server.stop}"], server.patience):
                 stubborn.append(f"{server.name} did not stop within {server.patience:g} s{self._last(server.name)}")
             begun.close()
-        left = self.sut.processes() if self.sut is not None else []
-        if self.sut is not None and left:
-            self.sut.kill()
+        self.sut.kill()
         if stubborn:
             raise StageError("; ".join(stubborn))
 
@@ -247,16 +245,10 @@ class Stage:
 
     def processes(self) -> list[int]:
         """The system under test: what is in its cgroup, or the servers themselves, which all else descends from."""
-        return (
-            self.sut.processes()
-            if self.sut is not None
-            else [begun.pid for server, begun in self.running if server.where == "machine"]
-        )
+        return self.sut.processes() or [begun.pid for server, begun in self.running if server.where == "machine"]
 
     def footprint(self) -> int | None:
         """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
-        if self.sut is None:
-            return None
         total, shared = 0, 0
         for pid in self.sut.processes():
             with suppress(OSError):
@@ -269,7 +261,7 @@ class Stage:
 
     def _run(self, step: Step) -> str | StageError:
         spec = self._spec(step.name, step.argv, step.environment, role=step.role, cwd=step.cwd, timeout=step.timeout)
-        job = self._job(step.name, spec)
+        job = probe.Job.below(self.outputs, step.name, spec)
         with storing(str(self.outputs)):
             serving.run([(self.machine, job)])
         ended = outcome.last(serving.events(job), probe.Exit)
@@ -300,7 +292,7 @@ class Stage:
         *,
         role: str,
         cwd: str | None,
-        timeout: float,
+        timeout: float = probe.FOREVER,
         thp_disable: str = "none",
         cpus: tuple[int, ...] | None = None,
         announce: bool = False,
@@ -309,7 +301,6 @@ class Stage:
         uid, gid = self._owner
         return probe.Spec(
             argv=tuple(argv),
-            micro=False,
             env=self.environment(added),
             cwd=cwd or self.places.run,
             stdout=str(self.outputs / f"{name}.stdout"),
@@ -317,18 +308,12 @@ class Stage:
             uid=uid,
             gid=gid,
             thp_disable=thp_disable,
-            cgroup_procs=() if leaf is None else tuple(str(path) for path in leaf.procs_files),
+            cgroup_procs=tuple(str(path) for path in leaf.procs_files),
             cpus=cpus or (self.places.sut if role == "sut" else self.places.client),
             timeout_s=timeout,
-            counters=(),
-            scan="none",
             source=self.source,
             announce=announce,
         )
-
-    def _job(self, name: str, spec: probe.Spec) -> probe.Job:
-        files = (self.outputs / f"{name}.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr"))
-        return probe.Job(spec, *files)
 
     def text(self, name: str, stream: str) -> str:
         """What a program said; empty when it said nothing."""
@@ -380,10 +365,10 @@ def _sizes(text: str) -> dict[str, int]:
     return {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
 
 
-def _most_shared(host: Host, root: int, leaf: Contained | None) -> int:
+def _most_shared(host: Host, root: int, leaf: Contained) -> int:
     """The process of the system under test that has most shared memory mapped: the one in which it can be looked at."""
     best, most = root, -1
-    for pid in leaf.processes() if leaf is not None else [root]:
+    for pid in leaf.processes() or [root]:
         with suppress(OSError):
             sizes = _sizes(host.read(f"/proc/{pid}/status"))
             mapped = sizes.get("RssShmem", 0) + sizes.get("HugetlbPages", 0)

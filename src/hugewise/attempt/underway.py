@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-import msgspec
-
-from hugewise.attempt.performance import Performance
+from hugewise.attempt.boarding import Backed, Boarded, Boarding
+from hugewise.attempt.play import Play
 from hugewise.host.setting import Settings
 from hugewise.machine import noise, probe
 from hugewise.machine.drift import Drift
@@ -24,7 +21,7 @@ from hugewise.store import dataset
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 
-__all__ = ["Backed", "Bench", "Boarded", "Disturbed", "Group", "Guests", "Work"]
+__all__ = ["Bench", "Disturbed", "Group", "Work"]
 
 
 class Disturbed(Exception):  # noqa: N818  (an outcome of a block, not an error)
@@ -37,9 +34,10 @@ class Disturbed(Exception):  # noqa: N818  (an outcome of a block, not an error)
 
 @dataclass(frozen=True)
 class Bench:
-    """What all attempts of a run share. `site` is this host; `guests` boots others, of a study that has some."""
+    """What all attempts of a run share. `host` is this one, wherever they run."""
 
-    site: Site
+    host: Host
+    boarding: Boarding
     study: Study
     settings: Settings
     folder: RunFolder
@@ -47,52 +45,8 @@ class Bench:
     boot_id: str
     pools: Mapping[int, int]  # pages that this session reserved, by page size in bytes
     on_step: Callable[[str], None] = lambda _: None
-    cwd: str = field(default_factory=os.getcwd)  # where commands run: the same in all sessions of a run
     data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
-    guests: Guests | None = None
     attempts: list[Attempt] = field(default_factory=list)  # of the run, as they were stored
-
-    @property
-    def host(self) -> Host:
-        """This host."""
-        return self.site.host
-
-
-class Boarded(Protocol):
-    """A guest that was booted for an attempt."""
-
-    @property
-    def site(self) -> Site:
-        """Where the attempt runs."""
-        ...
-
-    @property
-    def counting(self) -> bool:
-        """Whether its clock goes by instructions."""
-        ...
-
-    def leave(self) -> Backed:
-        """Power it off and see that it is gone; what was found of its memory meanwhile."""
-        ...
-
-    def close(self) -> None:
-        """End it at once, whatever happened."""
-        ...
-
-
-class Backed(msgspec.Struct, frozen=True):
-    """What backed a guest's memory: facts for the record, and why it is not what the arm promises (None: it is)."""
-
-    facts: Mapping[str, str | int | float]
-    problem: str | None
-
-
-class Guests(Protocol):
-    """Boots guests."""
-
-    def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> Boarded:
-        """A guest for one attempt, with its agent there. Raises MachineError with the last console lines."""
-        ...
 
 
 @dataclass
@@ -106,20 +60,26 @@ class Work:
     trial: Trial
     number: int
     draft: Path
-    guest: Boarded | None = None
-    backed: Backed | None = None
+    aboard: Boarded | None = None  # there when it has boarded
+    backed: Backed = field(default_factory=Backed)
     broken: str | None = None
     before: noise.Snapshot | None = None
     after: noise.Snapshot | None = None
     knobs: Mapping[str, str] = field(default_factory=dict)
     launch: Launch | None = None  # known when the attempt is supplied
-    play: Performance | None = None  # of a staged workload
-    leaf: Contained | None = None  # of the system under test
-    client: Contained | None = None
+    play: Play = field(default_factory=Play)
+    leaf: Contained = field(default_factory=Contained)  # of the system under test
+    client: Contained = field(default_factory=Contained)
     events: list[probe.Event] = field(default_factory=list)
     twin: list[probe.Event] | None = None
     cgroup_faults: int | None = None
     cgroup_peak: int | None = None
+
+    @property
+    def boarded(self) -> Boarded:
+        """The machine that it has boarded."""
+        assert self.aboard is not None
+        return self.aboard
 
     @property
     def command(self) -> Launch:
@@ -128,9 +88,14 @@ class Work:
         return self.launch
 
     @property
-    def is_client(self) -> bool:
-        """Whether the timed command is a client of the servers that are the system under test."""
-        return self.play is not None and self.play.served
+    def site(self) -> Site:
+        """Where it runs."""
+        return self.boarded.site
+
+    @property
+    def change(self) -> noise.Difference | None:
+        """What happened on its machine meanwhile; None where it was not looked at."""
+        return None if self.before is None or self.after is None else noise.difference(self.before, self.after)
 
 
 @dataclass
@@ -158,16 +123,12 @@ class Group:
             yield work
         self.turn = None
 
-    def site(self, work: Work) -> Site:
-        """Where `work` runs."""
-        return self.bench.site if work.guest is None else work.guest.site
-
     @property
     def sites(self) -> list[tuple[Site, Work]]:
         """Each machine once, with the first of those that run on it."""
         found: dict[int, tuple[Site, Work]] = {}
         for work in self.works:
-            found.setdefault(id(self.site(work)), (self.site(work), work))
+            found.setdefault(id(work.site), (work.site, work))
         return list(found.values())
 
     @property

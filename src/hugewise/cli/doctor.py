@@ -275,7 +275,7 @@ def _quiet(facts: Facts) -> Iterator[Check]:
     else:
         yield Check("host", "settings", "limited", *facts.journal)
     now, change = facts.after, noise.difference(facts.before, facts.after)
-    capacity = change.elapsed_s * change.cpus
+    capacity = change.elapsed_s * change.after.cpus
     if now.load is None:
         yield Check("host", "load", "limited", "unknown: /proc/loadavg cannot be read")
     else:

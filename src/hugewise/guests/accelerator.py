@@ -13,14 +13,13 @@ from hugewise.errors import HugewiseError
 from hugewise.guests import program
 from hugewise.guests.boot import Booted, boot
 from hugewise.guests.hosting import for_one_boot
-from hugewise.model.guest import Accelerator, Architecture, Backing, Guest, Image, Kernel
+from hugewise.model.guest import HARDWARE, Accelerator, Architecture, Backing, Guest, Image, Kernel
 
-__all__ = ["TRIAL_S", "Choice", "choose", "refusal"]
+__all__ = ["TRIAL_S", "Choice", "bare", "choose", "refusal"]
 
 # How long the guest that is tried may take to say hello.
 TRIAL_S = 10.0
 _MEMORY = 512 << 20
-_HARDWARE: dict[str, Architecture] = {"x86_64": "x86-64", "aarch64": "arm64"}
 _VIRTUALISATION = re.compile(r"^flags\s*:.*\b(vmx|svm)\b", re.MULTILINE)
 _known: dict[tuple[str, str, Architecture], Choice] = {}
 
@@ -32,13 +31,26 @@ class Choice(msgspec.Struct, frozen=True):
     why: str
 
 
+def bare(kernel: Kernel, accelerator: Accelerator, cpu: str = "max") -> Guest:
+    """A guest with that kernel and the agent alone, to be asked something."""
+    return Guest(
+        arch=kernel.arch,
+        kernel=kernel,
+        image=Image(arch=kernel.arch),
+        backing=Backing(preallocate=False),
+        accelerator=accelerator,
+        memory=_MEMORY,
+        cpu=cpu,
+    )
+
+
 def refusal(arch: Architecture, root: Path = Path("/"), machine: str | None = None) -> str | None:
     """Why KVM cannot run guests of `arch` here, as far as the host's files say; None: it must be tried.
 
     `root` is where the host's files lie, `machine` what uname calls its hardware.
     """
     hardware = os.uname().machine if machine is None else machine
-    if _HARDWARE.get(hardware) != arch:
+    if HARDWARE[arch] != hardware:
         return f"this host is {hardware} and the guest {arch}: KVM runs guests of the host's own architecture"
     if arch == "x86-64":
         try:
@@ -72,17 +84,9 @@ def choose(kernel: Kernel, initramfs: Path, *, attempt: Callable[..., Booted] = 
 
 def _tried(kernel: Kernel, initramfs: Path, qemu: str, attempt: Callable[..., Booted]) -> str | None:
     """Boot a guest with KVM; why it did not, or None."""
-    guest = Guest(
-        arch=kernel.arch,
-        kernel=kernel,
-        image=Image(arch=kernel.arch),
-        backing=Backing(preallocate=False),
-        accelerator="kvm",
-        memory=_MEMORY,
-    )
     with for_one_boot() as hosting:
         try:
-            attempt(guest, initramfs, hosting, program=qemu, timeout=TRIAL_S).stop()
+            attempt(bare(kernel, "kvm"), initramfs, hosting, program=qemu, timeout=TRIAL_S).stop()
         except HugewiseError as error:
             said = "; ".join(line.strip() for line in error.message.splitlines())
             return f"a guest does not boot with it within {TRIAL_S:g} s: {said}"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 import socket
+import stat
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Protocol, TypeVar
@@ -23,7 +24,7 @@ from hugewise.guests import messages
 from hugewise.guests.messages import Answer, Ended, Fault, Hello, Line, Malformed, Request
 from hugewise.machine import probe
 
-__all__ = ["CHUNK", "PATIENCE_S", "WATCHED_S", "Agent", "Listener", "event"]
+__all__ = ["CHUNK", "PATIENCE_S", "WATCHED_S", "Agent", "Listener"]
 
 PATIENCE_S = 120.0  # for what takes a guest a moment; an emulated one may share its CPU with many others
 WATCHED_S = 30.0  # between two looks whether a guest still answers
@@ -136,11 +137,22 @@ class Agent:
             self._reader.join(_CLOSING_S)
         self._socket.close()
 
-    # -- files
+    # -- files: it is the guest's `host.Host`
+
+    def privileged(self) -> bool:
+        """Every knob of a guest can be turned."""
+        return True
+
+    def writable(self, path: str) -> bool:
+        """Whether it is a file with the owner's write bit."""
+        with suppress(OSError):
+            found = self.status(path)
+            return found.kind == "file" and bool(found.mode & stat.S_IWUSR)
+        return False
 
     def read(self, path: str) -> str:
-        """The text of a file, at most 512 KiB. Raises OSError."""
-        return self.ask_for(messages.Read(path), messages.Text).text
+        """The text of a file, stripped, at most 512 KiB. Raises OSError."""
+        return self.ask_for(messages.Read(path), messages.Text).text.strip()
 
     def write(self, path: str, text: str) -> None:
         """Write a file that is there, in one call. Raises OSError."""
@@ -191,9 +203,9 @@ class Agent:
         """Mount a file system; the target is made. Raises OSError."""
         self.ask_for(messages.Mount(source, target, kind, options), messages.Nothing, _LONG_S)
 
-    def network(self, interface: str, address: str, prefix: int, gateway: str | None = None) -> None:
-        """Give an interface its address, and a default route where there is a gateway. Raises OSError."""
-        self.ask_for(messages.Network(interface, address, prefix, gateway), messages.Nothing)
+    def network(self, interface: str, address: str, prefix: int) -> None:
+        """Give an interface its address; it is told no gateway. Raises OSError."""
+        self.ask_for(messages.Network(interface, address, prefix, None), messages.Nothing)
 
     def ports(self, count: int) -> tuple[int, ...]:
         """TCP ports that are free on the loopback. Raises OSError."""
@@ -201,10 +213,6 @@ class Agent:
         if len(found) != count:
             raise self.give_up(f"it named {len(found)} ports, not {count}")
         return found
-
-    def settle(self, seconds: float) -> None:
-        """Let the guest idle, by its own clock. Raises OSError."""
-        self.ask_for(messages.Settle(seconds), messages.Nothing, seconds + _LONG_S)
 
     # -- processes
 
@@ -231,20 +239,14 @@ class Agent:
         """Send a signal to a process. Raises OSError (ProcessLookupError when it is gone)."""
         self.ask_for(messages.Signal(pid, number), messages.Nothing)
 
-    def coverage(self, pid: int, ranges: Sequence[tuple[int, int]] | None, source: probe.Source) -> probe.Event:
-        """What backs the memory of a process. Raises ProbeError."""
-        chosen = None if ranges is None else tuple(ranges)
-        return self._event(messages.Coverage(pid, chosen, source))
-
     def ask(self, *arguments: str) -> probe.Event:
         """The first event of a short subcommand of the probe. Raises ProbeError."""
-        return self._event(messages.Ask(arguments))
-
-    def _event(self, request: Request) -> probe.Event:
+        request = messages.Ask(arguments)
         try:
-            return event(self.ask_for(request, messages.Asked, _LONG_S))
+            asked = self.ask_for(request, messages.Asked, _LONG_S)
         except OSError as error:
             raise ProbeError(f"{request} failed in guest {self.name}: {error.strerror}") from None
+        return next(probe.decode([bytes(asked.event) + b"\n"]))
 
     # -- the channel
 
@@ -369,13 +371,6 @@ class Agent:
 
 class _Gone(Exception):  # noqa: N818  (a state)
     """Set in what is waited for when the machine is gone."""
-
-
-def event(asked: messages.Asked) -> probe.Event:
-    """The event in an answer. Raises ProbeError."""
-    for found in probe.decode([bytes(asked.event) + b"\n"]):
-        return found
-    raise ProbeError("the probe said nothing")
 
 
 def _plain(text: str) -> str:

@@ -1,16 +1,17 @@
-"""Boots a guest for each attempt, and gives it up after it: `underway.Guests`."""
+"""Boots a guest for each attempt, and gives it up after it: `attempt.boarding.Boarding`."""
 
 from __future__ import annotations
 
 import hashlib
 import pwd
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from hugewise.attempt.underway import Backed
+from hugewise.attempt import emulation
+from hugewise.attempt.boarding import Backed
 from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.guests import boot, initramfs, program, qemu
 from hugewise.guests.agent import Agent
@@ -25,7 +26,6 @@ from hugewise.guests.machine import GuestMachine
 from hugewise.guests.nfs import Export, serve
 from hugewise.guests.orders import NAME
 from hugewise.guests.provided import Provided
-from hugewise.host.cgroup import Hierarchy
 from hugewise.host.hugetlbfs import Mount
 from hugewise.host.ledger import Mounted, Record
 from hugewise.host.local_machine import LocalMachine
@@ -33,6 +33,8 @@ from hugewise.host.network import USER, Bridge, Link
 from hugewise.host.pool import Pools
 from hugewise.host.scratch import Scratch, discard
 from hugewise.machine.machine import Contained, Folders
+from hugewise.machine.noise import Snapshot, snapshot
+from hugewise.machine.probe import Event
 from hugewise.machine.site import Site
 from hugewise.model.guest import PAGE_OF, Backing, Guest, Initramfs, Kernel
 from hugewise.model.scene import Peer
@@ -68,7 +70,7 @@ class Boarding:
     provided: Provided
     place: Scratch
     account: pwd.struct_passwd | None
-    contain: Callable[[str], Contained] | None
+    contain: Callable[[str], Contained]
     slots: Slots
     link: Callable[[int], Link | None]
     export: Export | None = None
@@ -81,7 +83,7 @@ class Boarding:
         cls,
         study: Study,
         provided: Provided,
-        cgroups: Hierarchy | None,
+        contain: Callable[[str], Contained],
         closing: ExitStack,
         note: Callable[[Record], None],
         *,
@@ -112,7 +114,7 @@ class Boarding:
             provided=provided,
             place=place,
             account=who,
-            contain=None if cgroups is None else cgroups.create,
+            contain=contain,
             slots=study.design.places,
             link=links,
             export=export,
@@ -142,13 +144,12 @@ class Boarding:
             append=self.append.get(arm.kernel, ()),
         )
         name = f"{arm.name}-b{trial.block}"
-        leaf = None if self.contain is None else self.contain(f"qemu-{outputs.name.removeprefix('.')}")
         link = self.link(trial.slot)
         hosting = Hosting(
             outputs=outputs,
             run=self.place.folder(f"g{trial.order}"),
             account=self.account,
-            leaf=leaf,
+            leaf=self.contain(f"qemu-{outputs.name.removeprefix('.')}"),
             cpus=self._cpus(cell, trial),
             hugetlbfs=self.hugetlbfs.get(_page(arm.backing)),
             tap=None if link is None else link.tap,
@@ -174,7 +175,7 @@ class Boarding:
 
 @dataclass
 class _Aboard:
-    """One guest: `underway.Boarded`."""
+    """One guest: `boarding.Boarded`. It is the attempt's alone, with all that runs in it."""
 
     boarding: Boarding
     cell: Cell
@@ -185,18 +186,27 @@ class _Aboard:
     name: str
     booted: Booted | None = None
     agent: Agent | None = None
-    _site: Site | None = None
+    own = True
+    meets = False
+    cwd = "/"
+    places: Slots = ()  # QEMU as a whole has its slot
+    site: Site = field(init=False)
 
     @property
-    def site(self) -> Site:
-        """Where the attempt runs."""
-        assert self._site is not None
-        return self._site
+    def environment(self) -> Mapping[str, str]:
+        """Nothing of the caller's."""
+        return self.site.machine.environment
 
-    @property
-    def counting(self) -> bool:
-        """Whether its clock goes by instructions."""
-        return self.guest.counting
+    def look(self, here: Snapshot) -> Snapshot | None:
+        """One that counts must not be looked at."""
+        return None if self.guest.counting else snapshot(self.site.host)
+
+    def flush(self) -> None:
+        """It is new: all that matters of its pages is written."""
+
+    def instructions(self, events: Sequence[Event]) -> int | None:
+        """Of one that counts."""
+        return emulation.instructions(events) if self.guest.counting else None
 
     @property
     def initramfs(self) -> Initramfs:
@@ -206,7 +216,7 @@ class _Aboard:
 
     def begin(self) -> None:
         """Boot it and make it ready for policies; one that counts boots when all its orders are known."""
-        self._site = self._counting() if self.guest.counting else self._live()
+        self.site = self._counting() if self.guest.counting else self._live()
 
     def _boot(self, orders: bytes | None = None) -> Agent:
         image = Path(self.initramfs.path)
@@ -227,7 +237,7 @@ class _Aboard:
         return Site(
             machine=machine,
             knobs=CountingKnobs(machine),
-            contain=None,
+            contain=lambda _: Contained(),
             scratch=_no_folders,
             source="kpageflags",
             base_size=survey.page_size,
@@ -308,9 +318,8 @@ class _Aboard:
         if self.booted is not None:
             with suppress(HugewiseError):
                 self.booted.stop()
-        if self.hosting.leaf is not None:
-            self.hosting.leaf.kill()
-            self.hosting.leaf.remove()
+        self.hosting.leaf.kill()
+        self.hosting.leaf.remove()
 
 
 def _no_folders(place: str) -> Folders:

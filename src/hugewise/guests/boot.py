@@ -14,7 +14,6 @@ import select
 import shutil
 import socket
 import stat
-import struct
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
@@ -28,6 +27,7 @@ from hugewise.files import storing
 from hugewise.guests import backing, qemu
 from hugewise.guests.qmp import Qmp
 from hugewise.host.local_machine import LocalMachine
+from hugewise.host.lock import peer
 from hugewise.machine import probe
 from hugewise.machine.machine import Contained, Machine
 from hugewise.machine.serving import Serving
@@ -37,7 +37,6 @@ __all__ = ["PATIENCE_S", "Booted", "Hosting", "boot", "plain_lines"]
 
 # How long a guest may take to say hello.
 PATIENCE_S: Mapping[str, float] = {"tcg": 120.0, "kvm": 30.0}
-_FOREVER = 10 * 365 * 86_400.0
 _TO_LEAVE_S = 10.0
 _LAST_LINES = 8
 _MOST_LINES = 1000
@@ -46,7 +45,6 @@ _TAIL_BYTES = 1 << 16
 _HELLO_BYTES = 1 << 16
 _PAUSE_S = 0.01
 _MOST_PATH = 107  # bytes of a unix socket's path, sun_path less its end
-_PEER = struct.Struct("3i")
 
 # What terminals obey: CSI sequences, OSC sequences, other escapes; then what is left of controls.
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
@@ -69,7 +67,7 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
     outputs: Path
     run: Path
     account: pwd.struct_passwd | None = None
-    leaf: Contained | None = None
+    leaf: Contained = Contained()
     cpus: tuple[int, ...] | None = None
     hugetlbfs: str | None = None
     tap: str | None = None
@@ -106,10 +104,6 @@ class Booted:
     def ended(self) -> bool:
         """Whether QEMU is gone."""
         return self._closed or self.serving.ended()
-
-    def console_tail(self, lines: int = _LAST_LINES) -> list[str]:
-        """The last lines of the console, as text without escape codes."""
-        return _last_lines(self.hosting.outputs / "console.txt", lines)
 
     def error(self, message: str) -> MachineError:
         """An error about this guest, with what it said last."""
@@ -182,9 +176,10 @@ def boot(
         except ProbeError as error:
             raise _error(f"QEMU did not start: {error.message}", hosting.outputs) from None
         undo.callback(serving.close)
-        monitor = undo.enter_context(_accept(listening["qmp"], serving, hosting, end))
-        agent = undo.enter_context(_accept(listening["agent"], serving, hosting, end))
-        _await_hello(agent, serving, hosting, end)
+        waiting = _Waiting(serving, hosting.outputs, end)
+        monitor = undo.enter_context(waiting.connected(listening["qmp"]))
+        agent = undo.enter_context(waiting.connected(listening["agent"]))
+        waiting.hello(agent)
         # The monitor answers from here on: before, QEMU may be busy with getting its memory.
         qmp = Qmp(monitor)
         undo.callback(qmp.close)
@@ -243,7 +238,6 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
     folder = hosting.run if guest.image.root is None else Path(guest.image.root).absolute().parent
     spec = probe.Spec(
         argv=argv,
-        micro=False,
         env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": hosting.temporary},
         cwd=str(folder),
         stdout=str(hosting.outputs / "console.txt"),
@@ -251,15 +245,11 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
         uid=None if account is None else account.pw_uid,
         gid=None if account is None else _group(guest, account),
         thp_disable=qemu.thp_disable(guest.backing),
-        cgroup_procs=() if hosting.leaf is None else tuple(str(path) for path in hosting.leaf.procs_files),
+        cgroup_procs=tuple(str(path) for path in hosting.leaf.procs_files),
         cpus=hosting.cpus,
-        timeout_s=_FOREVER,
-        counters=(),
-        scan="none",
-        source="smaps",
         announce=True,
     )
-    return probe.Job(spec, *(hosting.outputs / f"qemu.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr")))
+    return probe.Job.below(hosting.outputs, "qemu", spec)
 
 
 def _group(guest: Guest, account: pwd.struct_passwd) -> int:
@@ -294,57 +284,59 @@ def _listen(hosting: Hosting, name: str, undo: ExitStack) -> socket.socket:
     return listener
 
 
-def _accept(listener: socket.socket, serving: Serving, hosting: Hosting, end: float) -> socket.socket:
-    """QEMU's connection; one of any other process is closed."""
-    late = "QEMU did not start within the time that the guest may take to boot"
-    while True:
-        _await(listener, serving, hosting, end, late, began=False)
-        connected, _ = listener.accept()
-        pid = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[0]
-        if pid == serving.pid:
-            return connected
-        connected.close()
+@dataclass(frozen=True)
+class _Waiting:
+    """Waits for a QEMU that was started. Raises MachineError when that ends first, or the moment `end` is there."""
 
+    serving: Serving
+    outputs: Path
+    end: float
 
-def _await_hello(agent: socket.socket, serving: Serving, hosting: Hosting, end: float) -> None:
-    """Wait for the first whole line, and leave it to be read."""
-    silent = "the guest did not say hello"
-    while True:
-        _await(agent, serving, hosting, end, silent, began=True)
-        said = agent.recv(_HELLO_BYTES, socket.MSG_PEEK)
-        if b"\n" in said:
-            return
-        if not said:
-            raise _over(serving, hosting, began=True)
-        if len(said) == _HELLO_BYTES or time.monotonic() > end:
-            raise _error(silent, hosting.outputs)
-        time.sleep(_PAUSE_S)
+    def connected(self, listener: socket.socket) -> socket.socket:
+        """QEMU's connection; one of any other process is closed."""
+        while True:
+            self._until(listener, "QEMU did not start within the time that the guest may take to boot", began=False)
+            connected, _ = listener.accept()
+            if peer(connected) == self.serving.pid:
+                return connected
+            connected.close()
 
+    def hello(self, agent: socket.socket) -> None:
+        """The first whole line, which is left to be read."""
+        silent = "the guest did not say hello"
+        while True:
+            self._until(agent, silent, began=True)
+            said = agent.recv(_HELLO_BYTES, socket.MSG_PEEK)
+            if b"\n" in said:
+                return
+            if not said:
+                raise self._over(began=True)
+            if len(said) == _HELLO_BYTES or time.monotonic() > self.end:
+                raise _error(silent, self.outputs)
+            time.sleep(_PAUSE_S)
 
-def _await(readable: socket.socket, serving: Serving, hosting: Hosting, end: float, late: str, *, began: bool) -> None:
-    """Wait until there is something to read. Raises MachineError when QEMU ends first, or the time does."""
-    left = max(0.0, end - time.monotonic())
-    watched: list[socket.socket | int] = [readable, serving.launcher]
-    found, _, _ = select.select(watched, [], [], left)
-    if readable in found:
-        return
-    raise _over(serving, hosting, began=began) if found else _error(late, hosting.outputs)
+    def _until(self, readable: socket.socket, late: str, *, began: bool) -> None:
+        """There is something to read."""
+        left = max(0.0, self.end - time.monotonic())
+        watched: list[socket.socket | int] = [readable, self.serving.launcher]
+        found, _, _ = select.select(watched, [], [], left)
+        if readable not in found:
+            raise self._over(began=began) if found else _error(late, self.outputs)
 
-
-def _over(serving: Serving, hosting: Hosting, *, began: bool) -> MachineError:
-    """QEMU has ended, or is about to: its last words come first. `began`: there was a guest."""
-    select.select([serving.launcher], [], [], _TO_LEAVE_S)
-    end = next((event for event in serving.events() if isinstance(event, probe.Exit)), None)
-    if end is not None and end.code == 0:
-        if not began:
-            error = _error("QEMU ended without an error, and booted no guest", hosting.outputs)
-            error.hint = f"it takes a word as a question and answers it: see {hosting.outputs / 'guest-argv.json'}"
-            return error
-        error = _error("the guest ended before it said hello", hosting.outputs)
-        error.hint = "a kernel with too little memory ends so: give the guest more"
+    def _over(self, *, began: bool) -> MachineError:
+        """QEMU has ended, or is about to: its last words come first. `began`: there was a guest."""
+        select.select([self.serving.launcher], [], [], _TO_LEAVE_S)
+        end = next((event for event in self.serving.events() if isinstance(event, probe.Exit)), None)
+        if end is None or end.code != 0:
+            how = "" if end is None else f" (signal {end.signal})" if end.code is None else f" (exit status {end.code})"
+            return _error(f"QEMU failed before the guest said hello{how}", self.outputs)
+        if began:
+            error = _error("the guest ended before it said hello", self.outputs)
+            error.hint = "a kernel with too little memory ends so: give the guest more"
+        else:
+            error = _error("QEMU ended without an error, and booted no guest", self.outputs)
+            error.hint = f"it takes a word as a question and answers it: see {self.outputs / 'guest-argv.json'}"
         return error
-    how = "" if end is None else f" (exit status {end.code})" if end.code is not None else f" (signal {end.signal})"
-    return _error(f"QEMU failed before the guest said hello{how}", hosting.outputs)
 
 
 def _pin(qmp: Qmp, guest: Guest, hosting: Hosting) -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from hugewise.errors import StorageError, UserError
 
-__all__ = ["alone", "digest", "discard", "entry", "folder", "kept", "locked", "replaced", "used"]
+__all__ = ["alone", "digest", "discard", "entry", "folder", "kept", "locked", "replaced", "sha256", "used"]
 
 _DIGITS = 32  # of a SHA-256, in a name
 _HOLDERS = ".holders"  # the lock of the processes that use a cache
@@ -127,6 +127,12 @@ def digest(key: bytes | Mapping[str, object]) -> str:
     """The SHA-256 of a key in hex digits; of a mapping, its JSON with sorted names."""
     data = key if isinstance(key, bytes) else msgspec.json.encode(key, order="deterministic")
     return hashlib.sha256(data).hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file in hex digits."""
+    with path.open("rb") as reading:
+        return hashlib.file_digest(reading, "sha256").hexdigest()
 
 
 def entry(kind: str, key: bytes | Mapping[str, object]) -> Path:

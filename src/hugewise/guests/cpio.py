@@ -15,16 +15,15 @@ import msgspec
 
 from hugewise.errors import HugewiseError
 
-__all__ = ["Entry", "archive", "device", "file", "folder", "link", "read"]
+__all__ = ["MAGIC", "TRAILER", "Entry", "archive", "device", "file", "folder"]
 
-_MAGIC: Final = b"070701"
-_HEADER: Final = 110
-_TRAILER: Final = "TRAILER!!!"
+MAGIC: Final = b"070701"
+TRAILER: Final = "TRAILER!!!"
 _BLOCK: Final = 512  # an archive ends at a multiple of it, zeros between
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file, folder, link (`data` is where it points) or device (major, minor); `path` is relative to the root."""
+    """A file, folder or device (major, minor); `path` is relative to the root."""
 
     path: str
     mode: int
@@ -42,11 +41,6 @@ def folder(path: str, mode: int = 0o755) -> Entry:
     return Entry(path=path, mode=stat.S_IFDIR | mode)
 
 
-def link(path: str, target: str) -> Entry:
-    """A symbolic link."""
-    return Entry(path=path, mode=stat.S_IFLNK | 0o777, data=target.encode())
-
-
 def device(path: str, major: int, minor: int, mode: int = 0o600) -> Entry:
     """A character device."""
     return Entry(path=path, mode=stat.S_IFCHR | mode, device=(major, minor))
@@ -55,7 +49,7 @@ def device(path: str, major: int, minor: int, mode: int = 0o600) -> Entry:
 def archive(entries: Iterable[Entry]) -> bytes:
     """The archive of the entries in their order; folders above them that are not named come before, with mode 0755."""
     blocks = [_member(entry, number) for number, entry in enumerate(_with_folders(entries), start=1)]
-    data = b"".join([*blocks, _member(Entry(path=_TRAILER, mode=0), 0)])
+    data = b"".join([*blocks, _member(Entry(path=TRAILER, mode=0), 0)])
     return data + bytes(-len(data) % _BLOCK)
 
 
@@ -79,26 +73,5 @@ def _member(entry: Entry, number: int) -> bytes:
     name = entry.path.encode() + b"\0"
     links = 2 if stat.S_ISDIR(entry.mode) else 1
     fields = (number, entry.mode, 0, 0, links, 0, len(entry.data), 0, 0, *entry.device, len(name), 0)
-    head = _MAGIC + b"".join(b"%08x" % field for field in fields) + name
+    head = MAGIC + b"".join(b"%08x" % field for field in fields) + name
     return head + bytes(-len(head) % 4) + entry.data + bytes(-len(entry.data) % 4)
-
-
-def read(data: bytes) -> tuple[Entry, ...]:
-    """The entries of archives that follow each other. Raises HugewiseError where the bytes are not such archives."""
-    found: list[Entry] = []
-    at = 0
-    while at < len(data):
-        if data[at : at + 1] == b"\0":  # between archives
-            at += 1
-            continue
-        if data[at : at + len(_MAGIC)] != _MAGIC:
-            raise HugewiseError(f"not a newc archive at byte {at}")
-        fields = [int(data[at + 6 + 8 * each : at + 14 + 8 * each], 16) for each in range(13)]
-        _, mode, _, _, _, _, size, _, _, major, minor, length, _ = fields
-        path = data[at + _HEADER : at + _HEADER + length - 1].decode()
-        at += _HEADER + length
-        at += -at % 4
-        if path != _TRAILER:
-            found.append(Entry(path=path, mode=mode, data=data[at : at + size], device=(major, minor)))
-        at += size + -size % 4
-    return tuple(found)

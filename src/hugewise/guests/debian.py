@@ -9,7 +9,6 @@ to the same versions again; remove `apt/` in the cache to have them read anew.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 import re
 import shutil
@@ -27,7 +26,7 @@ from hugewise.guests import apt_sources, cache
 from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
 
-__all__ = ["ARCHITECTURES", "Package", "configuration", "fetch", "missing", "parse_uris", "resolve", "source", "unpack"]
+__all__ = ["ARCHITECTURES", "Package", "Say", "configuration", "fetch", "missing", "resolve", "source", "unpack"]
 
 # What is run, and the packages that bring it.
 _PROGRAMS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg", "tar": "tar"}
@@ -102,11 +101,7 @@ def _program(name: str, package: str) -> str:
     return found
 
 
-def _silent(_: str) -> None:
-    pass
-
-
-def resolve(packages: Sequence[str], suite: str, arch: str, say: Say = _silent) -> list[Package]:
+def resolve(packages: Sequence[str], suite: str, arch: str, say: Say = lambda _: None) -> list[Package]:
     """Everything that `packages` need, themselves included, sorted by name: Depends and Pre-Depends, no Recommends.
 
     Nothing counts as installed, and Essential packages come only where something depends on them. `suite` is one of
@@ -145,7 +140,7 @@ def parse_uris(text: str, of: tuple[str, str]) -> list[Package]:
     return found
 
 
-def fetch(packages: Sequence[Package], say: Say = _silent) -> list[Path]:
+def fetch(packages: Sequence[Package], say: Say = lambda _: None) -> list[Path]:
     """The .deb files of the packages in their order, from the cache where it has them.
 
     A file is in the cache only when its SHA-256 is that of the (signed) lists. Raises UserError, StorageError.
@@ -161,7 +156,7 @@ def fetch(packages: Sequence[Package], say: Say = _silent) -> list[Path]:
     return paths
 
 
-def source(package: str, suite: str, say: Say = _silent) -> Path:
+def source(package: str, suite: str, say: Say = lambda _: None) -> Path:
     """The upstream tarball (.orig.tar.*) of a source package, its SHA-256 checked. Raises UserError, StorageError."""
     if _KNOWN.fullmatch(package) is None:
         raise UserError(f"{package!r} is no name of a Debian source package")
@@ -228,8 +223,7 @@ def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str,
             got = place / file
             if not got.exists():
                 raise UserError(f"apt said that it has downloaded {file}, and it is not there", hint="try again")
-            with got.open("rb") as reading:
-                found = hashlib.file_digest(reading, "sha256").hexdigest()
+            found = cache.sha256(got)
             if found != sha256:
                 raise UserError(f"{file} has the SHA-256 {found}, and the archive's lists say {sha256}")
             got.chmod(0o644)

@@ -6,12 +6,11 @@ here (accounts, alternatives). Documentation is left out. Names are looked up in
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ import msgspec
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache, debian, initramfs
+from hugewise.guests.debian import Say
 from hugewise.host.scratch import tree
 from hugewise.model.guest import Architecture, Image
 from hugewise.model.workload import Missing
@@ -81,8 +81,6 @@ _SPARE: Final = 2 << 30  # bytes for what a workload writes: builds, databases; 
 _SPARE_FILES: Final = 100_000
 _MOST_STEPS: Final = 400  # along a path and the links in it
 
-Say = Callable[[str], None]
-
 
 class _Contents(msgspec.Struct, frozen=True):
     """Kept beside an image: what was found in it."""
@@ -91,11 +89,7 @@ class _Contents(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
 
 
-def _silent(_: str) -> None:
-    pass
-
-
-def archives(names: Iterable[str], suite: str, say: Say = _silent) -> dict[str, Path]:
+def archives(names: Iterable[str], suite: str, say: Say = lambda _: None) -> dict[str, Path]:
     """The upstream archives of Debian source packages: path in the guest -> file here. Raises UserError."""
     found = (debian.source(name, suite, say) for name in names)
     return {f"{SOURCES}/{path.name}": path for path in found}
@@ -108,7 +102,7 @@ def image(
     *,
     sources: Sequence[str] = (),
     files: Mapping[str, Path] | None = None,
-    say: Say = _silent,
+    say: Say = lambda _: None,
 ) -> Image:
     """An image of Debian packages and all that they need, from the cache or made now.
 
@@ -123,13 +117,13 @@ def image(
     key = {
         "form": _FORM,
         "packages": sorted([package.name, package.version, package.sha256] for package in found),
-        "files": sorted([path, _sha256(here), stat.S_IMODE(here.stat().st_mode)] for path, here in added.items()),
+        "files": sorted([path, cache.sha256(here), stat.S_IMODE(here.stat().st_mode)] for path, here in added.items()),
     }
     folder = cache.kept("images", key, lambda place: _make(place, found, added, say))
     contents = msgspec.json.decode((folder / "contents.json").read_bytes(), type=_Contents)
     if not files:
         with suppress(OSError):  # another account's cache may only be read
-            (folder / _note(packages, suite, arch, sources, _sha256(added[PROBE]))).touch()
+            (folder / _note(packages, suite, arch, sources, cache.sha256(added[PROBE]))).touch()
     return Image(
         arch=arch,
         root=str(folder / "root.ext4"),
@@ -145,7 +139,7 @@ def cached(packages: Sequence[str], arch: Architecture, suite: str, sources: Seq
     probe = initramfs.guest_probe(arch)
     if isinstance(probe, Missing):
         return False
-    note = _note(packages, suite, arch, sources, _sha256(probe))
+    note = _note(packages, suite, arch, sources, cache.sha256(probe))
     return any(path.with_name("root.ext4").exists() for path in cache.folder("images").glob(f"*/{note}"))
 
 
@@ -163,11 +157,6 @@ def _note(packages: Sequence[str], suite: str, arch: Architecture, sources: Sequ
     """The name of an empty file in an image's folder: what the image was had for. Lists of packages may differ."""
     asked = {"packages": sorted(set(packages)), "suite": suite, "arch": arch, "sources": sorted(set(sources))}
     return f"had-for-{cache.digest({**asked, 'probe': probe})[:32]}"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as reading:
-        return hashlib.file_digest(reading, "sha256").hexdigest()
 
 
 def _make(place: Path, packages: Sequence[debian.Package], added: Mapping[str, Path], say: Say) -> None:

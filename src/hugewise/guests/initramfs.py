@@ -6,7 +6,6 @@ It is not compressed: it has some 10 MB, and an emulated boot is no faster when 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import lzma
 import os
 import shutil
@@ -70,21 +69,19 @@ def _unfit(head: bytes, arch: Architecture) -> str | None:
     return None
 
 
-def build(kernel: Kernel, probe: Path | None = None, extra: Mapping[str, bytes] | None = None) -> Path:
-    """The initramfs for `kernel`, from the cache or made now.
+def build(kernel: Kernel) -> Path:
+    """The initramfs for `kernel`, from the cache or made now. What is in it alone decides its bytes.
 
-    `probe` is its /init (None: `need_probe`), `extra` are more files, path -> content. What is in it alone decides its
-    bytes. Raises UserError, StorageError, HugewiseError where a module cannot be read.
+    Raises UserError, StorageError, HugewiseError where a module cannot be read.
     """
-    entries = list(_entries(kernel, probe or need_probe(kernel.arch), extra or {}))
-    data = cpio.archive(entries)
+    data = cpio.archive(_entries(kernel, need_probe(kernel.arch)))
     return cache.kept("images", data, lambda path: _write(path, data))
 
 
 def told(initramfs: Path) -> Initramfs:
     """An initramfs that is there, with its hash. Raises StorageError."""
-    with storing(str(initramfs)), initramfs.open("rb") as reading:
-        return Initramfs(path=str(initramfs), digest=hashlib.file_digest(reading, "sha256").hexdigest())
+    with storing(str(initramfs)):
+        return Initramfs(path=str(initramfs), digest=cache.sha256(initramfs))
 
 
 def extended(initramfs: Path, files: Mapping[str, bytes], target: Path) -> Path:
@@ -104,7 +101,7 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def _entries(kernel: Kernel, probe: Path, extra: Mapping[str, bytes]) -> Iterator[cpio.Entry]:
+def _entries(kernel: Kernel, probe: Path) -> Iterator[cpio.Entry]:
     yield from map(cpio.folder, _FOLDERS)
     # The kernel opens it before it starts init; devtmpfs covers it later.
     yield cpio.device("dev/console", 5, 1)
@@ -112,8 +109,6 @@ def _entries(kernel: Kernel, probe: Path, extra: Mapping[str, bytes]) -> Iterato
     for number, module in enumerate(kernel.modules):
         name, data = _module(Path(module))
         yield cpio.file(f"modules/{number:03}-{name}", data)
-    for path, data in sorted(extra.items()):
-        yield cpio.file(path, data)
 
 
 def _module(path: Path) -> tuple[str, bytes]:

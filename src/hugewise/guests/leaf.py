@@ -15,37 +15,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hugewise.errors import MachineError
-from hugewise.guests.agent import Agent
 from hugewise.guests.machine import GuestMachine
-from hugewise.machine.machine import CpuTime
-from hugewise.model.host import Host
+from hugewise.host import cgroup
+from hugewise.model.scene import RoleUse
 
-__all__ = ["ROOT", "Groups", "Leaf"]
+__all__ = ["Groups", "Leaf"]
 
-ROOT = "/sys/fs/cgroup/hugewise"
+_ROOT = "/sys/fs/cgroup/hugewise"
 _CONTROLLERS = ("memory", "pids")
 _PATIENCE_S = 60.0  # an emulated guest may share its CPU with many others
 _PAUSE_S = 0.01
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """The group of one attempt, or of one role in it: `machine.Contained`.
+class Leaf(cgroup.Leaf):
+    """The group of one attempt, or of one role in it, in the guest `host`; it is counted as one of the host is.
 
-    counted   it has the memory controller
     emulated  its CPU time means nothing
+    gone      whether the guest is, and with it the group
+    discard   removes a folder there
     """
 
-    host: Host
-    path: str
-    counted: bool
-    emulated: bool
-    discard: Callable[[str], None]
+    emulated: bool = False
+    gone: Callable[[], bool] = lambda: False
+    discard: Callable[[str], None] = lambda _: None
 
     @property
-    def procs_files(self) -> tuple[Path, ...]:
-        """What a process writes its pid to in order to enter."""
-        return (Path(self.path) / "cgroup.procs",)
+    def path(self) -> Path:
+        """Its only folder."""
+        return self.folders[0]
 
     def kill(self) -> int:
         """Kill every process inside, those in groups below too, and wait until they are gone.
@@ -54,7 +52,7 @@ class Leaf:
         """
         seen: set[int] = set()
         end = time.monotonic() + _PATIENCE_S
-        while self._populated():
+        while not self.gone() and self._populated():
             left = self.processes()
             seen |= set(left)
             try:
@@ -68,22 +66,8 @@ class Leaf:
             time.sleep(_PAUSE_S)
         return len(seen)
 
-    def peak_bytes(self) -> int | None:
-        """The most memory that was charged at once, page cache included and hugetlb pages not; None if not counted."""
-        with suppress(OSError, ValueError):
-            return int(self.host.read(f"{self.path}/memory.peak")) if self.counted else None
-        return None
-
-    def faults(self) -> int | None:
-        """Page faults of all processes since the group was made; the kernel may keep back some 64 for each CPU."""
-        return self._table("memory.stat").get("pgfault") if self.counted else None
-
-    def cpu(self) -> CpuTime | None:
-        """CPU time of all processes since the group was made; None where it is emulated, or not counted."""
-        found = {} if self.emulated else self._table("cpu.stat")
-        with suppress(KeyError):
-            return CpuTime(found["usage_usec"] / 1e6, found["user_usec"] / 1e6, found["system_usec"] / 1e6)
-        return None
+    def used(self) -> RoleUse:
+        return RoleUse(faults=self.faults()) if self.emulated else super().used()
 
     def processes(self) -> list[int]:
         """The processes inside, by their numbers in the guest; those in groups below are left out."""
@@ -93,7 +77,7 @@ class Leaf:
 
     def limit_memory(self, size: int) -> None:
         """Let the processes inside, and the page cache they fill, have at most `size` bytes. Raises MachineError."""
-        if not self.counted:
+        if self.memory is None:
             raise MachineError(
                 f"memory = ... needs the memory controller, and the kernel of guest {self.host.name} has none",
                 hint="give the study a kernel with CONFIG_MEMCG",
@@ -106,64 +90,52 @@ class Leaf:
     def remove(self) -> None:
         """Remove the group, and those made inside. Raises MachineError while processes are inside."""
         end = time.monotonic() + _PATIENCE_S
-        while True:
+        while not self.gone():
             try:
-                self.discard(self.path)
+                self.discard(str(self.path))
+                break
             except OSError as error:
                 if error.errno != errno.EBUSY or self._populated() or time.monotonic() > end:
                     raise MachineError(f"cannot remove {self._named}: {error.strerror}") from None
                 time.sleep(_PAUSE_S)  # the last process is gone but not yet taken off the books
-            else:
-                return
 
     @property
     def _named(self) -> str:
         return f"the cgroup {self.path} of guest {self.host.name}"
 
     def _populated(self) -> bool:
-        return self._table("cgroup.events").get("populated", 0) != 0
-
-    def _table(self, file: str) -> dict[str, int]:
-        try:
-            lines = self.host.read(f"{self.path}/{file}").splitlines()
-        except OSError:
-            return {}
-        return {name: int(value) for name, value in (line.split() for line in lines)}
+        return self.table(self.path, "cgroup.events").get("populated", 0) != 0
 
 
 class Groups:
     """The folder of the groups in a guest; it is made with the first one."""
 
-    def __init__(self, machine: GuestMachine, root: str = ROOT) -> None:
-        self._agent: Agent = machine.agent
-        self._host, self._emulated, self._root = machine.host, machine.emulated, root
+    def __init__(self, machine: GuestMachine, root: str = _ROOT) -> None:
+        self._agent, self._emulated, self._root = machine.agent, machine.emulated, root
         self._ready = False
 
     def create(self, name: str) -> Leaf:
         """The group of that name, with the memory controller where the kernel has one. Raises MachineError."""
-        path = f"{self._root}/{name}"
+        path = Path(self._root, name)
         try:
             if not self._ready:
                 self._prepare()
-            self._agent.make(path, 0o755)
+            self._agent.make(str(path), 0o755)
         except OSError as error:
             raise MachineError(
                 f"cannot make the cgroup {path} of guest {self._agent.name}: {error.strerror}",
                 hint="give the study a kernel with CONFIG_CGROUPS",
             ) from None
-        return self.leaf(name)
-
-    def leaf(self, name: str) -> Leaf:
-        """The group of that name, which is there."""
-        path = f"{self._root}/{name}"
-        counted = "memory.stat" in self._host.names(path)
-        return Leaf(self._host, path, counted, self._emulated, self._agent.remove)
+        counted = "memory.stat" in self._agent.names(str(path))
+        return Leaf(
+            (path,), path if counted else None, self._agent, self._emulated, self._agent.ended, self._agent.remove
+        )
 
     def _prepare(self) -> None:
         with suppress(FileExistsError):
             self._agent.make(self._root, 0o755)
-        offered = self._host.read(f"{self._root}/cgroup.controllers").split()
+        offered = self._agent.read(f"{self._root}/cgroup.controllers").split()
         for name in _CONTROLLERS:
             if name in offered:
-                self._host.write(f"{self._root}/cgroup.subtree_control", f"+{name}")
+                self._agent.write(f"{self._root}/cgroup.subtree_control", f"+{name}")
         self._ready = True

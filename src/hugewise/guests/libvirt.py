@@ -114,7 +114,7 @@ class _Reader:
         if root.tag not in {"domain", "memoryBacking"}:
             raise self.wrong(root, f"<{root.tag}> is not a domain of libvirt", "write it with: virsh dumpxml DOMAIN")
         backing = root if root.tag == "memoryBacking" else self.only(root, "memoryBacking")
-        parts = {} if backing is None else self.parts(backing, _BACKING)
+        parts = {} if backing is None else self.parts(backing)
         pages, bare = self.pages(parts.get("hugepages"))
         huge = pages in PAGE_OF
         source = self.source(parts.get("source"), huge=huge)
@@ -139,8 +139,8 @@ class _Reader:
             self.warn(other, f"<{tag}> stands twice: the first one counts")
         return found[0] if found else None
 
-    def parts(self, parent: Element, known: Mapping[str, frozenset[str]]) -> dict[str, Element]:
-        """The children of `parent` by tag. Unknown elements and attributes are named; wrong choices are errors."""
+    def known(self, parent: Element, known: Mapping[str, frozenset[str]]) -> None:
+        """Name the children of `parent`, and their attributes, that are not known; wrong choices are errors."""
         for child in parent.children:
             if child.tag not in known:
                 self.warn(child, f"<{child.tag}> in <{parent.tag}> is not known here and has no effect")
@@ -152,14 +152,18 @@ class _Reader:
                 if value not in choices:
                     cure = f"choose from: {', '.join(choices)}"
                     raise self.wrong(child, f"{name}={value!r} of <{child.tag}> is not one of libvirt's", cure)
-        found = {tag: self.only(parent, tag) for tag in known}
+
+    def parts(self, parent: Element) -> dict[str, Element]:
+        """The children of `<memoryBacking>` by tag."""
+        self.known(parent, _BACKING)
+        found = {tag: self.only(parent, tag) for tag in _BACKING}
         return {tag: part for tag, part in found.items() if part is not None}
 
     def pages(self, huge: Element | None) -> tuple[Pages, int | None]:
         """The pages of the guest's only NUMA node, and the line of a `<hugepages/>` without sizes."""
         if huge is None:
             return "thp", None
-        self.parts_of_pages(huge)
+        self.known(huge, _PAGE)
         sizes = [(page, self.size(page), self.node_set(page)) for page in huge.all("page")]
         if not sizes:
             if self.default is None:
@@ -184,16 +188,6 @@ class _Reader:
             self.warn(page, "a page of 4k is none of a pool: ordinary memory, which may be huge transparently")
             return "thp", None
         return self.kind(page, size), None
-
-    def parts_of_pages(self, huge: Element) -> None:
-        """Name what is not known in `<hugepages>`; there may be any number of `<page>`."""
-        for child in huge.children:
-            if child.tag not in _PAGE:
-                self.warn(child, f"<{child.tag}> in <hugepages> is not known here and has no effect")
-                continue
-            for name, value in child.attributes.items():
-                if name not in _PAGE["page"]:
-                    self.warn(child, f"{name}={value!r} of <page> is not known here and has no effect")
 
     def kind(self, where: Element, size: int) -> Pages:
         for pages, each in PAGE_OF.items():

@@ -1,4 +1,4 @@
-"""A guest as a `machine.Machine`, and its files as a `host.Host`, over the agent that runs in it.
+"""A guest as a `machine.Machine`, over the agent that runs in it.
 
 What a program writes there lies in the guest's memory until it has ended; then it is taken over to this side and
 removed there. So a caller finds the same files as after a program of this host.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,46 +19,13 @@ import msgspec
 
 from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageError
 from hugewise.files import storing
-from hugewise.guests.agent import CHUNK, Agent
+from hugewise.guests.agent import Agent
 from hugewise.machine import probe, programs
 from hugewise.model.host import Host
 
-__all__ = ["OUTPUTS", "GuestHost", "GuestMachine", "Launched", "guest_spec", "take", "tell"]
+__all__ = ["OUTPUTS", "GuestMachine", "Launched", "guest_spec"]
 
 OUTPUTS = "/run/hugewise-out"  # in the guest
-_DEEPEST = 64  # folders within folders that are taken out of a guest
-
-
-class GuestHost:
-    """The files of a guest: `host.Host`. Its agent is root there."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.name = agent.name
-        self._agent = agent
-
-    def privileged(self) -> bool:
-        """Every knob of a guest can be turned."""
-        return True
-
-    def read(self, path: str) -> str:
-        """The file's text, stripped."""
-        return self._agent.read(path).strip()
-
-    def write(self, path: str, text: str) -> None:
-        """Write `text` in one call."""
-        self._agent.write(path, text)
-
-    def writable(self, path: str) -> bool:
-        """Whether it is a file with the owner's write bit."""
-        try:
-            found = self._agent.status(path)
-        except OSError:
-            return False
-        return found.kind == "file" and bool(found.mode & stat.S_IWUSR)
-
-    def names(self, path: str) -> list[str]:
-        """The sorted names in a folder."""
-        return self._agent.names(path)
 
 
 class Launched:
@@ -193,13 +159,6 @@ def guest_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
     return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr)
 
 
-def tell(job: probe.Job, spec: probe.Spec) -> None:
-    """Keep what a launcher is told. Raises StorageError."""
-    with storing(str(job.told)):
-        job.told.touch(mode=0o600)  # the environment of a command can hold secrets
-        job.told.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=1))
-
-
 def take(agent: Agent, path: str, target: Path) -> None:
     """Write a file of the guest to `target`. Raises OSError for the guest's side, StorageError for this one."""
     pieces = agent.get(path)
@@ -225,7 +184,7 @@ class GuestMachine:
     def __init__(self, agent: Agent, *, emulated: bool, outputs: str = OUTPUTS) -> None:
         self.agent = agent
         self.emulated = emulated
-        self.host: Host = GuestHost(agent)
+        self.host: Host = agent
         self.environment: Mapping[str, str] = {"PATH": programs.PATH}
         self._outputs = outputs
 
@@ -248,7 +207,7 @@ class GuestMachine:
             raise ProbeError("launchers of a guest cannot meet those of this host")
         launched = Launched(self.agent, self.agent.process(), job, self._outputs)
         try:
-            tell(job, launched.spec)
+            job.tell(launched.spec)
             self.agent.spawn(launched.process, launched.spec, launched)
         except BaseException as error:
             launched.lost()
@@ -285,51 +244,6 @@ class GuestMachine:
         with self._storing(f"write {path}"):
             self.agent.put(path, content, 0o644, uid=uid, gid=gid)
 
-    def put_file(self, source: Path, path: str, uid: int | None = None, gid: int | None = None) -> None:
-        """Copy a file of this host into the guest, with its mode and the folders that it lies in.
-
-        Raises StorageError.
-        """
-        offset = 0
-        with ExitStack() as stack:
-            with _reading(source):
-                file = stack.enter_context(source.open("rb"))
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            while True:
-                with _reading(source):
-                    chunk = file.read(CHUNK)
-                if not chunk and offset:
-                    return
-                with self._storing(f"write {path}"):
-                    self.agent.put(path, chunk, mode, uid=uid, gid=gid, offset=offset)
-                if not chunk:
-                    return
-                offset += len(chunk)
-
-    def get_file(self, path: str, target: Path) -> None:
-        """Copy a file of the guest to this host. Raises StorageError."""
-        with self._storing(f"read {path}"):
-            take(self.agent, path, target)
-
-    def get_tree(self, folder: str, target: Path) -> None:
-        """Copy the folders and regular files below `folder` into `target`; everything else is left out.
-
-        Raises StorageError.
-        """
-        with self._storing(f"read {folder}"):
-            self._get_tree(folder, target, _DEEPEST)
-
-    def _get_tree(self, folder: str, target: Path, depth: int) -> None:
-        with storing(str(target)):
-            target.mkdir(exist_ok=True)
-        for name in self.agent.names(folder) if depth else ():
-            path = f"{folder}/{name}"
-            kind = self.agent.status(path).kind
-            if kind == "file":
-                take(self.agent, path, target / name)
-            elif kind == "folder":
-                self._get_tree(path, target / name, depth - 1)
-
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Regular files by name. Raises OSError, also for a link, as on this host."""
         for name in self.agent.names(folder):
@@ -348,11 +262,3 @@ class GuestMachine:
             yield
         except OSError as error:
             raise StorageError(f"cannot {what} in guest {self.agent.name}: {error.strerror}") from None
-
-
-@contextmanager
-def _reading(source: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot read {source}: {error.strerror}") from None

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from hugewise.machine.probe import Source, Spec
+from hugewise.machine.probe import Spec
 
 __all__ = [
     "LONGEST",
@@ -18,7 +18,6 @@ __all__ = [
     "Answer",
     "Ask",
     "Asked",
-    "Coverage",
     "End",
     "Ended",
     "Fault",
@@ -184,14 +183,6 @@ class End(Request, frozen=True, tag="end"):
     number: int
 
 
-class Coverage(Request, frozen=True, tag="coverage"):
-    """What backs the memory of a process; `ranges` None: all of it."""
-
-    pid: int
-    ranges: tuple[tuple[int, int], ...] | None
-    source: Source
-
-
 class Ask(Request, frozen=True, tag="ask"):
     """The first event of a short subcommand of the probe."""
 
@@ -262,7 +253,7 @@ class PortsFound(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Of `coverage` and `ask`: the event as the probe says it."""
+    """Of `ask`: the event as the probe says it."""
 
     event: msgspec.Raw
 

@@ -27,7 +27,6 @@ from pathlib import Path
 
 from hugewise.errors import MachineError, ProbeError, UserError
 from hugewise.files import storing
-from hugewise.guests import rpc
 from hugewise.guests.agent import Agent
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.network import Link
@@ -44,8 +43,8 @@ _MODULE = "usr/lib/*/ganesha/libfsalvfs.so"
 _FOLDER, _SAID = "nfs", "stderr"
 _IDENTIFIER = "/sys/module/nfs/parameters/nfs4_unique_id"  # in a guest
 _PLAIN = re.compile(r"/[\w./+:@ -]+", re.ASCII)
-_FOREVER = 10 * 365 * 86_400.0
-_READY_S, _ANSWER_S, _PAUSE_S = 30.0, 2.0, 0.05
+_READY_S, _PAUSE_S = 30.0, 0.05
+_READY, _NO_EXPORT = "NFS SERVER INITIALIZED", "No export entries found"  # in its log; the exports are read first
 _TO_LEAVE_S = 20.0
 _TRIES = 3  # a port may be taken between the look and the start
 _LAST_LINES = 4
@@ -207,20 +206,16 @@ class Export:
             raise self._error("the NFS server ended")
 
     def await_answer(self) -> None:
-        """Wait until the export is there for whoever asks. Raises MachineError."""
+        """Wait until the server says that it is there, with the export. Raises MachineError."""
         end = time.monotonic() + _READY_S
-        while True:
+        while _READY not in self.text():
             if self._serving.ended():
                 raise self._error("the NFS server ended before it answered")
-            try:
-                if rpc.serves(self.bind, self.port, NAME, _ANSWER_S):
-                    return
-                problem = "it does not have the export"
-            except (OSError, ValueError) as error:
-                problem = str(error)
             if time.monotonic() > end:
-                raise self._error(f"the NFS server does not answer after {_READY_S:g} s ({problem})")
+                raise self._error(f"the NFS server is not there after {_READY_S:g} s")
             select.select([self._serving.launcher], [], [], _PAUSE_S)
+        if _NO_EXPORT in self.text():
+            raise self._error("the NFS server does not have the export")
 
     def stop(self) -> bool:
         """End the server, see that it is gone, and remove the folder; False when it had to be killed."""
@@ -276,20 +271,11 @@ def _job(folder: Path, where: tuple[str, int], owner: tuple[int, int], cpus: tup
         configured.write_text(configuration(str(folder), _plugins() or "", where, owner), encoding="utf-8")
     spec = Spec(
         argv=(_program() or _PROGRAM, "-F", "-L", "STDERR", "-f", str(configured), "-p", str(folder / "pid")),
-        micro=False,
         env={"PATH": os.environ.get("PATH", os.defpath)},
         cwd=str(folder),
         stdout=str(folder / "stdout"),
         stderr=str(folder / _SAID),
-        uid=None,
-        gid=None,
-        thp_disable="none",
-        cgroup_procs=(),
         cpus=cpus,
-        timeout_s=_FOREVER,
-        counters=(),
-        scan="none",
-        source="smaps",
         announce=True,
     )
-    return Job(spec, folder / "spec.json", folder / "jsonl", folder / "probe-stderr")
+    return Job.below(folder, "server", spec)

@@ -18,11 +18,12 @@ from hugewise.errors import UserError
 from hugewise.guests import accelerator, boot, image, initramfs, kernels, program, survey
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.agent import Agent
+from hugewise.guests.debian import Say
 from hugewise.guests.hosting import for_one_boot
 from hugewise.guests.kernels.modules import without_nfs
 from hugewise.guests.machine import GuestMachine
 from hugewise.machine import programs
-from hugewise.model.guest import Architecture, Backing, Guest, Image, Initramfs, Kernel
+from hugewise.model.guest import HARDWARE, Architecture, Backing, Image, Initramfs, Kernel
 from hugewise.model.guest_record import GuestsRecord, KernelRecord, Option
 from hugewise.model.workload import Missing
 from hugewise.plan.arms import Machine
@@ -32,13 +33,9 @@ from hugewise.study.study import Study
 __all__ = ["BUILD_TAKES", "FOR_A_DISK", "Provided", "look", "provide", "wanted_kernels", "without_disk"]
 
 _SOURCES = "/usr/src"
-_SURVEY_MEMORY = 512 << 20
-_HARDWARE: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "aarch64"}
 
 BUILD_TAKES = "10 to 15 minutes on two cores, once"
 FOR_A_DISK = "remove counting = true from [guest], or these workloads from the study"
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -164,7 +161,7 @@ class Provided:
             packages=dict(self.image.packages),
             files=self.image.files,
             cpus=self.use.cpus,
-            machine=_HARDWARE[self.arch],
+            machine=HARDWARE[self.arch],
         )
 
 
@@ -186,7 +183,7 @@ def architecture(use: GuestUse) -> Architecture:
     if use.arch is not None:
         return use.arch
     here = os.uname().machine
-    for arch, hardware in _HARDWARE.items():
+    for arch, hardware in HARDWARE.items():
         if hardware == here:
             return arch
     raise UserError(f"guests of {here} are not supported", hint='name another: [guest] arch = "x86-64"')
@@ -306,15 +303,7 @@ def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> survey
     if (found := survey.find(kernel, model)) is not None:
         return found
     say(f"asking {kernel.name} ({kernel.release}) once for its page sizes")
-    guest = Guest(
-        arch=kernel.arch,
-        kernel=kernel,
-        image=Image(arch=kernel.arch),
-        backing=Backing(preallocate=False),
-        accelerator=choice.accelerator,
-        memory=_SURVEY_MEMORY,
-        cpu=model,
-    )
+    guest = accelerator.bare(kernel, choice.accelerator, cpu=model)
     here, qemu = initramfs.build(kernel), program.find(kernel.arch)
     with for_one_boot() as hosting, boot.boot(guest, here, hosting, program=qemu) as booted:
         agent = Agent(booted.agent, kernel.name, booted.error)

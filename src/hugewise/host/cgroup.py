@@ -16,13 +16,16 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hugewise.errors import HugewiseError
 from hugewise.host.ledger import Folders
-from hugewise.machine.machine import CpuTime
+from hugewise.host.local_host import LocalHost
+from hugewise.machine.machine import Contained
 from hugewise.machine.proc import mounts
+from hugewise.model.host import Host
+from hugewise.model.scene import RoleUse
 
 __all__ = ["Hierarchy", "Leaf", "clear", "find", "is_own", "unavailable"]
 
@@ -45,7 +48,7 @@ def is_own(path: str) -> bool:
 
 
 def _mounts(proc: Path) -> list[tuple[Path, str, frozenset[str]]]:
-    """Mount point, root within the hierarchy, and controllers (`2` for v2) of each cgroup mount; see proc(5)."""
+    """Mount point, root within the hierarchy, and controllers (`2` for v2) of each cgroup mount."""
     return [
         (Path(one.point), one.root, frozenset("2" if one.kind == "cgroup2" else one.options.split(",")))
         for one in mounts((proc / "mountinfo").read_text())
@@ -71,15 +74,18 @@ def find(proc: Path = Path("/proc/self")) -> dict[str, Path]:
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """The cgroup of one attempt, or of one role in it: one folder in each hierarchy."""
+class Leaf(Contained):
+    """The cgroup of one attempt, or of one role in it: one folder in each hierarchy.
+
+    memory  the folder that counts memory; None where none does
+    """
 
     folders: tuple[Path, ...]
     memory: Path | None
+    host: Host = field(default_factory=LocalHost)
 
     @property
     def procs_files(self) -> tuple[Path, ...]:
-        """What a process writes its pid to in order to enter."""
         return tuple(folder / "cgroup.procs" for folder in self.folders)
 
     def kill(self) -> int:
@@ -87,35 +93,30 @@ class Leaf:
         return _kill(self.folders)
 
     def peak_bytes(self) -> int | None:
-        """The most memory that was charged at once, page cache included and hugetlb pages not; None if not counted."""
-        return None if self.memory is None else _first_number(self.memory, "memory.peak", "memory.max_usage_in_bytes")
-
-    def faults(self) -> int | None:
-        """Page faults of all processes since the group was made; the kernel may keep back some 64 for each CPU."""
-        if self.memory is None:
-            return None
-        try:
-            lines = (self.memory / "memory.stat").read_text().splitlines()
-        except OSError:
-            return None
-        stats = dict(line.split() for line in lines)
-        count = stats.get("total_pgfault", stats.get("pgfault"))
-        return None if count is None else int(count)
-
-    def cpu(self) -> CpuTime | None:
-        """CPU time of all processes since the group was made; None where no hierarchy counts it."""
-        for folder in self.folders:
-            with suppress(OSError, KeyError, ValueError):
-                found = _table(folder / "cpu.stat")
-                return CpuTime(found["usage_usec"] / 1e6, found["user_usec"] / 1e6, found["system_usec"] / 1e6)
-            with suppress(OSError, KeyError, ValueError):
-                split, tick = _table(folder / "cpuacct.stat"), os.sysconf("SC_CLK_TCK")
-                total = int((folder / "cpuacct.usage").read_text()) / 1e9
-                return CpuTime(total, split["user"] / tick, split["system"] / tick)
+        for name in ("memory.peak", "memory.max_usage_in_bytes") if self.memory is not None else ():
+            with suppress(OSError, ValueError):
+                return int(self.host.read(f"{self.memory}/{name}"))
         return None
 
+    def faults(self) -> int | None:
+        """Page faults of all processes since the group was made; None if not counted."""
+        counted = {} if self.memory is None else self.table(self.memory, "memory.stat")
+        return counted.get("total_pgfault", counted.get("pgfault"))
+
+    def used(self) -> RoleUse:
+        faults = self.faults()
+        for folder in self.folders:
+            with suppress(KeyError):
+                found = self.table(folder, "cpu.stat")
+                times = [found[f"{kind}_usec"] / 1e6 for kind in ("usage", "user", "system")]
+                return RoleUse(cpu_s=times[0], user_s=times[1], system_s=times[2], faults=faults)
+            with suppress(KeyError, OSError):
+                split, tick = self.table(folder, "cpuacct.stat"), os.sysconf("SC_CLK_TCK")
+                total = int(self.host.read(f"{folder}/cpuacct.usage")) / 1e9
+                return RoleUse(cpu_s=total, user_s=split["user"] / tick, system_s=split["system"] / tick, faults=faults)
+        return RoleUse(faults=faults)
+
     def processes(self) -> list[int]:
-        """The processes inside, as this process sees their numbers."""
         return sorted(set(_pids(self.folders[:1])))
 
     def limit_memory(self, size: int) -> None:
@@ -135,16 +136,13 @@ class Leaf:
         for folder in self.folders:
             _remove(folder)
 
-
-def _table(file: Path) -> dict[str, int]:
-    return {name: int(value) for name, value in (line.split() for line in file.read_text().splitlines())}
-
-
-def _first_number(folder: Path, *names: str) -> int | None:
-    for name in names:
-        with suppress(OSError, ValueError):
-            return int((folder / name).read_text())
-    return None
+    def table(self, folder: Path, file: str) -> dict[str, int]:
+        """The numbers in a file of names and numbers; empty where there is none."""
+        try:
+            lines = self.host.read(f"{folder}/{file}").splitlines()
+        except OSError:
+            return {}
+        return {name: int(value) for name, value in (line.split() for line in lines)}
 
 
 @dataclass

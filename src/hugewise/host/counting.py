@@ -1,6 +1,6 @@
 """Performance counters of servers that run already, for the measured part alone.
 
-    counting = Counting(pids, COUNTERS)   # opened on every thread, not yet counting
+    counting = Counting(pids, events)   # opened on every thread, not yet counting
     counting.begin(); ...; counting.end()
     counting.counts()
 
@@ -19,11 +19,7 @@ from contextlib import suppress
 from hugewise.errors import ProbeError
 from hugewise.machine import probe
 
-__all__ = ["COUNTERS", "Counting"]
-
-# Any open counter costs a server most of a microsecond at each context switch, in every arm alike: so only those that
-# nothing else gives, and on a machine without a PMU none.
-COUNTERS = ("cycles", "instructions", "dTLB-load-misses", "dtlb-walk-steps")
+__all__ = ["Counting"]
 
 _PATIENCE_S = 60.0
 
@@ -31,13 +27,13 @@ _PATIENCE_S = 60.0
 class Counting:
     """A probe that counts for other processes. It ends when this process does: its stdin ends then."""
 
-    def __init__(self, pids: Sequence[int], counters: Sequence[str]) -> None:
+    def __init__(self, pids: Sequence[int], events: Sequence[str]) -> None:
         """Open the counters on the processes and on all that descends from them. Raises ProbeError."""
         words = [word for pid in pids for word in ("--pid", str(pid))]
         self.said = b""  # its lines so far
         self._read = 0
         self._process = subprocess.Popen(
-            [probe.find(), "count", "--counters", ",".join(counters), *words],
+            [probe.find(), "count", "--counters", ",".join(events), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

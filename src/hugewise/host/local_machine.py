@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import msgspec
-
 from hugewise.files import storing
 from hugewise.host import scratch
 from hugewise.host.local_host import LocalHost
@@ -90,9 +88,7 @@ class LocalMachine:
 
     def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Launched:
         """Start the launcher. Raises ProbeError, StorageError."""
-        with storing(str(job.told)):
-            job.told.touch(mode=0o600)  # the environment of a command can hold secrets
-            job.told.write_bytes(msgspec.json.format(msgspec.json.encode(job.spec), indent=1))
+        job.tell()
         program = probe.find()
         with storing(str(job.events)), job.events.open("wb") as events, job.stderr.open("wb") as stderr:
             return Launched(

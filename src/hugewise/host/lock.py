@@ -16,7 +16,7 @@ from types import TracebackType
 from hugewise.errors import LockedError, UserError
 from hugewise.model.host import Host
 
-__all__ = ["HostLock", "boot_id"]
+__all__ = ["HostLock", "boot_id", "peer"]
 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TRIES = 20
@@ -25,6 +25,12 @@ _TRIES = 20
 def boot_id(host: Host) -> str:
     """The kernel's random name of this boot."""
     return host.read("/proc/sys/kernel/random/boot_id")
+
+
+def peer(connected: socket.socket) -> int:
+    """The process at the other end of a unix socket."""
+    pid, _, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(pid)
 
 
 class HostLock:
@@ -61,8 +67,7 @@ class HostLock:
                 asking.connect(self._name)
             except (ConnectionRefusedError, BlockingIOError):
                 return None
-            pid, _, _ = _CREDENTIALS.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-            return int(pid)
+            return peer(asking)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

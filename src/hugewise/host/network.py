@@ -60,11 +60,6 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     interface: str = "eth0"
     tap: str | None = None
 
-    @property
-    def told(self) -> dict[str, str | int | None]:
-        """The fields of the agent's request `network`."""
-        return {"interface": self.interface, "address": self.address, "prefix": self.prefix, "gateway": None}
-
 
 USER = Link(address="10.0.2.15", host="10.0.2.2", bind="127.0.0.1")
 

@@ -16,10 +16,7 @@ from hugewise.host.ledger import Beside, Intent, Ledger, Log, Record, Turn, Turn
 from hugewise.machine.drift import Drift
 from hugewise.model.host import Host
 
-__all__ = ["Drift", "Settings", "knobs", "snapshot"]
-
-knobs = knob.knobs
-snapshot = knob.knobs
+__all__ = ["Settings"]
 
 
 class Settings:

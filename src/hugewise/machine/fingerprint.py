@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 
 from hugewise.machine import proc
+from hugewise.machine.noise import CPU, FREQUENCY_FILES
 from hugewise.machine.probe import Cpu
-from hugewise.model.host import Host
+from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import PageSizes
 from hugewise.quantity import parse_cpus
 
 __all__ = ["fingerprint"]
 
-_CPU = "/sys/devices/system/cpu"
 _NODE = "/sys/devices/system/node"
 _DMI = "/sys/class/dmi/id"
 _CLOCK = "/sys/devices/system/clocksource/clocksource0"
@@ -31,16 +31,17 @@ _CLOCK = "/sys/devices/system/clocksource/clocksource0"
 
 def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
     """The facts of `host`; `cpu` is the probe's answer to `cpu` (TLBs as CPUID states them), if there is one."""
+    clocks = text_of(host, f"{_CLOCK}/available_clocksource")
     return {
         "name": host.name,
         "machine": _machine(host),
-        "boot_id": _read(host, "/proc/sys/kernel/random/boot_id"),
+        "boot_id": text_of(host, "/proc/sys/kernel/random/boot_id"),
         "kernel": {
-            "system": _read(host, "/proc/sys/kernel/ostype"),
-            "release": _read(host, "/proc/sys/kernel/osrelease"),
-            "version": _read(host, "/proc/sys/kernel/version"),
-            "architecture": _read(host, "/proc/sys/kernel/arch") or os.uname().machine,
-            "command_line": _read(host, "/proc/cmdline"),
+            "system": text_of(host, "/proc/sys/kernel/ostype"),
+            "release": text_of(host, "/proc/sys/kernel/osrelease"),
+            "version": text_of(host, "/proc/sys/kernel/version"),
+            "architecture": text_of(host, "/proc/sys/kernel/arch") or os.uname().machine,
+            "command_line": text_of(host, "/proc/cmdline"),
         },
         "distribution": _distribution(host),
         "libc": " ".join(platform.libc_ver()).strip() or None,
@@ -53,11 +54,11 @@ def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
         "memory": _memory(host),
         "virtualisation": _virtualisation(host),
         "clock_source": {
-            "current": _read(host, f"{_CLOCK}/current_clocksource"),
-            "available": _words(_read(host, f"{_CLOCK}/available_clocksource")),
+            "current": text_of(host, f"{_CLOCK}/current_clocksource"),
+            "available": None if clocks is None else clocks.split(),
         },
         "frequency": _frequency(host),
-        "mitigations": _folder(host, f"{_CPU}/vulnerabilities"),
+        "mitigations": _folder(host, f"{CPU}/vulnerabilities"),
     }
 
 
@@ -68,23 +69,24 @@ def _plain(value: object) -> Any:
 
 def _machine(host: Host) -> str | None:
     """An id that is the same on each run on this machine, and does not give away /etc/machine-id (machine-id(5))."""
-    raw = _read(host, "/etc/machine-id")
+    raw = text_of(host, "/etc/machine-id")
     if not raw or raw == "uninitialized":
         return None
     return hmac.new(raw.encode(), b"hugewise", hashlib.sha256).hexdigest()[:16]
 
 
 def _distribution(host: Host) -> str | None:
-    text = _read(host, "/etc/os-release") or _read(host, "/usr/lib/os-release") or ""
+    text = text_of(host, "/etc/os-release") or text_of(host, "/usr/lib/os-release") or ""
     match = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', text, re.MULTILINE)
     return match[1] if match else None
 
 
 def _cpu(host: Host) -> dict[str, Any]:
-    info = _cpuinfo(_read(host, "/proc/cpuinfo") or "")
-    online = _cpu_list(_read(host, f"{_CPU}/online"))
-    packages = {_read(host, f"{_CPU}/cpu{number}/topology/physical_package_id") for number in online or ()}
-    smt = _read(host, f"{_CPU}/smt/active")
+    info = _cpuinfo(text_of(host, "/proc/cpuinfo") or "")
+    listed = text_of(host, f"{CPU}/online")
+    online = list(parse_cpus(listed)) if listed else None
+    packages = {text_of(host, f"{CPU}/cpu{number}/topology/physical_package_id") for number in online or ()}
+    smt = text_of(host, f"{CPU}/smt/active")
     return {
         "vendor": info.get("vendor_id") or info.get("CPU implementer"),
         "model": info.get("model name"),
@@ -93,8 +95,8 @@ def _cpu(host: Host) -> dict[str, Any]:
         "stepping": info.get("stepping") or info.get("CPU revision"),
         "microcode": info.get("microcode"),
         "count": None if online is None else len(online),
-        "online": _read(host, f"{_CPU}/online"),
-        "isolated": _read(host, f"{_CPU}/isolated") or None,
+        "online": listed,
+        "isolated": text_of(host, f"{CPU}/isolated") or None,
         "sockets": len(packages) if packages and None not in packages else None,
         "smt": None if smt is None else smt == "1",
         "address_bits": info.get("address sizes"),
@@ -103,24 +105,20 @@ def _cpu(host: Host) -> dict[str, Any]:
 
 def _caches(host: Host) -> list[dict[str, Any]] | None:
     """The caches of the first CPU; `shared` are the CPUs that share each."""
-    base = f"{_CPU}/cpu0/cache"
+    base = f"{CPU}/cpu0/cache"
     found = []
     for name in host.names(base):
         if not re.fullmatch(r"index\d+", name):
             continue
-        level, ways = (
-            _int(_read(host, f"{base}/{name}/level")),
-            _int(_read(host, f"{base}/{name}/ways_of_associativity")),
-        )
-        size = re.fullmatch(r"(\d+)K", _read(host, f"{base}/{name}/size") or "")
+        size = re.fullmatch(r"(\d+)K", text_of(host, f"{base}/{name}/size") or "")
         found.append(
             {
-                "level": level,
-                "type": _read(host, f"{base}/{name}/type"),
+                "level": number_of(host, f"{base}/{name}/level"),
+                "type": text_of(host, f"{base}/{name}/type"),
                 "bytes": int(size[1]) << 10 if size else None,
-                "ways": ways,
-                "line": _int(_read(host, f"{base}/{name}/coherency_line_size")),
-                "shared": _read(host, f"{base}/{name}/shared_cpu_list"),
+                "ways": number_of(host, f"{base}/{name}/ways_of_associativity"),
+                "line": number_of(host, f"{base}/{name}/coherency_line_size"),
+                "shared": text_of(host, f"{base}/{name}/shared_cpu_list"),
             }
         )
     return found or None
@@ -132,14 +130,14 @@ def _memory(host: Host) -> dict[str, Any]:
     return {
         "total_bytes": info.get("MemTotal"),
         "swap_bytes": info.get("SwapTotal"),
-        "zswap": _read(host, "/sys/module/zswap/parameters/enabled"),
-        "overcommit": _read(host, "/proc/sys/vm/overcommit_memory"),
-        "swappiness": _read(host, "/proc/sys/vm/swappiness"),
-        "numa_balancing": _read(host, "/proc/sys/kernel/numa_balancing"),
-        "aslr": _read(host, "/proc/sys/kernel/randomize_va_space"),
+        "zswap": text_of(host, "/sys/module/zswap/parameters/enabled"),
+        "overcommit": text_of(host, "/proc/sys/vm/overcommit_memory"),
+        "swappiness": text_of(host, "/proc/sys/vm/swappiness"),
+        "numa_balancing": text_of(host, "/proc/sys/kernel/numa_balancing"),
+        "aslr": text_of(host, "/proc/sys/kernel/randomize_va_space"),
         "nodes": {
             name: {
-                "cpus": _read(host, f"{_NODE}/{name}/cpulist"),
+                "cpus": text_of(host, f"{_NODE}/{name}/cpulist"),
                 "bytes": proc.meminfo(host, f"{_NODE}/{name}/meminfo").get("MemTotal"),
             }
             for name in nodes
@@ -150,32 +148,25 @@ def _memory(host: Host) -> dict[str, Any]:
 
 def _virtualisation(host: Host) -> dict[str, Any]:
     """`hypervisor` is CPUID's flag, which x86 alone has: None elsewhere. DMI names are those of the (virtual) board."""
-    flags = re.search(r"^flags\s*:(.*)$", _read(host, "/proc/cpuinfo") or "", re.MULTILINE)
+    flags = re.search(r"^flags\s*:(.*)$", text_of(host, "/proc/cpuinfo") or "", re.MULTILINE)
     return {
         "hypervisor": "hypervisor" in flags[1].split() if flags else None,
-        "type": _read(host, "/sys/hypervisor/type"),
-        "vendor": _read(host, f"{_DMI}/sys_vendor"),
-        "product": _read(host, f"{_DMI}/product_name"),
+        "type": text_of(host, "/sys/hypervisor/type"),
+        "vendor": text_of(host, f"{_DMI}/sys_vendor"),
+        "product": text_of(host, f"{_DMI}/product_name"),
     }
 
 
 def _frequency(host: Host) -> dict[str, Any] | None:
     """The distinct frequency policies of the CPUs (limits in kHz), and boost; None without cpufreq."""
-    base = f"{_CPU}/cpufreq"
-    keys = (
-        "scaling_driver",
-        "scaling_governor",
-        "scaling_min_freq",
-        "scaling_max_freq",
-        "energy_performance_preference",
-    )
+    base = f"{CPU}/cpufreq"
     policies: list[dict[str, str | None]] = []
     for name in host.names(base):
         if name.startswith("policy"):
-            policy = {key: _read(host, f"{base}/{name}/{key}") for key in keys}
+            policy = {key: text_of(host, f"{base}/{name}/{key}") for key in FREQUENCY_FILES}
             if policy not in policies:
                 policies.append(policy)
-    boost, no_turbo = _read(host, f"{base}/boost"), _read(host, f"{_CPU}/intel_pstate/no_turbo")
+    boost, no_turbo = text_of(host, f"{base}/boost"), text_of(host, f"{CPU}/intel_pstate/no_turbo")
     if not policies and boost is None and no_turbo is None:
         return None
     turbo = boost == "1" if boost is not None else None if no_turbo is None else no_turbo == "0"
@@ -183,30 +174,10 @@ def _frequency(host: Host) -> dict[str, Any] | None:
 
 
 def _folder(host: Host, path: str) -> dict[str, str | None] | None:
-    return {name: _read(host, f"{path}/{name}") for name in host.names(path)} or None
+    return {name: text_of(host, f"{path}/{name}") for name in host.names(path)} or None
 
 
 def _cpuinfo(text: str) -> Mapping[str, str]:
     """The first processor's fields."""
     lines = (line.partition(":") for line in text.split("\n\n", 1)[0].splitlines())
     return {key.strip(): value.strip() for key, colon, value in lines if colon}
-
-
-def _cpu_list(text: str | None) -> list[int] | None:
-    """CPU numbers of a list such as `0-3,8`."""
-    return list(parse_cpus(text)) if text else None
-
-
-def _words(text: str | None) -> list[str] | None:
-    return text.split() if text is not None else None
-
-
-def _int(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
-
-
-def _read(host: Host, path: str) -> str | None:
-    try:
-        return host.read(path)
-    except OSError:
-        return None

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from hugewise.machine.probe import Event, Job
 from hugewise.model.host import Host
+from hugewise.model.scene import RoleUse
 
-__all__ = ["Contained", "CpuTime", "Folders", "Machine", "Running"]
+__all__ = ["Contained", "Folders", "Machine", "Running"]
 
 
 class Running(Protocol):
@@ -50,50 +50,41 @@ class Running(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class CpuTime:
-    """CPU time in seconds; `user_s` and `system_s` may add up to slightly less than `total_s`."""
-
-    total_s: float
-    user_s: float
-    system_s: float
-
-
-class Contained(Protocol):
-    """The processes of an attempt, or of one role in it, held together by a cgroup."""
+class Contained:
+    """The processes of an attempt, or of one role in it, held together by a cgroup. This one is where there is none:
+    then nothing is counted, and nothing can be ended as one.
+    """
 
     @property
     def procs_files(self) -> tuple[Path, ...]:
         """What a process writes its pid to in order to enter."""
-        ...
+        return ()
 
     def kill(self) -> int:
         """Kill every process inside and wait until they are gone; returns how many were seen."""
-        ...
+        return 0
 
     def peak_bytes(self) -> int | None:
-        """The most memory that was charged at once, page cache included and hugetlb pages not."""
-        ...
+        """The most memory that was charged at once, page cache included and hugetlb pages not; None if not counted."""
+        return None
 
-    def faults(self) -> int | None:
-        """Page faults of all processes since the group was made."""
-        ...
+    def used(self) -> RoleUse:
+        """CPU time and page faults of all processes since the group was made; None what is not counted.
 
-    def cpu(self) -> CpuTime | None:
-        """CPU time of all processes since the group was made; None where it means nothing or is not counted."""
-        ...
+        `user_s` and `system_s` may add up to slightly less than `cpu_s`. Of the faults the kernel may keep back some 64
+        for each CPU.
+        """
+        return RoleUse()
 
     def processes(self) -> list[int]:
         """The processes inside, by their numbers on that machine."""
-        ...
+        return []
 
     def limit_memory(self, size: int) -> None:
         """Let the processes inside, and the page cache they fill, have at most `size` bytes."""
-        ...
 
     def remove(self) -> None:
         """Remove the group, which is empty."""
-        ...
 
 
 class Folders(Protocol):

@@ -19,11 +19,12 @@ from typing import TypeVar, cast
 import msgspec
 
 from hugewise.machine import proc
-from hugewise.model.host import Host
-from hugewise.model.pages import HUGETLB, THP
+from hugewise.model.host import Host, number_of, text_of
+from hugewise.model.pages import HUGETLB, THP, sizes_in
 
 __all__ = [
     "CPU",
+    "FREQUENCY_FILES",
     "TICK",
     "Difference",
     "Snapshot",
@@ -43,7 +44,7 @@ _VMSTAT = re.compile(
     re.MULTILINE,
 )
 _HUGE = {"anon": "AnonHugePages", "shmem": "ShmemHugePages"}
-_FREQUENCY_FILES = (
+FREQUENCY_FILES = (
     "scaling_driver",
     "scaling_governor",
     "scaling_min_freq",
@@ -89,8 +90,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     throttles    the largest rise of a throttle counter (CPUs of a package show the same events)
     """
 
+    before: Snapshot
+    after: Snapshot
     elapsed_s: float
-    cpus: int
     steal_s: float
     own_cpu_s: float | None
     other_cpu_s: float | None
@@ -117,10 +119,10 @@ class _Sources(msgspec.Struct, frozen=True):
 @functools.lru_cache(maxsize=8)
 def _sources(key: Hashable) -> _Sources:
     host = cast(Host, key)
-    sizes = [(int(name[10:-2]) << 10, f"{THP}/{name}/stats") for name in host.names(THP) if _is_size(name)]
-    pools = [(int(name[10:-2]) << 10, f"{HUGETLB}/{name}") for name in host.names(HUGETLB) if _is_size(name)]
+    stats = ((size, f"{THP}/hugepages-{size >> 10}kB/stats") for size in sizes_in(host, THP))
+    pools = ((size, f"{HUGETLB}/hugepages-{size >> 10}kB") for size in sizes_in(host, HUGETLB))
     policies = [f"{CPU}/cpufreq/{name}" for name in host.names(f"{CPU}/cpufreq") if name.startswith("policy")]
-    frequency = [f"{policy}/{name}" for policy in policies for name in _FREQUENCY_FILES]
+    frequency = [f"{policy}/{name}" for policy in policies for name in FREQUENCY_FILES]
     frequency += [f"{CPU}/cpufreq/boost", f"{CPU}/intel_pstate/no_turbo"]
     throttles = [
         f"{folder}/{name}"
@@ -131,10 +133,10 @@ def _sources(key: Hashable) -> _Sources:
         if name in ("core_throttle_count", "package_throttle_count")
     ]
     return _Sources(
-        fault_stats=tuple(each for each in sorted(sizes) if host.names(each[1])),
-        pools=tuple(sorted(pools)),
+        fault_stats=tuple(each for each in stats if host.names(each[1])),
+        pools=tuple(pools),
         throttles=tuple(throttles),
-        frequency=tuple(path for path in frequency if _read(host, path) is not None),
+        frequency=tuple(path for path in frequency if text_of(host, path) is not None),
         kernel_threads=_threads(host),
     )
 
@@ -143,7 +145,7 @@ def _threads(host: Host) -> tuple[tuple[str, str], ...]:
     """Kernel threads that work on memory. Only children of kthreadd (pid 2): any program may take such a name."""
     found = []
     for name in host.names("/proc"):
-        if name.isdigit() and (stat := _read(host, f"/proc/{name}/stat")) is not None:
+        if name.isdigit() and (stat := text_of(host, f"/proc/{name}/stat")) is not None:
             comm, rest = _stat(stat)
             if comm.startswith(_KERNEL_THREADS) and rest[1] == "2":
                 found.append((comm, f"/proc/{name}/stat"))
@@ -153,22 +155,22 @@ def _threads(host: Host) -> tuple[tuple[str, str], ...]:
 def snapshot(host: Host) -> Snapshot:
     """The host's counters now. The first call on a host also looks for the files (some milliseconds)."""
     sources = _sources(cast(Hashable, host))
-    vmstat, memory = _read(host, "/proc/vmstat") or "", proc.meminfo(host)
-    source = _read(host, _CLOCK_SOURCE)
-    load = _read(host, "/proc/loadavg")
-    self_stat = _read(host, "/proc/self/stat")
+    vmstat, memory = text_of(host, "/proc/vmstat") or "", proc.meminfo(host)
+    source = text_of(host, _CLOCK_SOURCE)
+    load = text_of(host, "/proc/loadavg")
+    self_stat = text_of(host, "/proc/self/stat")
     cpus, busy, steal = _cpu_time(host.read("/proc/stat"))
     faults: dict[int, tuple[int, int]] = {}
     huge = {kind: memory[name] for kind, name in _HUGE.items() if name in memory}
     for size, folder in sources.fault_stats:
-        allocated, fallback = _int(host, f"{folder}/anon_fault_alloc"), _int(host, f"{folder}/anon_fault_fallback")
+        allocated, fallback = (number_of(host, f"{folder}/anon_fault_{each}") for each in ("alloc", "fallback"))
         if allocated is not None and fallback is not None:
             faults[size] = (allocated, fallback)
-        if (pages := _int(host, f"{folder}/nr_anon")) is not None:
+        if (pages := number_of(host, f"{folder}/nr_anon")) is not None:
             huge[f"anon:{size}"] = pages * size
             huge.pop("anon", None)  # meminfo's figure says the same again, for the PMD size
     for size, folder in sources.pools:
-        pages, free = _int(host, f"{folder}/nr_hugepages"), _int(host, f"{folder}/free_hugepages")
+        pages, free = number_of(host, f"{folder}/nr_hugepages"), number_of(host, f"{folder}/free_hugepages")
         if pages is not None and free is not None:
             huge[f"hugetlb:{size}"] = (pages - free) * size
     return Snapshot(
@@ -180,14 +182,14 @@ def snapshot(host: Host) -> Snapshot:
         own_cpu_s=_process_time(self_stat, children=True) if self_stat else None,
         pressure=_pressure(host),
         vmstat={name: int(value) for name, value in _VMSTAT.findall(vmstat)},
-        throttles=_present(sources.throttles, lambda path: _int(host, path)),
+        throttles=_present(sources.throttles, lambda path: number_of(host, path)),
         clock_source=source,
-        frequency=_present(sources.frequency, lambda path: _read(host, path)),
+        frequency=_present(sources.frequency, lambda path: text_of(host, path)),
         memory_bytes=memory.get("MemTotal"),
         huge_in_use=huge,
         faults=faults,
         kernel_threads={
-            name: _process_time(stat) for name, path in sources.kernel_threads if (stat := _read(host, path))
+            name: _process_time(stat) for name, path in sources.kernel_threads if (stat := text_of(host, path))
         },
     )
 
@@ -202,8 +204,9 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
     load = None if before.load is None or after.load is None else max(before.load, after.load)
     throttles = _deltas(before.throttles, after.throttles)
     return Difference(
+        before=before,
+        after=after,
         elapsed_s=after.monotonic_s - before.monotonic_s,
-        cpus=after.cpus,
         steal_s=after.steal_s - before.steal_s,
         own_cpu_s=own,
         other_cpu_s=other,
@@ -225,9 +228,7 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
     )
 
 
-def coverage_from_counters(
-    before: Snapshot, after: Snapshot, faults: int | None, base_size: int
-) -> dict[str, int] | None:
+def coverage_from_counters(change: Difference, faults: int | None, base_size: int) -> dict[str, int] | None:
     """Anonymous bytes by `anon:SIZE`, from the per-size fault counters around an attempt; None without them.
 
     The proof for memory too short-lived to be scanned. Each size's `anon_fault_alloc` counts faults that were served
@@ -238,7 +239,7 @@ def coverage_from_counters(
     program's faults count too; `faults` includes file, shared and copy-on-write faults and program start-up, so that
     base is an upper bound; and pages collapsed later by khugepaged appear as they were first served.
     """
-    sizes = difference(before, after).faults_by_size
+    sizes = change.faults_by_size
     if faults is None or not sizes:
         return None
     huge = {size: allocated for size, (allocated, _) in sizes.items() if size > base_size and allocated > 0}
@@ -256,7 +257,7 @@ def _cpu_time(stat: str) -> tuple[int, float, float]:
 def _pressure(host: Host) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for resource in ("cpu", "memory", "io"):
-        text = _read(host, f"/proc/pressure/{resource}") or ""
+        text = text_of(host, f"/proc/pressure/{resource}") or ""
         totals = dict(re.findall(r"^(some|full) .*total=(\d+)$", text, re.MULTILINE))
         for kind in ("some", "full"):
             found[f"{resource}.{kind}"] = int(totals[kind]) / 1e6 if kind in totals else None
@@ -284,19 +285,3 @@ def _deltas(before: Mapping[str, _Number], after: Mapping[str, _Number]) -> dict
 
 def _present(paths: tuple[str, ...], read: Callable[[str], _Value | None]) -> dict[str, _Value]:
     return {path: value for path in paths if (value := read(path)) is not None}
-
-
-def _is_size(name: str) -> bool:
-    return re.fullmatch(r"hugepages-\d+kB", name) is not None
-
-
-def _read(host: Host, path: str) -> str | None:
-    try:
-        return host.read(path)
-    except OSError:
-        return None
-
-
-def _int(host: Host, path: str) -> int | None:
-    text = _read(host, path)
-    return int(text) if text is not None and text.isdigit() else None

@@ -16,9 +16,11 @@ from typing import Literal
 import msgspec
 
 from hugewise.errors import ProbeError
+from hugewise.files import storing
 from hugewise.machine.load_generator import Load
 
 __all__ = [
+    "FOREVER",
     "Available",
     "Barrier",
     "Count",
@@ -49,6 +51,7 @@ VERSION = 1
 
 Source = Literal["kpageflags", "smaps"]  # how page sizes are looked up
 _PATIENCE_S = 600
+FOREVER = 10 * 365 * 86_400.0  # of servers, which are stopped
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -230,20 +233,20 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     v: int = VERSION
     argv: tuple[str, ...]
-    micro: bool
+    micro: bool = False
     env: Mapping[str, str]
-    cwd: str | None
+    cwd: str | None = None
     stdout: str
     stderr: str
-    uid: int | None
-    gid: int | None
-    thp_disable: str
-    cgroup_procs: tuple[str, ...]
-    cpus: tuple[int, ...] | None
-    timeout_s: float
-    counters: tuple[str, ...]
-    scan: Literal["none", "exit", "every-exit"]
-    source: Source
+    uid: int | None = None
+    gid: int | None = None
+    thp_disable: str = "none"
+    cgroup_procs: tuple[str, ...] = ()
+    cpus: tuple[int, ...] | None = None
+    timeout_s: float = FOREVER
+    counters: tuple[str, ...] = ()
+    scan: Literal["none", "exit", "every-exit"] = "none"
+    source: Source = "smaps"
     barrier: Barrier | None = None
     announce: bool = False
 
@@ -258,6 +261,17 @@ class Job(msgspec.Struct, frozen=True):
     told: Path
     events: Path
     stderr: Path
+
+    @classmethod
+    def below(cls, folder: Path, name: str, spec: Spec) -> Job:
+        """With its files in `folder`, all of which begin with `name`."""
+        return cls(spec, *(folder / f"{name}.{kind}" for kind in ("spec.json", "jsonl", "probe-stderr")))
+
+    def tell(self, spec: Spec | None = None) -> None:
+        """Write down what the probe is told: `spec` where that is not the job's own. Raises StorageError."""
+        with storing(str(self.told)):
+            self.told.touch(mode=0o600)  # the environment of a command can hold secrets
+            self.told.write_bytes(msgspec.json.format(msgspec.json.encode(spec or self.spec), indent=1))
 
 
 def find() -> str:

@@ -35,7 +35,7 @@ class Knobs(Protocol):
 class Site:
     """A machine with what attempts need there.
 
-    contain    makes the cgroup of that name; None where there are none
+    contain    makes the cgroup of that name, where there are some
     scratch    the private folders in a place of the machine, as a study names it
     source     how page sizes are looked up
     base_size  bytes of a base page
@@ -44,7 +44,7 @@ class Site:
 
     machine: Machine
     knobs: Knobs
-    contain: Callable[[str], Contained] | None
+    contain: Callable[[str], Contained]
     scratch: Callable[[str], Folders]
     source: Source
     base_size: int

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 __all__ = [
+    "HARDWARE",
     "PAGE_OF",
     "Accelerator",
     "Architecture",
@@ -23,6 +24,9 @@ __all__ = [
 Architecture = Literal["x86-64", "arm64"]
 Accelerator = Literal["kvm", "tcg"]
 Network = Literal["none", "user", "tap"]
+
+# What uname calls an architecture.
+HARDWARE: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "aarch64"}
 
 # What the guest's memory is made of on the host. `base`: THP is switched off for QEMU by prctl. `thp`: QEMU itself
 # advises huge pages for it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Host"]
+__all__ = ["Host", "number_of", "text_of"]
 
 
 class Host(Protocol):
@@ -35,3 +35,17 @@ class Host(Protocol):
     def names(self, path: str) -> list[str]:
         """The sorted names in a folder; empty when there is none."""
         ...
+
+
+def text_of(host: Host, path: str) -> str | None:
+    """The file's text; None where it cannot be read."""
+    try:
+        return host.read(path)
+    except OSError:
+        return None
+
+
+def number_of(host: Host, path: str) -> int | None:
+    """The number in the file; None where there is none."""
+    text = text_of(host, path)
+    return int(text) if text is not None and text.isdigit() else None

@@ -1,4 +1,4 @@
-"""Named quantities with unit and direction."""
+"""Named quantities with unit and direction, and which of them are counters of perf."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["COMMON", "NOT_IN_EMULATION", "Direction", "Metric"]
+__all__ = ["COMMON", "COUNTERS", "NOT_IN_EMULATION", "RATES", "Counter", "Direction", "Metric", "Rate"]
 
 NOT_IN_EMULATION = "the guest is emulated (TCG): its clock, TLB and caches are not a processor's"
 """Why a metric is null that emulation does not yield exactly."""
@@ -28,36 +28,105 @@ class Metric(msgspec.Struct, frozen=True):
     emulated: bool = False
 
 
+class Counter(msgspec.Struct, frozen=True):
+    """An event of perf that is counted of each command, by its name there (see `hugewise-probe counters`).
+
+    metric   what it is called in attempts and reports; None: it is kept in the events of an attempt alone
+    servers  counted of servers too, whose measured part begins when they run already
+    """
+
+    event: str
+    metric: Metric | None = None
+    servers: bool = False
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """A metric that is `times` one counter over another, both by their metrics' names."""
+
+    metric: Metric
+    part: str
+    whole: str
+    times: float = 1.0
+
+
+# A new counter is a row here. Any open counter costs a server most of a microsecond at each context switch, in every
+# arm alike: so of servers only those that nothing else gives are counted, and on a machine without a PMU none.
+COUNTERS = (
+    Counter("task-clock"),
+    Counter(
+        "page-faults",
+        Metric(
+            "page_faults",
+            "faults",
+            "lower",
+            "page faults of the timed region (whole command: of the tree)",
+            emulated=True,
+        ),
+    ),
+    Counter("minor-faults"),
+    Counter("major-faults"),
+    Counter(
+        "context-switches",
+        Metric(
+            "context_switches", "switches", "lower", "context switches of the timed region (whole command: of the tree)"
+        ),
+    ),
+    Counter(
+        "cpu-migrations", Metric("cpu_migrations", "migrations", "lower", "moves from one CPU to another, likewise")
+    ),
+    Counter("cycles", Metric("cycles", "cycles", "lower", "CPU cycles, from the hardware counter"), servers=True),
+    Counter(
+        "instructions",
+        Metric("instructions", "instructions", "lower", "instructions retired, from the hardware counter"),
+        servers=True,
+    ),
+    Counter("dTLB-loads"),
+    Counter(
+        "dTLB-load-misses",
+        Metric(
+            "dtlb_load_misses",
+            "misses",
+            "lower",
+            "data TLB load misses as perf's generic event counts them, which differs by vendor: page walks on AMD and"
+            " Intel, misses of the first level on Arm",
+        ),
+        servers=True,
+    ),
+    Counter(
+        "dtlb-walk-steps",
+        Metric("dtlb_walk_steps", "steps", "lower", "page-walk steps for data, where the processor has such an event"),
+        servers=True,
+    ),
+)
+
+RATES = (
+    Rate(Metric("ipc", "1", "higher", "instructions a cycle, from the hardware counters"), "instructions", "cycles"),
+    Rate(
+        Metric(
+            "dtlb_mpki",
+            "misses/1000",
+            "lower",
+            "`dtlb_load_misses` per 1,000 instructions: arms can be compared, vendors cannot",
+        ),
+        "dtlb_load_misses",
+        "instructions",
+        1000.0,
+    ),
+    Rate(
+        Metric("walk_steps_pki", "steps/1000", "lower", "`dtlb_walk_steps` per 1,000 instructions"),
+        "dtlb_walk_steps",
+        "instructions",
+        1000.0,
+    ),
+)
+
 # Every attempt has these, whatever the workload; a value that the machine cannot give is null, never 0.
 COMMON = (
     Metric("wall_s", "s", "lower", "elapsed time of the timed region (whole command: launch to exit)"),
     Metric("cpu_s", "s", "lower", "user and system CPU time of the attempt's processes"),
     Metric("peak_bytes", "bytes", "lower", "peak resident memory of the largest process", emulated=True),
-    Metric(
-        "page_faults", "faults", "lower", "page faults of the timed region (whole command: of the tree)", emulated=True
-    ),
-    Metric(
-        "context_switches", "switches", "lower", "context switches of the timed region (whole command: of the tree)"
-    ),
-    Metric("cpu_migrations", "migrations", "lower", "moves from one CPU to another, likewise"),
-    Metric("cycles", "cycles", "lower", "CPU cycles, from the hardware counter"),
-    Metric("instructions", "instructions", "lower", "instructions retired, from the hardware counter"),
-    Metric(
-        "dtlb_load_misses",
-        "misses",
-        "lower",
-        "data TLB load misses as perf's generic event counts them, which differs by vendor: page walks on AMD and"
-        " Intel, misses of the first level on Arm",
-    ),
-    Metric("dtlb_walk_steps", "steps", "lower", "page-walk steps for data, where the processor has such an event"),
-    Metric("ipc", "1", "higher", "instructions a cycle, from the hardware counters"),
-    Metric(
-        "dtlb_mpki",
-        "misses/1000",
-        "lower",
-        "`dtlb_load_misses` per 1,000 instructions: arms can be compared, vendors cannot",
-    ),
-    Metric("walk_steps_pki", "steps/1000", "lower", "`dtlb_walk_steps` per 1,000 instructions"),
+    *(counter.metric for counter in COUNTERS if counter.metric is not None),
+    *(rate.metric for rate in RATES),
     Metric(
         "footprint_bytes",
         "bytes",

@@ -12,10 +12,10 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.model.host import Host
+from hugewise.model.host import Host, text_of
 from hugewise.quantity import format_size
 
-__all__ = ["HUGETLB", "THP", "PageKind", "PageSizes", "PageTarget", "page_flags_readable"]
+__all__ = ["HUGETLB", "THP", "PageKind", "PageSizes", "PageTarget", "page_flags_readable", "sizes_in"]
 
 THP = "/sys/kernel/mm/transparent_hugepage"
 HUGETLB = "/sys/kernel/mm/hugepages"
@@ -57,25 +57,18 @@ class PageSizes(msgspec.Struct, frozen=True):
             pmd = int(host.read(f"{THP}/hpage_pmd_size"))
         except OSError:
             pmd = None
-        anonymous = tuple(
-            size
-            for size in _sizes(host, THP)
-            if size != pmd and _present(host, f"{THP}/hugepages-{size >> 10}kB/enabled")
-        )
-        shared = tuple(size for size in anonymous if _present(host, f"{THP}/hugepages-{size >> 10}kB/shmem_enabled"))
-        return cls(base or os.sysconf("SC_PAGE_SIZE"), pmd, anonymous, tuple(_sizes(host, HUGETLB)), shared)
+        anonymous = tuple(size for size in sizes_in(host, THP) if size != pmd and _has(host, size, "enabled"))
+        shared = tuple(size for size in anonymous if _has(host, size, "shmem_enabled"))
+        return cls(base or os.sysconf("SC_PAGE_SIZE"), pmd, anonymous, tuple(sizes_in(host, HUGETLB)), shared)
 
 
-def _sizes(host: Host, folder: str) -> list[int]:
+def _has(host: Host, size: int, knob: str) -> bool:
+    return text_of(host, f"{THP}/hugepages-{size >> 10}kB/{knob}") is not None
+
+
+def sizes_in(host: Host, folder: str) -> list[int]:
+    """The page sizes in bytes that a folder of sysfs has subfolders for, in order."""
     return sorted(int(m[1]) << 10 for name in host.names(folder) if (m := _FOLDER.fullmatch(name)))
-
-
-def _present(host: Host, path: str) -> bool:
-    try:
-        host.read(path)
-    except OSError:
-        return False
-    return True
 
 
 def page_flags_readable() -> bool:

@@ -183,10 +183,16 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 class RoleUse(msgspec.Struct, frozen=True, kw_only=True):
     """What a role used in the measured part: CPU seconds, page faults of its processes; None where not counted."""
 
-    cpu_s: float | None
-    user_s: float | None
-    system_s: float | None
-    faults: int | None
+    cpu_s: float | None = None
+    user_s: float | None = None
+    system_s: float | None = None
+    faults: int | None = None
+
+    def since(self, before: RoleUse) -> RoleUse:
+        """What was used after `before` was."""
+        now, then = msgspec.structs.astuple(self), msgspec.structs.astuple(before)
+        spent = (None if None in pair else pair[0] - pair[1] for pair in zip(now, then, strict=True))
+        return RoleUse(**dict(zip(self.__struct_fields__, spent, strict=True)))
 
 
 class Outputs(Protocol):

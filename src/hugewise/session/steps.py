@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hugewise.analysis import earlier
+from hugewise.attempt.boarding import HostBoarding
 from hugewise.attempt.preparation import prepared
 from hugewise.attempt.underway import Bench
 from hugewise.errors import HugewiseError, RunError
@@ -31,6 +32,7 @@ from hugewise.host.scratch import Scratch, discard
 from hugewise.host.setting import Settings
 from hugewise.machine import fingerprint, probe
 from hugewise.machine.drift import Drift
+from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
 from hugewise.model import coin, guest_record
 from hugewise.model.host import Host
@@ -78,7 +80,7 @@ class Session:
     closing: ExitStack = field(default_factory=ExitStack)
     journal: journal.Journal | None = None
     pools: Mapping[int, int] = field(default_factory=dict)
-    cgroups: cgroup.Hierarchy | None = None
+    contain: Callable[[str], Contained] = lambda _: Contained()
     number: int = 1
     boot_id: str = ""
     withheld: Mapping[str, str] = field(default_factory=dict)
@@ -175,12 +177,13 @@ class Session:
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""
         try:
-            self.cgroups = cgroup.Hierarchy.open(self.settings.note)
+            cgroups = cgroup.Hierarchy.open(self.settings.note)
         except HugewiseError as error:
             if self.host.privileged():
                 self.say(f"no cgroups: {error.message}; processes are followed and killed one by one instead")
             return
-        self.remove_at_close("remove_cgroups", self.cgroups.remove)
+        self.contain = cgroups.create
+        self.remove_at_close("remove_cgroups", cgroups.remove)
 
     def _staged_here(self) -> Iterator[tuple[Cell, Staged]]:
         """The cells whose workloads are played on this host; guests have folders of their own."""
@@ -218,7 +221,7 @@ class Session:
                     self.folder.path.parents[1],
                     self.scratch[cell.storage],
                     cell.stage_account,
-                    self.cgroups,
+                    self.contain,
                     self.say,
                 )
 
@@ -229,7 +232,7 @@ class Session:
         if self.guests is not None:
             from hugewise.guests.boarding import Boarding  # noqa: PLC0415  (knows QEMU)
 
-            asked, privileged = (self.study, self.guests, self.cgroups), self.host.privileged()
+            asked, privileged = (self.study, self.guests, self.contain), self.host.privileged()
             self.boarding = Boarding.open(*asked, opened, self.settings.note, seed=self.seed, privileged=privileged)
 
     def record(self) -> None:
@@ -303,13 +306,15 @@ class Session:
         site = Site(
             machine=LocalMachine(self.host),
             knobs=self.settings,
-            contain=None if self.cgroups is None else self.cgroups.create,
+            contain=self.contain,
             scratch=self.scratch.__getitem__,
             source="kpageflags" if page_flags_readable() else "smaps",
             base_size=os.sysconf("SC_PAGE_SIZE"),
         )
+        cwd = self.run.opened.cwd or str(Path.cwd())
         bench = Bench(
-            site=site,
+            host=self.host,
+            boarding=self.boarding or HostBoarding(site, cwd, self.study.design.places),
             study=self.study,
             settings=self.settings,
             folder=self.folder,
@@ -318,8 +323,6 @@ class Session:
             pools=self.pools,
             on_step=self.on_step,
             data=self.data,
-            cwd=self.run.opened.cwd or str(Path.cwd()),
-            guests=self.boarding,
             attempts=list(self.run.attempts),
         )
         methods = methods_for(self.study, self.plan.cells)

@@ -7,12 +7,12 @@ says in which symbols the configurations of two kernels differ.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from hugewise.errors import UserError
+from hugewise.guests.debian import Say
 from hugewise.guests.kernels import build, own, packages, source, store, tools
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels.config import Difference
@@ -22,8 +22,6 @@ from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
 
 __all__ = ["RECIPES", "SUITE", "Difference", "available", "base_page", "difference", "missing", "provide", "recipe"]
-
-Say = Callable[[str], None]
 
 
 def available(use: KernelUse, arch: Architecture, suite: str) -> Kernel | None:

@@ -13,12 +13,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache
+from hugewise.guests.debian import Say
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store, tools
 from hugewise.guests.kernels.recipe import Recipe
@@ -39,8 +40,6 @@ _FIXED = {
     "KBUILD_BUILD_HOST": "hugewise",
     "KBUILD_BUILD_VERSION": "1",
 }
-
-Say = Callable[[str], None]
 
 
 def asked(recipe: Recipe, source: str) -> store.Key:
@@ -100,7 +99,7 @@ def _make(recipe: Recipe, source: Source, folder: Path, log: Path, say: Say) -> 
         name=recipe.name,
         arch=recipe.arch,
         image=store.IMAGE,
-        digest=store.sha256(folder / store.IMAGE),
+        digest=cache.sha256(folder / store.IMAGE),
         release=release,
         config=store.CONFIG,
         origin=f"built from {source.name} (SHA-256 {source.sha256}) by the recipe {recipe.name},"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ import msgspec
 
 from hugewise.errors import UserError
 from hugewise.guests import kernels
+from hugewise.guests.debian import Say
 from hugewise.guests.kernels import build as building
 from hugewise.guests.kernels import config, source
 from hugewise.guests.kernels.recipe import BASE, RECIPES, Recipe, fragment
@@ -31,8 +32,6 @@ DEBIAN: Mapping[str, tuple[Architecture, int]] = MappingProxyType(
 )
 _WORDS: Mapping[str, Architecture] = {"amd64": "x86-64", "arm64": "arm64"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,40}")
-
-Say = Callable[[str], None]
 
 
 def use_of(name: str, arch: Architecture | None = None) -> tuple[KernelUse, Architecture]:

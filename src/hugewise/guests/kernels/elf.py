@@ -1,7 +1,7 @@
 """What a kernel module and a kernel's image say of themselves. Pure, but for the files that are read.
 
 Debian's kernel packages have no modules.dep (depmod makes it where they are installed), so that what a module needs is
-read from the module: the section .modinfo of an ELF file for 64 bits, little-endian, perhaps compressed.
+read from the module, perhaps compressed: the strings of its section .modinfo.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.machine.elf import MAGIC, sections
 from hugewise.model.guest import Architecture
 
 __all__ = ["Module", "about_image", "about_module", "parse_modinfo", "unpacked"]
@@ -27,6 +26,7 @@ _OPENERS: Mapping[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.decompress,
     ".xz": lzma.decompress,
 }
+_MODINFO = re.compile(rb"(?<![ -~])(depends|softdep)=([ -~]*)\0")
 _VERSION = re.compile(rb"Linux version ([!-~]{1,64}) ")
 
 
@@ -39,10 +39,10 @@ class Module(msgspec.Struct, frozen=True):
 
 def about_module(path: Path) -> Module:
     """What the module in that file needs. Raises UserError."""
-    try:
-        return parse_modinfo(_section(unpacked(path), ".modinfo"))
-    except ValueError as error:
-        raise UserError(f"{path} is not a kernel module that can be read: {error}") from None
+    found = parse_modinfo(unpacked(path))
+    if found is None:
+        raise UserError(f"{path} is not a kernel module that can be read: it does not say what it depends on")
+    return found
 
 
 def unpacked(path: Path) -> bytes:
@@ -57,27 +57,19 @@ def unpacked(path: Path) -> bytes:
         raise UserError(f"{path} is not a kernel module that can be read: {error}") from None
 
 
-def _section(data: bytes, name: str) -> bytes:
-    if data[:6] != MAGIC + b"\x02\x01":
-        raise ValueError("it is no ELF file for 64 bits, little-endian")
-    for found in sections(data):
-        if found.name == name:
-            return found.contents
-    raise ValueError(f"it has no section {name}")
+def parse_modinfo(data: bytes) -> Module | None:
+    """`depends=a,b` and `softdep=pre: a b post: c`, with `_` in names as the kernel writes them; None: it says neither.
 
-
-def parse_modinfo(section: bytes) -> Module:
-    """`depends=a,b` and `softdep=pre: a b post: c`, with `_` in names as the kernel writes them."""
-    depends: list[str] = []
+    These are strings of the section .modinfo, which every module has, and stand nowhere else between two zeros.
+    """
+    depends: list[str] | None = None
     before: list[str] = []
-    for item in section.decode(errors="replace").split("\0"):
-        key, _, value = item.partition("=")
-        if key == "depends":
-            depends += [name.replace("-", "_") for name in value.split(",") if name]
-        elif key == "softdep":
-            wanted = value.partition("pre:")[2].partition("post:")[0]
-            before += [name.replace("-", "_") for name in wanted.split()]
-    return Module(tuple(depends), tuple(before))
+    for key, value in _MODINFO.findall(data.replace(b"-", b"_")):
+        if key == b"depends":
+            depends = [name for name in value.decode().split(",") if name]
+        else:
+            before += value.decode().partition("pre:")[2].partition("post:")[0].split()
+    return None if depends is None else Module(tuple(depends), tuple(before))
 
 
 def about_image(data: bytes) -> tuple[Architecture, str | None] | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hugewise.errors import UserError
-from hugewise.guests.kernels import modules, store
+from hugewise.guests import cache
+from hugewise.guests.kernels import modules
 from hugewise.guests.kernels.elf import about_image
 from hugewise.model.guest import Architecture, Kernel
 
@@ -35,7 +36,7 @@ def kernel(name: str, path: str, folder: str | None, arch: Architecture) -> Kern
         name=name,
         arch=arch,
         image=str(image),
-        digest=store.sha256(image),
+        digest=cache.sha256(image),
         release=release or "unknown",
         modules=tuple(str(each) for each in needed),
         config=str(beside) if beside.is_file() else None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import debian
-from hugewise.guests.debian import Package
+from hugewise.guests import cache, debian
+from hugewise.guests.debian import Package, Say
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store
 from hugewise.guests.kernels.elf import unpacked
@@ -26,8 +26,6 @@ _LEFT_OUT = (
     *(f"*/kernel/{each}/*" for each in ("sound", "drivers/gpu", "drivers/media", "drivers/staging")),
     *("./usr/share/*", "./usr/lib/linux-image-*"),
 )
-
-Say = Callable[[str], None]
 
 
 def asked(package: str, arch: Architecture, suite: str) -> store.Key:
@@ -94,7 +92,7 @@ def _take(package: str, arch: Architecture, tree: Path, folder: Path, origin: st
         name=package,
         arch=arch,
         image=store.IMAGE,
-        digest=store.sha256(folder / store.IMAGE),
+        digest=cache.sha256(folder / store.IMAGE),
         release=release,
         modules=tuple(kept),
         config=store.CONFIG,

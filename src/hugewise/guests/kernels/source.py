@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import debian
-from hugewise.guests.kernels import store
+from hugewise.guests import cache, debian
+from hugewise.guests.debian import Say
 from hugewise.model.guest import Architecture
 
 __all__ = ["Source", "of_debian", "of_file"]
 
 _PACKAGE = re.compile(r"linux-source-\d[0-9.]*")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def of_debian(suite: str, arch: Architecture, say: Say) -> Source:
 def of_file(tarball: Path, say: Say) -> Source:
     """A tarball with one folder in it, as kernel.org has them. Raises UserError."""
     try:
-        digest = store.sha256(tarball)
+        digest = cache.sha256(tarball)
     except OSError as error:
         raise UserError(f"the source cannot be read: {tarball}: {error.strerror}") from None
 

@@ -6,7 +6,6 @@ note that says which folder that was when it was last had.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,18 +16,12 @@ from hugewise.errors import StorageError
 from hugewise.guests import cache
 from hugewise.model.guest import Kernel
 
-__all__ = ["CONFIG", "IMAGE", "KIND", "MODULES", "RECORD", "find", "have", "named", "sha256", "used", "write"]
+__all__ = ["CONFIG", "IMAGE", "KIND", "MODULES", "RECORD", "find", "have", "named", "used", "write"]
 
 KIND = "kernels"
 IMAGE, CONFIG, MODULES, RECORD = "image", "config", "modules", "kernel.json"
 
 Key = Mapping[str, object]
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file in hex digits."""
-    with path.open("rb") as reading:
-        return hashlib.file_digest(reading, "sha256").hexdigest()
 
 
 def write(folder: Path, kernel: Kernel) -> None:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 
 from hugewise.errors import UserError
-from hugewise.model.guest import Architecture
+from hugewise.model.guest import HARDWARE, Architecture
 from hugewise.model.workload import Missing
 
 __all__ = ["ARCH", "IMAGES", "compiler", "missing", "prefix"]
@@ -20,7 +20,6 @@ IMAGES: Mapping[Architecture, tuple[str, str]] = {
     "x86-64": ("bzImage", "arch/x86/boot/bzImage"),
     "arm64": ("Image", "arch/arm64/boot/Image"),
 }
-_HARDWARE: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "aarch64"}
 _PACKAGES: Mapping[str, str] = {
     "make": "make",
     "gcc": "gcc",
@@ -40,7 +39,7 @@ _HEADERS: Mapping[Architecture, tuple[tuple[str, str], ...]] = {"x86-64": (("gel
 
 def prefix(arch: Architecture) -> str:
     """CROSS_COMPILE: what the tools for that architecture are called before `gcc`; empty for this machine's own."""
-    hardware = _HARDWARE[arch]
+    hardware = HARDWARE[arch]
     return "" if os.uname().machine == hardware else f"{hardware}-linux-gnu-"
 
 

@@ -1,0 +1,101 @@
+"""What goes on beside the timed command: nothing where a command is all (`Alone`), else a `performance.Performance`."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from hugewise.attempt.outcome import Problem
+from hugewise.attempt.stage import StageError
+from hugewise.machine import noise, probe
+from hugewise.machine.machine import Running
+from hugewise.model.scene import Reading, RoleUse
+
+__all__ = ["Alone", "Play", "Surroundings"]
+
+
+class Surroundings(NamedTuple):
+    """Of the timed command: its environment, its folder, and its CPUs (None: any)."""
+
+    environment: Mapping[str, str]
+    cwd: str
+    cpus: tuple[int, ...] | None
+
+
+class Play:
+    """What goes on beside the timed command; the runner's steps call these in their order. Here: nothing.
+
+    served   servers are the system under test, and the timed command is a client
+    gate     the timed command says when it is set up, and waits to be let go where it can
+    part     begin and end of the measured part, UTC epoch seconds, where that is not the whole command
+    around   the machine's counters at both ends of the measured part, where they were looked at
+    """
+
+    served = False
+    gate = False
+    part: tuple[float, float] | None = None
+    around: tuple[noise.Snapshot, noise.Snapshot] | None = None
+    problem: Problem | None = None
+    reading: Reading = Reading()
+    coverage: Sequence[probe.Coverage] = ()
+    footprint: int | None = None
+    marks: Sequence[str] = ()
+    counted: probe.Counters | str = ""
+
+    def surroundings(self, added: Mapping[str, str]) -> Surroundings:
+        """What the timed command finds, which has `added` in its environment."""
+        raise NotImplementedError
+
+    def supply(self) -> None:
+        """Lay out what it needs."""
+
+    def serve(self) -> None:
+        """Start its servers."""
+
+    def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
+        """What to do while the timed command runs. `held`: a client with a gate waits there to be let go."""
+        return lambda _: None
+
+    def mark(self) -> None:
+        """The measured part begins or ends."""
+
+    def timed(self, *, failed: bool = False) -> None:
+        """The timed command has ended."""
+
+    def fail(self, error: StageError) -> None:
+        """The timed command was broken off."""
+        self.problem = self.problem or Problem("failed", error.message)
+
+    def conclude(self) -> None:
+        """Do what comes after, and read the outputs."""
+
+    def dismiss(self) -> None:
+        """Stop what still runs, and remove the folders."""
+
+    def close(self) -> None:
+        """Whatever happened: nothing of it lives on."""
+
+    def use(self, role: Literal["sut", "client"]) -> RoleUse:
+        """What a role used in the measured part."""
+        return RoleUse()
+
+    def facts(self) -> Mapping[str, str | int | float]:
+        """What was done, with what data, and where they lay."""
+        return {}
+
+
+@dataclass(kw_only=True)
+class Alone(Play):
+    """A command and nothing beside it. `inherited` is what any command finds in its environment there."""
+
+    account: pwd.struct_passwd | None
+    inherited: Mapping[str, str]
+    cwd: str
+    cpus: tuple[int, ...] | None
+
+    def surroundings(self, added: Mapping[str, str]) -> Surroundings:
+        who = self.account
+        own = {} if who is None else {"HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name}
+        return Surroundings({**self.inherited, **added, **own}, self.cwd, self.cpus)

@@ -1,0 +1,29 @@
+"""A host in a dictionary, and the settings and pools of a run there."""
+
+from __future__ import annotations
+
+import pytest
+
+from hugewise.host.pool import Pools
+from hugewise.host.setting import Settings
+from tests.fake_host import FakeHost, Notes
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return FakeHost()
+
+
+@pytest.fixture
+def notes() -> Notes:
+    return Notes()
+
+
+@pytest.fixture
+def settings(host: FakeHost, notes: Notes) -> Settings:
+    return Settings(host, notes)
+
+
+@pytest.fixture
+def pools(settings: Settings) -> Pools:
+    return Pools(settings)
