@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hugewise.external.compare import effective
 from hugewise.external.types import MetricResults
 from hugewise.report import numbers
+from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING, Scale
-from hugewise.report.sentences import printable
-from hugewise.report.tables import Table
 
-__all__ = [
-    "cleaned",
-    "figures_table",
-    "margins_table",
-    "medians_table",
-    "outliers_table",
-    "quantiles_table",
-    "unit_of",
-]
+__all__ = ["figures_table", "margins_table", "medians_table", "outliers_table", "quantiles_table", "unit_of"]
 
 
 def unit_of(metric: MetricResults) -> Scale:
@@ -51,21 +40,14 @@ def figures_table(metric: MetricResults, unit: Scale) -> Table:
             )
         )
     caption = f"successful runs, in {unit.unit or 'their own unit'}; margin of error at {level}, as if independent"
-    return Table(caption, head, cleaned(rows))
+    return table(caption, head, rows, turned=True)
 
 
 def margins_table(metric: MetricResults, unit: Scale) -> Table:
     """Margins of error at several confidences, and what dependence leaves of them."""
     levels = list(metric.arms[0].figures.margins)
-    head = (
-        "arm",
-        *(numbers.percent(float(level)) for level in levels),
-        "effective n",
-        "honest margin",
-        "runs",
-        "failed",
-        "missing",
-    )
+    known = ("effective n", "honest margin", "runs", "failed", "missing")
+    head = ("arm", *(numbers.percent(float(level)) for level in levels), *known)
     rows = []
     for arm in metric.arms:
         shown, worth = arm.figures, effective(arm)
@@ -82,7 +64,7 @@ def margins_table(metric: MetricResults, unit: Scale) -> Table:
                 f"{arm.missing:,}",
             )
         )
-    return Table("margin of error by confidence; what the order in time makes of it", head, cleaned(rows))
+    return table("margin of error by confidence; what the order in time makes of it", head, rows, turned=True)
 
 
 def quantiles_table(metric: MetricResults, unit: Scale) -> Table:
@@ -92,21 +74,13 @@ def quantiles_table(metric: MetricResults, unit: Scale) -> Table:
         (arm.arm, *(unit.number(arm.figures.quantiles[p], arm.figures.margin) for p in probabilities))
         for arm in metric.arms
     ]
-    return Table("quantiles", ("arm", *(numbers.percent(float(p)) for p in probabilities)), cleaned(rows))
+    return table("quantiles", ("arm", *(numbers.percent(float(p)) for p in probabilities)), rows)
 
 
 def outliers_table(metric: MetricResults, unit: Scale) -> Table:
     """What lies beyond 3 and 6 standard deviations, and the figures without it."""
-    head = (
-        "arm, beyond",
-        "below",
-        "above",
-        "normal has",
-        "share of variance",
-        "mean without",
-        "sd without",
-        "margin without",
-    )
+    head = ["arm, beyond", "below", "above", "normal has", "share of variance"]
+    head += [f"{name} without" for name in ("mean", "sd", "margin")]
     rows = [
         (
             f"{arm.arm}, {one.k} sd",
@@ -121,7 +95,7 @@ def outliers_table(metric: MetricResults, unit: Scale) -> Table:
         for arm in metric.arms
         for one in arm.figures.beyond
     ]
-    return Table("values far from the mean", head, cleaned(rows))
+    return table("values far from the mean", head, rows)
 
 
 def medians_table(metric: MetricResults, unit: Scale) -> Table:
@@ -136,9 +110,4 @@ def medians_table(metric: MetricResults, unit: Scale) -> Table:
         for arm in metric.arms
         for one in arm.figures.medians
     ]
-    return Table("the median of a few runs", ("", "mean", "sd", "95% of such medians"), cleaned(rows))
-
-
-def cleaned(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Rows without control characters."""
-    return tuple(tuple(printable(entry) for entry in row) for row in rows)
+    return table("the median of a few runs", ("", "mean", "sd", "95% of such medians"), rows)
