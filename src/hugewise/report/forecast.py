@@ -170,12 +170,7 @@ def _comparison(one: Replanned) -> Section:
         (
             table("", published_head, [(name, *_sample(sample, unit)) for name, sample in samples.items()]),
             Line(f"{one.arm} against {one.baseline}: {one.change * 100:+.2f}%{margin}{took}"),
-            table(
-                "",
-                ("correlation (assumed)", "sd of a pair", "half by pair", "90% by pair", "time", "fewer"),
-                assumed,
-                0,
-            ),
+            table("", assumed_head, assumed, 0),
             *(Line(remark, quiet=True) for remark in remarks),
         ),
     )

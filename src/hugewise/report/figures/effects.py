@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.report.figures.parts import layer
 from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
 from hugewise.report.numbers import ends, percent
 from hugewise.report.sentences import SYMBOLS, effect_of, printable
@@ -149,44 +150,23 @@ def _layers(rows: Sequence[Mapping[str, Any]], axis: Spec, color: Spec, width: i
     def x(field: str) -> Spec:
         return {"field": field, **axis}
 
+    shape = {
+        "field": "verdict",
+        "type": "nominal",
+        "scale": {"domain": list(_VERDICT_SHAPES), "range": list(_VERDICT_SHAPES.values())},
+        "legend": None,
+    }
+    text = {"x": {"value": width}, "text": {"field": "text"}}
+    point = {"filled": True, "opacity": 1}
     return [
-        {
-            "mark": {"type": "bar", "color": INK, "opacity": 0.12, "height": {"band": 1}},
-            "encoding": {"x": x("bandlow"), "x2": {"field": "bandhigh"}},
-        },
-        {
-            "mark": {"type": "rule", "opacity": 0.5, "strokeDash": [3, 3]},
-            "encoding": {"x": {"datum": 1, **axis}, "y": None},
-        },
-        {
-            "mark": {"type": "rule", "strokeWidth": 3},
-            "encoding": {"x": x("low"), "x2": {"field": "high"}, "color": color},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.ratio)"}],
-            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-            "encoding": {
-                "x": x("ratio"),
-                "color": color,
-                "shape": {
-                    "field": "verdict",
-                    "type": "nominal",
-                    "scale": {"domain": list(_VERDICT_SHAPES), "range": list(_VERDICT_SHAPES.values())},
-                    "legend": None,
-                },
-            },
-        },
+        layer("bar", {"x": x("bandlow"), "x2": {"field": "bandhigh"}}, color=INK, opacity=0.12, height={"band": 1}),
+        layer("rule", {"x": {"datum": 1, **axis}, "y": None}, opacity=0.5, strokeDash=[3, 3]),
+        layer("rule", {"x": x("low"), "x2": {"field": "high"}, "color": color}, strokeWidth=3),
+        layer("point", {"x": x("ratio"), "color": color, "shape": shape}, "isValid(datum.ratio)", size=70, **point),
         *(
-            {
-                "transform": [{"filter": f"datum.open === '{side}'"}],
-                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1, "shape": f"triangle-{arrow}"},
-                "encoding": {"x": x("edge"), "color": color},
-            }
-            for side, arrow in (("low", "left"), ("high", "right"))
+            layer("point", {"x": x("edge"), "color": color}, f"datum.open === '{side}'", shape=arrow, size=60, **point)
+            for side, arrow in (("low", "triangle-left"), ("high", "triangle-right"))
             if any(row["open"] == side for row in rows)
         ),
-        {
-            "mark": {"type": "text", "align": "left", "dx": 8},
-            "encoding": {"x": {"value": width}, "text": {"field": "text"}},
-        },
+        layer("text", text, align="left", dx=8),
     ]
