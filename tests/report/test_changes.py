@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from hugewise.model.results import CellResult, Results
-from hugewise.report.changes import changes_table, counters_table
+from hugewise.report.sections.changes import changes_table, counters_table
 from tests.published_example import lkml, lpc
 from tests.results_example import HOSTILE, example
 

@@ -89,7 +89,7 @@ def report(results: ExternalResults) -> Document:
         prefix = _prefix(results, metric, number)
         drawings = tuple(_drawings(metric, number))
         unit = unit_of(metric)
-        shape = (*drawings, quantiles_table(metric, unit), outliers_table(metric, unit), medians_table(metric, unit))
+        shape: tuple[Block, ...] = (*drawings, quantiles_table(metric, unit), outliers_table(metric, unit), medians_table(metric, unit))
         sections += [
             *_first(results, metric, prefix),
             Section(f"{prefix}Comparisons", tuple(_comparisons(metric, results))),
@@ -133,7 +133,7 @@ def _first(results: ExternalResults, metric: MetricResults, prefix: str) -> Iter
     line = f"{metric.metric.name} ({metric.metric.unit or 'no unit'}, {better_direction(metric.metric)})"
     judged = tuple(Verdict(one.verdict, sentence(one, metric, results.margin)) for one in metric.comparisons)
     nothing = Line("There is one arm: nothing is compared.")
-    said = [Line(f"{line}: {metric.metric.description}."), Group("card", (Verdicts(judged),)) if judged else nothing]
+    said: list[Block] = [Line(f"{line}: {metric.metric.description}."), Group("card", (Verdicts(judged),)) if judged else nothing]
     if caveats := _caveats(metric):
         said += [Heading(f"{prefix}What this layout cannot support"), Points(caveats)]
     yield Section(f"{prefix}What the data say", tuple(said))

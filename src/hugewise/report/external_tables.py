@@ -46,8 +46,8 @@ def figures_table(metric: MetricResults, unit: Scale) -> Table:
 def margins_table(metric: MetricResults, unit: Scale) -> Table:
     """Margins of error at several confidences, and what dependence leaves of them."""
     levels = list(metric.arms[0].figures.margins)
-    known = ("effective n", "honest margin", "runs", "failed", "missing")
-    head = ("arm", *(numbers.percent(float(level)) for level in levels), *known)
+    worth_head = ("effective n", "honest margin", "runs", "failed", "missing")
+    head = ("arm", *(numbers.percent(float(level)) for level in levels), *worth_head)
     rows = []
     for arm in metric.arms:
         shown, worth = arm.figures, effective(arm)

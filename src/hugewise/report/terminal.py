@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import rich.table
 from rich import box
@@ -42,7 +43,7 @@ def show(document: doc.Document, report: Path | None = None, console: Console | 
 def _parts(document: doc.Document, report: Path | None) -> Iterator[RenderableType]:
     yield _text(document.title, "bold")
     yield from _blocks(document.lead)
-    for section in document.sections:
+    for section in (one for one in document.sections if not one.only):
         yield Text()
         if section.title:
             yield _text(section.title, "bold")
@@ -83,24 +84,19 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[RenderableType]:
 
 
 def _table(table: doc.Table) -> Iterator[RenderableType]:
-    shown = rich.table.Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    if table.turned:
-        columns = list(zip(table.head, *table.rows, strict=True))
-        shown.add_column(_text(columns[0][0]))
-        for name in columns[0][1:]:
-            shown.add_column(_text(name), justify="right", overflow="fold")
-        for entries in columns[1:]:
-            shown.add_row(*(Text(_plain(entry)) for entry in entries))
+    if table.caption:
         yield _indented(_text(table.caption, "italic"))
-        yield _indented(shown)
-        return
-    for place, name in enumerate(table.head):
-        left = place < table.numeric or any(row[place] in _BADGES for row in table.rows)
-        name_of_arm = {"max_width": _NAME, "overflow": "fold"} if place == 0 and table.numeric else {}
-        shown.add_column(_text(name), justify="left" if left else "right", **name_of_arm)
-    for row in table.rows:
+    shown = rich.table.Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    head, *rows = zip(table.head, *table.rows, strict=True) if table.turned else (table.head, *table.rows)
+    numeric = 1 if table.turned else table.numeric
+    for place, name in enumerate(head):
+        left = place < numeric or any(row[place] in _BADGES for row in rows)
+        most = _NAME if place == 0 and numeric and not table.turned else None
+        fold: Literal["fold", "ellipsis"] = "fold" if most or table.turned else "ellipsis"
+        shown.add_column(_text(name), justify="left" if left else "right", max_width=most, overflow=fold)
+    for row in rows:
         shown.add_row(*(Text(_plain(entry), style=_BADGES.get(entry, "")) for entry in row))
-    yield shown
+    yield _indented(shown) if table.turned else shown
 
 
 def _plain(text: str) -> str:

@@ -54,10 +54,10 @@ def histogram(results: Results, cell: CellResult, palette: Mapping[str, str]) ->
     y = quantitative("count", title=None, axis={**COUNTS, "format": "d"})
     of_bins = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}, "color": nominal(names, names)}
     at = {"x": {"value": WIDTH}, "y": {"value": 0}, "text": {"field": "text"}}
-    mean = {"x": {**x, "field": "mean"}}
+    middle = {"x": {**x, "field": "mean"}}
     layers = [
         layer("bar", of_bins, "isValid(datum.count)", opacity=0.75, binSpacing=0),
-        layer("rule", mean, "isValid(datum.mean)", strokeWidth=1.5, strokeDash=[4, 3], color=INK),
+        layer("rule", middle, "isValid(datum.mean)", strokeWidth=1.5, strokeDash=[4, 3], color=INK),
         layer("text", at, "isValid(datum.mean)", align="right", baseline="bottom", dy=-2),
     ]
     return strips([*rows, *lines], names, "attempts", {}, layers, 70)

@@ -12,7 +12,7 @@ from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
 from hugewise.report import numbers
-from hugewise.report.document import Line, Section, Table, table
+from hugewise.report.document import Block, Line, Section, Table, table
 from hugewise.report.numbers import MINUS, NOTHING
 from hugewise.report.sentences import SYMBOLS, effect_of
 
@@ -38,7 +38,7 @@ _FINDINGS = (
 def beside(found: Beside | None) -> Iterator[Section]:
     """Where the study restates a published experiment: what that found, beside what was measured here."""
     if found is not None:
-        told = (*map(Line, introduction(found)), *tables(found), *(Line(one, quiet=True) for one in remarks(found)))
+        told: tuple[Block, ...] = (*map(Line, introduction(found)), *tables(found), *(Line(one, quiet=True) for one in remarks(found)))
         yield Section(_TITLE, told, key="beside")
 
 

@@ -17,8 +17,8 @@ def settings(results: Results) -> Iterator[Section]:
     for cell, comparison, arm in winners(results):
         known = arm.deployment
         steps = (("Now", known.now), ("At boot", known.boot)) if known else ()
-        steps = tuple((title, lines) for title, lines in steps if lines)
-        blocks.append(Commands(comparison.arm, cell.cell, known.note if known else None, arm.treatment, steps))
+        told = tuple(step for step in steps if step[1])
+        blocks.append(Commands(comparison.arm, cell.cell, known.note if known else None, arm.treatment, told))
     nothing = "No policy was better than its baseline"
     said = Line(f"{nothing}, so there is nothing to set.")
     yield Section("Settings to use", tuple(blocks) or (said,), key="settings", only="html")

@@ -45,8 +45,8 @@ __all__ = ["brief", "brief_legend", "tally", "verdicts"]
 
 def tally(results: Results) -> tuple[tuple[str, int], ...]:
     """How often each verdict was given."""
-    counts = Counter(one.verdict for cell in results.cells for one in cell.comparisons)
-    return tuple((verdict, counts[verdict]) for verdict in SYMBOLS if counts[verdict])
+    counts: Counter[str] = Counter(one.verdict for cell in results.cells for one in cell.comparisons)
+    return tuple((verdict, counts[verdict]) for verdict in SYMBOLS if verdict in counts)
 
 
 def verdicts(results: Results) -> Section:
@@ -79,7 +79,7 @@ def brief(results: Results) -> Iterator[Section]:
             Verdict(one.verdict, f"{one.estimand}: {sentence(one, cell.metric, results.margin)}")
             for one in cell.end_points
         ]
-        told = (
+        told: tuple[Block, ...] = (
             Line(f"{line}; change against {cell.baseline}"),
             _arms_table(cell),
             Verdicts((*_verdicts(results, cell).verdicts, *others)),
