@@ -17,8 +17,8 @@ from hugewise.errors import UserError
 from hugewise.external.analyze import analyze
 from hugewise.external.reader import Ask, DataError
 from hugewise.external.types import ExternalComparison, ExternalResults, Plan, encode
-from hugewise.report.document import Heading, Line, Points, Table, Verdicts
-from hugewise.report.external import report, sentence, summary, write
+from hugewise.report.document import Heading, Line, Points, Table, Verdicts, brief
+from hugewise.report.external import report, sentence, write
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE
 from hugewise.stats import signflip
 from tests.report.told import blocks, printed
@@ -199,7 +199,7 @@ def test_reports_are_whole_escaped_and_self_contained(tmp_path: Path) -> None:
     rows = [f"{'<b>&' if i % 2 else 'a|b'},{100 + i % 7}" for i in range(60)]
     path.write_text("arm,wall_s\n" + "\n".join(rows))
     results = analyze([path])
-    paths = write(results, tmp_path / "out")
+    paths = write(results, report(results), tmp_path / "out")
     page = paths["html"].read_text()
     assert "<b>&amp;" not in page and "&lt;b&gt;&amp;" in page
     assert "http://" not in page.replace("http-equiv", "") and "<script" not in page
@@ -213,7 +213,7 @@ def test_reports_are_whole_escaped_and_self_contained(tmp_path: Path) -> None:
 
 
 def test_the_terminal_shows_what_matters() -> None:
-    told = summary(analyze([DATA / "hyperfine.json"]))
+    told = brief(report(analyze([DATA / "hyperfine.json"])))
     assert max(map(len, printed(told).splitlines())) <= 80
     (verdicts,) = blocks(told, Verdicts)
     assert verdicts.verdicts[0].verdict == "none"

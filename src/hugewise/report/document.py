@@ -6,13 +6,13 @@ A text is anything that was measured or read: renderers make it one line and esc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hugewise.report.sentences import Finding, printable
 
 __all__ = ["Block", "Commands", "Document", "Figure", "Folded", "Group", "Heading", "Line", "Note", "Only", "Points"]
-__all__ += ["Ran", "Section", "Table", "Verdict", "Verdicts", "Words", "figures", "some", "table"]
+__all__ += ["Ran", "Section", "Table", "Verdict", "Verdicts", "Words", "brief", "figures", "some", "table"]
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ Block = Line | Points | Note | Heading | Verdicts | Table | Figure | Commands | 
 class Section:
     """A part of a report with its title (none: it goes on without one) and its name in the list of sections.
 
-    `only` where one format alone has it, or under this title.
+    `only` where one format alone has it, or under this title; `brief` where it is for a terminal as well (see `brief`).
     """
 
     title: str
@@ -160,6 +160,7 @@ class Section:
     key: str = ""
     nav: str = ""
     only: Literal["", "html", "markdown"] = ""
+    brief: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,11 @@ def table(
 def some(*blocks: Block | None) -> tuple[Block, ...]:
     """Those that there are."""
     return tuple(block for block in blocks if block is not None)
+
+
+def brief(document: Document) -> Document:
+    """The document with its brief sections alone."""
+    return replace(document, sections=tuple(section for section in document.sections if section.brief))
 
 
 def figures(document: Document) -> Iterator[Figure]:

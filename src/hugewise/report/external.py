@@ -8,19 +8,7 @@ from pathlib import Path
 from hugewise.external.compare import effective
 from hugewise.external.types import ExternalComparison, ExternalResults, MetricResults, encode
 from hugewise.report import answers, numbers
-from hugewise.report.document import (
-    Block,
-    Document,
-    Figure,
-    Group,
-    Heading,
-    Line,
-    Points,
-    Section,
-    Verdict,
-    Verdicts,
-    table,
-)
+from hugewise.report import document as doc
 from hugewise.report.external_tables import (
     figures_table,
     margins_table,
@@ -43,7 +31,7 @@ from hugewise.report.sentences import (
 )
 from hugewise.report.write import write_document
 
-__all__ = ["report", "sentence", "summary", "write"]
+__all__ = ["report", "sentence", "write"]
 
 
 def sentence(one: ExternalComparison, metric: MetricResults, margin: float) -> str:
@@ -82,63 +70,41 @@ def _suggested(one: ExternalComparison, arm: str, base: str, margin: float) -> s
             )
 
 
-def report(results: ExternalResults) -> Document:
-    """Everything, for a page or a file, in the order in which a reader needs it."""
-    sections: list[Section] = []
-    for number, metric in enumerate(results.metrics, 1):
-        prefix = _prefix(results, metric, number)
-        drawings = tuple(_drawings(metric, number))
-        unit = unit_of(metric)
-        shape: tuple[Block, ...] = (*drawings, quantiles_table(metric, unit), outliers_table(metric, unit), medians_table(metric, unit))
-        sections += [
-            *_first(results, metric, prefix),
-            Section(f"{prefix}Comparisons", tuple(_comparisons(metric, results))),
-            Section(f"{prefix}Shape, outliers and order", shape),
-        ]
-    title, lead = _title(results)
-    return Document(title, lead, (*sections, *_legend(results), _about(results)), about="analyze")
-
-
-def summary(results: ExternalResults) -> Document:
-    """For a terminal: what the data say, what their layout cannot support, the figures, and three questions."""
-    sections = [
-        section
-        for number, metric in enumerate(results.metrics, 1)
-        for section in _first(results, metric, _prefix(results, metric, number))
-    ]
-    title, lead = _title(results)
-    return Document(title, lead, (*sections, *_legend(results)))
-
-
-def _title(results: ExternalResults) -> tuple[str, tuple[Line, ...]]:
+def report(results: ExternalResults) -> doc.Document:
+    """The report's sections, in the order in which a reader needs them."""
     arms = list(dict.fromkeys(arm.arm for metric in results.metrics for arm in metric.arms))
     more = f" and {len(results.files) - 6} more" if len(results.files) > 6 else ""
     files = f"{', '.join(results.files[:6])}{more} ({', '.join(results.formats)})"
-    title = f"{' against '.join(arms[:4])}{' ...' if len(arms) > 4 else ''}"
-    return title, (Line(f"Measurements made elsewhere, from {files}."),)
-
-
-def _prefix(results: ExternalResults, metric: MetricResults, number: int) -> str:
-    return f"{number}. {metric.metric.name}: " if len(results.metrics) > 1 else ""
-
-
-def _legend(results: ExternalResults) -> Iterator[Section]:
+    sections = [
+        section for number, metric in enumerate(results.metrics, 1) for section in _sections(results, metric, number)
+    ]
     if any(one.tiers for metric in results.metrics for one in metric.comparisons):
-        yield Section(LEGEND_TITLE, (Points(EXACT_LEGEND),))
+        sections.append(doc.Section(LEGEND_TITLE, (doc.Points(EXACT_LEGEND),), brief=True))
+    return doc.Document(
+        title=f"{' against '.join(arms[:4])}{' ...' if len(arms) > 4 else ''}",
+        lead=(doc.Line(f"Measurements made elsewhere, from {files}."),),
+        sections=(*sections, _about(results)),
+        about="analyze",
+    )
 
 
-def _first(results: ExternalResults, metric: MetricResults, prefix: str) -> Iterator[Section]:
-    """What every reader needs."""
+def _sections(results: ExternalResults, metric: MetricResults, number: int) -> Iterator[doc.Section]:
+    prefix = f"{number}. {metric.metric.name}: " if len(results.metrics) > 1 else ""
     unit = unit_of(metric)
     line = f"{metric.metric.name} ({metric.metric.unit or 'no unit'}, {better_direction(metric.metric)})"
-    judged = tuple(Verdict(one.verdict, sentence(one, metric, results.margin)) for one in metric.comparisons)
-    nothing = Line("There is one arm: nothing is compared.")
-    said: list[Block] = [Line(f"{line}: {metric.metric.description}."), Group("card", (Verdicts(judged),)) if judged else nothing]
+    judged = tuple(doc.Verdict(one.verdict, sentence(one, metric, results.margin)) for one in metric.comparisons)
+    said: list[doc.Block] = [doc.Line(f"{line}: {metric.metric.description}.")]
+    said.append(
+        doc.Group("card", (doc.Verdicts(judged),)) if judged else doc.Line("There is one arm: nothing is compared.")
+    )
     if caveats := _caveats(metric):
-        said += [Heading(f"{prefix}What this layout cannot support"), Points(caveats)]
-    yield Section(f"{prefix}What the data say", tuple(said))
-    yield Section(f"{prefix}Figures", (figures_table(metric, unit), margins_table(metric, unit)))
-    yield Section(f"{prefix}Three questions", tuple(_questions(metric, unit)))
+        said += [doc.Heading(f"{prefix}What this layout cannot support"), doc.Points(caveats)]
+    yield doc.Section(f"{prefix}What the data say", tuple(said), brief=True)
+    yield doc.Section(f"{prefix}Figures", (figures_table(metric, unit), margins_table(metric, unit)), brief=True)
+    yield doc.Section(f"{prefix}Three questions", tuple(_questions(metric, unit)), brief=True)
+    yield doc.Section(f"{prefix}Comparisons", tuple(_comparisons(metric, results)))
+    tables = (quantiles_table(metric, unit), outliers_table(metric, unit), medians_table(metric, unit))
+    yield doc.Section(f"{prefix}Shape, outliers and order", (*_drawings(metric, number), *tables))
 
 
 def _caveats(metric: MetricResults) -> tuple[str, ...]:
@@ -147,7 +113,7 @@ def _caveats(metric: MetricResults) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _questions(metric: MetricResults, unit: Scale) -> Iterator[Block]:
+def _questions(metric: MetricResults, unit: Scale) -> Iterator[doc.Block]:
     asked = (
         [tuple(answers.normal(arm)) for arm in metric.arms],
         [tuple(answers.outliers(arm, unit, effective(arm))) for arm in metric.arms],
@@ -157,7 +123,7 @@ def _questions(metric: MetricResults, unit: Scale) -> Iterator[Block]:
         ],
     )
     for question, told in zip(answers.QUESTIONS, asked, strict=True):
-        yield from (Heading(question), Points(_once(told)))
+        yield from (doc.Heading(question), doc.Points(_once(told)))
 
 
 def _once(told: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -167,7 +133,7 @@ def _once(told: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(filter(None, (*own, " ".join(common))))
 
 
-def _comparisons(metric: MetricResults, results: ExternalResults) -> Iterator[Block]:
+def _comparisons(metric: MetricResults, results: ExternalResults) -> Iterator[doc.Block]:
     for one in metric.comparisons:
         counted = "on the smaller side" if one.layout.kind == "unpaired" else "pairs"
         rows = [
@@ -180,23 +146,25 @@ def _comparisons(metric: MetricResults, results: ExternalResults) -> Iterator[Bl
             ("failed runs", f"{one.failures_arm} and {one.failures_baseline}"),
             ("correlation within blocks", NOTHING if one.shared is None else f"{one.shared:+.2f}"),
         ]
-        yield table(f"{one.arm} against {one.baseline}", ("", ""), rows, 2)
-        yield Line("It takes for granted:")
-        yield Points(one.assumptions)
+        yield doc.table(f"{one.arm} against {one.baseline}", ("", ""), rows, 2)
+        yield doc.Line("It takes for granted:")
+        yield doc.Points(one.assumptions)
         if one.tiers:
             tiers = [(tier_name(tier.name), _range(tier.low, tier.high), tier.sentence) for tier in one.tiers]
-            yield table("how far it reaches", ("tier", "arm/baseline", ""), tiers, 3)
+            yield doc.table("how far it reaches", ("tier", "arm/baseline", ""), tiers, 3)
         for k, chance in one.medians.items():
             side = "higher" if metric.metric.better == "higher" else "lower"
             value = 1 - chance if side == "higher" else chance
-            yield Line(
+            yield doc.Line(
                 f"The median of {k} runs of {one.arm} would come out {side} than that of {k} of {one.baseline} in "
                 f"{numbers.share(value)} of cases, if runs were independent draws from these values: so much does a "
                 f"comparison of medians of {k} say."
             )
     if len(metric.comparisons) > 1 or len(results.metrics) > 1:
         judged = sum(len(one.comparisons) for one in results.metrics)
-        yield Line(f"{judged} comparisons share the error rate of {1 - results.confidence:.4g} equally (Bonferroni).")
+        yield doc.Line(
+            f"{judged} comparisons share the error rate of {1 - results.confidence:.4g} equally (Bonferroni)."
+        )
 
 
 def _range(low: float | None, high: float | None) -> str:
@@ -206,7 +174,7 @@ def _range(low: float | None, high: float | None) -> str:
     return f"{low:.4f} to {high:.4f}"
 
 
-def _about(results: ExternalResults) -> Section:
+def _about(results: ExternalResults) -> doc.Section:
     budget = "none" if results.budget is None else f"{results.budget:,} pairs"
     declared = f"blocks in an order chosen by a coin, budget {budget}" if results.randomised else "nothing"
     rows = [
@@ -217,10 +185,10 @@ def _about(results: ExternalResults) -> Section:
         ("declared", declared),
         ("other metrics in the files", ", ".join(results.others) or "none"),
     ]
-    return Section("About this analysis", (table("as asked", ("", ""), rows, 2),))
+    return doc.Section("About this analysis", (doc.table("as asked", ("", ""), rows, 2),))
 
 
-def _drawings(metric: MetricResults, number: int) -> Iterator[Figure]:
+def _drawings(metric: MetricResults, number: int) -> Iterator[doc.Figure]:
     colour, unit, name = palette({arm.arm for arm in metric.arms}), unit_of(metric), printable(metric.metric.name)
     found = {
         "histogram": (
@@ -243,12 +211,12 @@ def _drawings(metric: MetricResults, number: int) -> Iterator[Figure]:
     stem = file_name(number, metric.metric.name)
     for kind, (spec, text) in found.items():
         if spec is not None:
-            yield Figure(f"{number}-{kind}", f"{stem}_{kind}", text, spec)
+            yield doc.Figure(f"{number}-{kind}", f"{stem}_{kind}", text, spec)
 
 
-def write(results: ExternalResults, folder: Path | str) -> dict[str, Path]:
+def write(results: ExternalResults, told: doc.Document, folder: Path | str) -> dict[str, Path]:
     """Write report.html, report.md, report.json and figures/ into `folder`, each whole or not at all.
 
     Raises StorageError.
     """
-    return write_document(report(results), folder, {"json": ("report.json", encode(results))})
+    return write_document(told, folder, {"json": ("report.json", encode(results))})

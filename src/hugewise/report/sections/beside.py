@@ -38,7 +38,11 @@ _FINDINGS = (
 def beside(found: Beside | None) -> Iterator[Section]:
     """Where the study restates a published experiment: what that found, beside what was measured here."""
     if found is not None:
-        told: tuple[Block, ...] = (*map(Line, introduction(found)), *tables(found), *(Line(one, quiet=True) for one in remarks(found)))
+        told: tuple[Block, ...] = (
+            *map(Line, introduction(found)),
+            *tables(found),
+            *(Line(one, quiet=True) for one in remarks(found)),
+        )
         yield Section(_TITLE, told, key="beside")
 
 

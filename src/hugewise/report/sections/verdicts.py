@@ -6,23 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
+from hugewise.report import document as doc
 from hugewise.report import numbers
-from hugewise.report.document import (
-    Block,
-    Figure,
-    Group,
-    Heading,
-    Line,
-    Note,
-    Only,
-    Points,
-    Section,
-    Table,
-    Verdict,
-    Verdicts,
-    some,
-    table,
-)
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
 from hugewise.report.sections import within
@@ -49,55 +34,55 @@ def tally(results: Results) -> tuple[tuple[str, int], ...]:
     return tuple((verdict, counts[verdict]) for verdict in SYMBOLS if verdict in counts)
 
 
-def verdicts(results: Results) -> Section:
+def verdicts(results: Results) -> doc.Section:
     """A card for each cell, what its verdicts do and do not say, and every effect of the run."""
-    nothing = Verdicts((Verdict("none", "Nothing was compared in this cell."),))
-    blocks: list[Block] = [
-        Group(
+    nothing = doc.Verdicts((doc.Verdict("none", "Nothing was compared in this cell."),))
+    blocks: list[doc.Block] = [
+        doc.Group(
             "card",
             (
-                Heading(f"{number}. {cell.cell}", link=f"cell-{number}"),
-                Line(metric_line(cell.metric), quiet=True),
-                _verdicts(results, cell) if cell.comparisons else Only("html", (nothing,)),
-                *map(Note, within.remarks(cell)),
+                doc.Heading(f"{number}. {cell.cell}", link=f"cell-{number}"),
+                doc.Line(metric_line(cell.metric), quiet=True),
+                _verdicts(results, cell) if cell.comparisons else doc.Only("html", (nothing,)),
+                *map(doc.Note, within.remarks(cell)),
             ),
         )
         for number, cell in enumerate(results.cells, 1)
     ]
     if not results.cells:
-        blocks.append(Only("html", (Line("No cell was measured."),)))
+        blocks.append(doc.Only("html", (doc.Line("No cell was measured."),)))
     if lines := legend(results):
-        blocks.append(Group("legend", (Heading(LEGEND_TITLE), Points(lines))))
-    return Section("Verdicts", (*blocks, *some(_overview(results), programs_table(results))), key="verdicts")
+        blocks.append(doc.Group("legend", (doc.Heading(LEGEND_TITLE), doc.Points(lines))))
+    return doc.Section("Verdicts", (*blocks, *doc.some(_overview(results), programs_table(results))), key="verdicts")
 
 
-def brief(results: Results) -> Iterator[Section]:
+def brief(results: Results) -> Iterator[doc.Section]:
     """For a terminal: a section for each cell, with a table of its arms."""
     for number, cell in enumerate(results.cells, 1):
         line = f"{cell.metric.name} in {unit_of(cell).unit}, {better_direction(cell.metric)}"
         others = [
-            Verdict(one.verdict, f"{one.estimand}: {sentence(one, cell.metric, results.margin)}")
+            doc.Verdict(one.verdict, f"{one.estimand}: {sentence(one, cell.metric, results.margin)}")
             for one in cell.end_points
         ]
-        told: tuple[Block, ...] = (
-            Line(f"{line}; change against {cell.baseline}"),
+        told: tuple[doc.Block, ...] = (
+            doc.Line(f"{line}; change against {cell.baseline}"),
             _arms_table(cell),
-            Verdicts((*_verdicts(results, cell).verdicts, *others)),
-            *map(Note, within.remarks(cell)),
+            doc.Verdicts((*_verdicts(results, cell).verdicts, *others)),
+            *map(doc.Note, within.remarks(cell)),
         )
-        yield Section(f"{number}. {cell.cell}", told)
+        yield doc.Section(f"{number}. {cell.cell}", told)
 
 
-def brief_legend(results: Results) -> Iterator[Section]:
+def brief_legend(results: Results) -> Iterator[doc.Section]:
     """How the verdicts are read, where there are some."""
     if lines := legend(results):
-        yield Section(LEGEND_TITLE, tuple(Line(line, quiet=True) for line in lines))
+        yield doc.Section(LEGEND_TITLE, tuple(doc.Line(line, quiet=True) for line in lines))
 
 
-def _verdicts(results: Results, cell: CellResult) -> Verdicts:
-    return Verdicts(
+def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
+    return doc.Verdicts(
         tuple(
-            Verdict(
+            doc.Verdict(
                 one.verdict,
                 sentence(one, cell.metric, results.margin),
                 arm=one.arm,
@@ -117,17 +102,17 @@ def _memory(arm: ArmSummary | None, base: ArmSummary | None) -> tuple[tuple[str,
     )
 
 
-def _overview(results: Results) -> Figure | None:
+def _overview(results: Results) -> doc.Figure | None:
     spec = overview(results, colours(results))
     caption = (
         "Every effect: the policy's value divided by its baseline's, as a change; the grey band is the margin of "
         "equivalence. The mark's shape tells the verdict."
     )
     text = "Every effect of the run with its interval and the margin band."
-    return Figure("overview", "overview", text, spec, caption) if spec else None
+    return doc.Figure("overview", "overview", text, spec, caption) if spec else None
 
 
-def _arms_table(cell: CellResult) -> Table:
+def _arms_table(cell: CellResult) -> doc.Table:
     unit = unit_of(cell)
     compared = {one.arm: one for one in cell.comparisons}
     rows = [
@@ -137,7 +122,7 @@ def _arms_table(cell: CellResult) -> Table:
         ]
         for arm in cell.arms
     ]
-    return table("", ("policy", "mean", "change (interval)", "verdict", "deliv.", "peak"), rows)
+    return doc.table("", ("policy", "mean", "change (interval)", "verdict", "deliv.", "peak"), rows)
 
 
 def _effect(cell: CellResult, arm: ArmSummary, one: Comparison | None) -> tuple[str, str]:
