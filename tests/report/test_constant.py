@@ -133,8 +133,7 @@ def test_the_recorded_run_reads_well_everywhere() -> None:
     spec = effects(cell, colours(results), results.margin)
     assert spec is not None
     assert "−93.75%, the same in all 3 blocks  ? undecided" in str(spec)
-    shown = terminal(results)
-    assert "-93.75%" in shown
-    for text in (shown, page(replace(results, disturbances=()))):
+    assert "-93.75%" in terminal(results)
+    for text in (terminal(results), page(replace(results, disturbances=()))):
         assert "nan" not in text.lower().replace("nanosecond", "")
         assert "inf%" not in text

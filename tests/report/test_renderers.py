@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -40,8 +41,8 @@ def every(text: str) -> doc.Document:
     findings = (Finding(t(), leads=True), Finding(t(), leads=False))
     judged = (doc.Verdict("better", t(), "thp", findings, ((t(), t()), (t(), t()))), doc.Verdict("none", t()))
     figure = doc.Figure("drawn", "1-stem", t(), {}, t())
-    kinds = ("card", "grid", "legend", "part")
-    blocks = (
+    kinds: tuple[Literal["card", "grid", "legend", "part"], ...] = ("card", "grid", "legend", "part")
+    blocks: tuple[doc.Block, ...] = (
         *(doc.Line(t()), doc.Line(t(), quiet=True), doc.Points((t(), t())), doc.Note(t())),
         *(doc.Heading(t()), doc.Heading(t(), link="second"), doc.Verdicts(judged)),
         *(few(), few(swatch=True), few(titled=True), few(turned=True), doc.Table(t(), (t(),), ())),
