@@ -142,9 +142,9 @@ def _comparisons(metric: MetricResults, results: ExternalResults) -> Iterator[do
             ("what counts", f"{one.n:,.0f} {counted}"),
             (f"{one.arm}/{one.baseline}", numbers.ratio(one.ratio, one.low, one.high)),
             ("confidence of the interval", numbers.percent(one.confidence)),
-            ("p of no difference, at this fixed n", NOTHING if one.p is None else f"{one.p:.2g}"),
+            ("p of no difference, at this fixed n", numbers.given(one.p, ".2g")),
             ("failed runs", f"{one.failures_arm} and {one.failures_baseline}"),
-            ("correlation within blocks", NOTHING if one.shared is None else f"{one.shared:+.2f}"),
+            ("correlation within blocks", numbers.given(one.shared, "+.2f")),
         ]
         yield doc.table(f"{one.arm} against {one.baseline}", ("", ""), rows, 2)
         yield doc.Line("It takes for granted:")

@@ -7,6 +7,7 @@ from hugewise.external.types import MetricResults
 from hugewise.report import numbers
 from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING, Scale
+from hugewise.stats.classical import Figures
 
 __all__ = ["figures_table", "margins_table", "medians_table", "outliers_table", "quantiles_table", "unit_of"]
 
@@ -20,27 +21,19 @@ def figures_table(metric: MetricResults, unit: Scale) -> Table:
     """Location, spread and shape of each arm."""
     head = ("arm", "n", "mean", "margin", "sd", "median", "min", "max", "max/min", "skewness", "excess kurtosis")
     level = numbers.percent(metric.arms[0].figures.confidence)
-    rows = []
-    for arm in metric.arms:
-        shown = arm.figures
-        digits = shown.margin
-        rows.append(
-            (
-                arm.arm,
-                f"{shown.n:,}",
-                unit.number(shown.mean, digits),
-                NOTHING if digits is None else f"±{unit.number(digits, digits)}",
-                unit.number(shown.sd, digits),
-                unit.number(shown.median, digits),
-                unit.number(shown.min, digits),
-                unit.number(shown.max, digits),
-                NOTHING if shown.spread is None else f"{shown.spread:.3g}",
-                NOTHING if shown.skewness is None else f"{shown.skewness:+.2f}",
-                NOTHING if shown.kurtosis is None else f"{shown.kurtosis:+.2f}",
-            )
-        )
+
+    def row(arm: str, one: Figures) -> list[str]:
+        margin = one.margin
+        return [
+            *(arm, f"{one.n:,}", unit.number(one.mean, margin)),
+            NOTHING if margin is None else f"±{unit.number(margin, margin)}",
+            *(unit.number(value, margin) for value in (one.sd, one.median, one.min, one.max)),
+            numbers.given(one.spread, ".3g"),
+            *(numbers.given(value, "+.2f") for value in (one.skewness, one.kurtosis)),
+        ]
+
     caption = f"successful runs, in {unit.unit or 'their own unit'}; margin of error at {level}, as if independent"
-    return table(caption, head, rows, turned=True)
+    return table(caption, head, [row(arm.arm, arm.figures) for arm in metric.arms], turned=True)
 
 
 def margins_table(metric: MetricResults, unit: Scale) -> Table:
@@ -59,9 +52,7 @@ def margins_table(metric: MetricResults, unit: Scale) -> Table:
                 *(unit.number(shown.margins.get(level), shown.margins.get(level)) for level in levels),
                 f"{worth:,.0f}" if known else "not known",
                 NOTHING if honest is None or not known else unit.number(honest, honest),
-                NOTHING if arm.runs is None else f"{arm.runs:,}",
-                f"{arm.failed:,}",
-                f"{arm.missing:,}",
+                *(numbers.given(count, ",") for count in (arm.runs, arm.failed, arm.missing)),
             )
         )
     return table("margin of error by confidence; what the order in time makes of it", head, rows, turned=True)
@@ -83,14 +74,9 @@ def outliers_table(metric: MetricResults, unit: Scale) -> Table:
     head += [f"{name} without" for name in ("mean", "sd", "margin")]
     rows = [
         (
-            f"{arm.arm}, {one.k} sd",
-            f"{one.below:,}",
-            f"{one.above:,}",
-            f"{one.expected:,.2g}",
+            *(f"{arm.arm}, {one.k} sd", f"{one.below:,}", f"{one.above:,}", f"{one.expected:,.2g}"),
             numbers.share(one.variance_share),
-            unit.number(one.mean, one.margin),
-            unit.number(one.sd, one.margin),
-            unit.number(one.margin, one.margin),
+            *(unit.number(value, one.margin) for value in (one.mean, one.sd, one.margin)),
         )
         for arm in metric.arms
         for one in arm.figures.beyond

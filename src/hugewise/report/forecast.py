@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row
 from hugewise.analysis.published_forecast import Replanned, Reread
-from hugewise.published import Sample
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Document, Line, Section, Table, table
@@ -54,13 +53,13 @@ def published(reread: Reread) -> Document:
 def _cell(rows: Sequence[Row], effect: str) -> Table:
     head = ("policy", "sd of a pair (95%)", "corr.", f"pairs for {effect}", "time", "shows", "hides")
     told = [
-        (_name(row), _deviation(row), _plain(row.correlation), _needed(row), _time(row), *_shown(row)) for row in rows
+        (
+            *(row.arm if row.end_point == TYPICAL else f"  {row.end_point}", _deviation(row)),
+            *(numbers.given(row.correlation, ".2f"), _needed(row), _time(row), *_shown(row)),
+        )
+        for row in rows
     ]
     return table("", head, told)
-
-
-def _name(row: Row) -> str:
-    return row.arm if row.end_point == TYPICAL else f"  {row.end_point}"
 
 
 def _deviation(row: Row) -> str:
@@ -147,14 +146,22 @@ def _comparison(one: Replanned) -> Section:
     fewest = min((sample.n or 0 for sample in samples.values()), default=0)
     assumed = [
         (
-            f"{row.correlation:g}",
-            _percent(row.sd),
-            _many(row.median),
-            _many(row.pairs),
+            *(f"{row.correlation:g}", _percent(row.sd)),
+            *(numbers.given(count, ",") for count in (row.median, row.pairs)),
             numbers.NOTHING if row.hours is None else _duration(row.hours * 3600),
             numbers.NOTHING if row.median is None or fewest < row.median else f"{fewest / row.median:.3g}x",
         )
         for row in one.assumed
+    ]
+    published = [
+        (
+            *(name, numbers.given(sample.n, ",")),
+            *(
+                numbers.given(None if value is None else value * unit.factor, ",.6g")
+                for value in (sample.mean, sample.sd, sample.min, sample.max, sample.margin_of_error)
+            ),
+        )
+        for name, sample in samples.items()
     ]
     least = "" if one.least is None else f", at least {one.least} pairs"
     remarks = (
@@ -168,7 +175,7 @@ def _comparison(one: Replanned) -> Section:
     return Section(
         f"{one.name}: {one.metric} in {unit.unit}, {one.schedule}",
         (
-            table("", published_head, [(name, *_sample(sample, unit)) for name, sample in samples.items()]),
+            table("", published_head, published),
             Line(f"{one.arm} against {one.baseline}: {one.change * 100:+.2f}%{margin}{took}"),
             table("", assumed_head, assumed, 0),
             *(Line(remark, quiet=True) for remark in remarks),
@@ -176,22 +183,8 @@ def _comparison(one: Replanned) -> Section:
     )
 
 
-def _sample(sample: Sample, unit: numbers.Scale) -> Iterator[str]:
-    yield _many(sample.n)
-    for value in (sample.mean, sample.sd, sample.min, sample.max, sample.margin_of_error):
-        yield numbers.NOTHING if value is None else f"{value * unit.factor:,.6g}"
-
-
-def _many(count: int | None) -> str:
-    return numbers.NOTHING if count is None else f"{count:,}"
-
-
 def _brief(count: int) -> str:
     return f"{count:,}" if count < 10_000 else f"{count / 1000:,.0f}k"
-
-
-def _plain(value: float | None) -> str:
-    return numbers.NOTHING if value is None else f"{value:.2f}"
 
 
 def _percent(part: float) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from hugewise.model.results import CellResult
 from hugewise.quantity import format_size
-from hugewise.report.figures.parts import layer, quantitative
-from hugewise.report.figures.theme import WIDTH, Spec, chart, row_axis
+from hugewise.report.figures.parts import beside, layer, quantitative
+from hugewise.report.figures.theme import Spec
 from hugewise.report.numbers import share
 from hugewise.report.sentences import printable
 
@@ -74,8 +74,7 @@ def coverage(cell: CellResult) -> Spec | None:
         layer("bar", shares, height=20, stroke="currentColor", strokeWidth=0.5),
         layer("text", {"x": {**x, "field": "middle"}, "text": {"field": "text"}, "color": ink}, fontSize=10),
     ]
-    data, encoding = {"values": rows}, {"y": row_axis({printable(arm.arm): None for arm in cell.arms})}
-    return chart({"width": WIDTH, "height": {"step": 30}, "data": data, "encoding": encoding, "layer": layers})
+    return beside((printable(arm.arm) for arm in cell.arms), rows, layers, 30)
 
 
 def _kind(key: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hugewise.model.results import CellResult, Comparison, Results
-from hugewise.report.figures.parts import layer
+from hugewise.report.figures.parts import beside, layer
 from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
 from hugewise.report.numbers import ends, percent
 from hugewise.report.sentences import SYMBOLS, effect_of, printable
@@ -24,6 +24,7 @@ _VERDICT_SHAPES = {
 }
 
 
+_TOUCHING = {"paddingInner": 0, "paddingOuter": 0}  # so that the band has no gaps
 _BEYOND = 0.25  # how far an open end reaches beyond all that is known, as a part of the whole span
 
 
@@ -40,15 +41,7 @@ def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec
     title = (
         f"{printable(cell.metric.name)}: change against {printable(cell.baseline)}, band ±{percent(margin)} ({good})"
     )
-    return chart(
-        {
-            "width": WIDTH,
-            "height": {"step": 36},
-            "data": {"values": rows},
-            "encoding": {"y": {**row_axis(names), "scale": {"paddingInner": 0, "paddingOuter": 0}}},
-            "layer": _layers(rows, _axis(rows, title), nominal(names, names), WIDTH),
-        }
-    )
+    return beside(names, rows, _layers(rows, _axis(rows, title), nominal(names, names), WIDTH), 36, scale=_TOUCHING)
 
 
 def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
@@ -63,27 +56,17 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
     names = {printable(arm): palette[arm] for arm in arms}
     title = f"change against the baseline, with the margin of ±{percent(results.margin)}"
     width = WIDTH + 180
-    y = {**row_axis(names), "scale": {"paddingInner": 0, "paddingOuter": 0}}
+    encoding = {"y": {**row_axis(names), "scale": _TOUCHING}}
+    layers = _layers(rows, _axis(rows, title), nominal(names, names), width)
+    header = {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2}
+    cells = list(dict.fromkeys(row["cell"] for row in rows))
     return chart(
         {
             "data": {"values": rows},
-            "facet": {
-                "row": {
-                    "field": "cell",
-                    "type": "nominal",
-                    "sort": list(dict.fromkeys(row["cell"] for row in rows)),
-                    "title": None,
-                    "header": {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2},
-                }
-            },
+            "facet": {"row": {"field": "cell", "type": "nominal", "sort": cells, "title": None, "header": header}},
             "spacing": 12,
             "resolve": {"scale": {"y": "independent"}},
-            "spec": {
-                "width": width,
-                "height": {"step": 26},
-                "encoding": {"y": y},
-                "layer": _layers(rows, _axis(rows, title), nominal(names, names), width),
-            },
+            "spec": {"width": width, "height": {"step": 26}, "encoding": encoding, "layer": layers},
         }
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hugewise.model.results import CellResult
-from hugewise.report.figures.parts import layer, mean_of, quantitative
-from hugewise.report.figures.theme import WIDTH, Spec, chart, nominal, row_axis
+from hugewise.report.figures.parts import beside, layer, mean_of, quantitative
+from hugewise.report.figures.theme import Spec, nominal
 from hugewise.report.numbers import percent, scale
 from hugewise.report.sentences import better_direction, printable
 
@@ -31,5 +31,4 @@ def means(cell: CellResult, palette: Mapping[str, str], confidence: float) -> Sp
         layer("point", {"x": mean, "color": color}, filled=True, size=70, opacity=1),
         layer("text", {"x": mean, "text": {"field": "text"}}, dy=-11),
     ]
-    data, encoding = {"values": rows}, {"y": row_axis(names)}
-    return chart({"width": WIDTH, "height": {"step": 32}, "data": data, "encoding": encoding, "layer": layers})
+    return beside(names, rows, layers, 32)

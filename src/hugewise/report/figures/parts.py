@@ -7,11 +7,11 @@ from typing import Any
 
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary
-from hugewise.report.figures.theme import WIDTH, Spec, chart
+from hugewise.report.figures.theme import WIDTH, Spec, chart, row_axis
 from hugewise.report.numbers import Scale, percent
 from hugewise.report.sentences import better_direction, printable
 
-__all__ = ["COUNTS", "VALUES", "layer", "mean_of", "mean_title", "quantitative", "strips"]
+__all__ = ["COUNTS", "VALUES", "beside", "layer", "mean_of", "mean_title", "quantitative", "strips"]
 
 COUNTS: Spec = {"tickCount": 3, "grid": True, "labelFontSize": 10}  # the vertical axis of a strip
 VALUES: Spec = {"zero": False, "nice": False, "padding": 8}  # a horizontal axis that begins where the data do
@@ -26,6 +26,13 @@ def layer(mark: str, encoding: Spec | None = None, where: str = "", **looks: Any
     """A mark with its looks and channels; `where`: a Vega expression that chooses the rows."""
     transform = {"transform": [{"filter": where}]} if where else {}
     return {**transform, "mark": {"type": mark, **looks}, **({"encoding": encoding} if encoding else {})}
+
+
+def beside(names: Iterable[str], rows: Sequence[Any], layers: list[Spec], step: int, **y: Any) -> Spec:
+    """Layers with a row for each arm, `step` high; `y`: more of the axis of the rows."""
+    encoding = {"y": {**row_axis(names), **y}}
+    looks = {"width": WIDTH, "height": {"step": step}, "encoding": encoding}
+    return chart({**looks, "data": {"values": list(rows)}, "layer": layers})
 
 
 def strips(  # noqa: PLR0917

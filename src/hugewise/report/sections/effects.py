@@ -57,7 +57,7 @@ def spread_table(cell: CellResult) -> Table | None:
             one.arm,
             one.spread.shown or "no difference shown",
             NOTHING if one.spread.ratio is None else f"{numbers.times(one.spread.ratio)} times",
-            NOTHING if one.spread.pairs is None else one.spread.pairs,
+            numbers.given(one.spread.pairs, ""),
             f"{one.spread.alpha:.3g}",
         ]
         for one in cell.comparisons
@@ -73,16 +73,9 @@ def spread_table(cell: CellResult) -> Table | None:
 
 def reach_table(cell: CellResult) -> Table | None:
     """Per comparison how far the claim reaches: each tier with its interval, or why the data cannot carry it."""
-    rows = [
-        [
-            one.arm,
-            tier_name(tier.name),
-            numbers.effect(tier.ratio, tier.low, tier.high) if tier.supported else NOTHING,
-            tier.reason,
-        ]
-        for one in cell.comparisons
-        for tier in one.tiers
-    ]
+    tiers = [(one.arm, tier) for one in cell.comparisons for tier in one.tiers]
+    shown = [numbers.effect(one.ratio, one.low, one.high) if one.supported else NOTHING for _, one in tiers]
+    rows = [(arm, tier_name(one.name), text, one.reason) for (arm, one), text in zip(tiers, shown, strict=True)]
     caption = "how far it reaches: each tier with its interval"
     return table(caption, ("policy", "tier", "change (interval)", "why"), rows, 4, swatch=True) if rows else None
 
@@ -90,10 +83,7 @@ def reach_table(cell: CellResult) -> Table | None:
 def end_points_table(cell: CellResult) -> Table | None:
     """The end points that the study declared beside the typical ratio, judged on the same pairs."""
     rows = [
-        [
-            *(one.arm, one.estimand, f"{SYMBOLS[one.verdict]} {one.verdict}"),
-            *(effect_of(one), one.reason),
-        ]
+        (one.arm, one.estimand, f"{SYMBOLS[one.verdict]} {one.verdict}", effect_of(one), one.reason)
         for one in cell.end_points
     ]
     head = ("policy", "end point", "verdict", "change (interval)", "why")
@@ -103,7 +93,15 @@ def end_points_table(cell: CellResult) -> Table | None:
 def alpha_table(results: Results) -> Table | None:
     """The ledger of alpha: the share that each end point of each comparison has, and what its test has spent."""
     rows = [
-        [cell.cell, one.arm, one.estimand, f"{one.alpha:.3g}", _spent(one), one.n, one.planned]
+        [
+            cell.cell,
+            one.arm,
+            one.estimand,
+            f"{one.alpha:.3g}",
+            numbers.given(one.alpha_spent, ".3g"),
+            one.n,
+            one.planned,
+        ]
         for cell in results.cells
         for one in (*cell.comparisons, *cell.end_points)
         if one.alpha is not None
@@ -113,10 +111,6 @@ def alpha_table(results: Results) -> Table | None:
         f"ledger of alpha: {1 - results.confidence:.3g} in all, shared equally by {len(rows)} before the first block"
     )
     return table(whole, head, rows, 3, titled=True) if rows else None
-
-
-def _spent(one: Comparison) -> str:
-    return NOTHING if one.alpha_spent is None else f"{one.alpha_spent:.3g}"
 
 
 def sensitivity_table(cell: CellResult) -> Table:
