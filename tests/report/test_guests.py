@@ -25,7 +25,7 @@ from hugewise.report.study import report
 from tests.guests_example import WHY, lkml, lpc, recorded
 from tests.published_example import lpc as on_the_host
 from tests.report.test_write import Page
-from tests.report.told import page, terminal
+from tests.report.told import page, rows, terminal
 
 QEMU = "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)"
 MAKERS = pytest.mark.parametrize("make", [recorded, lpc, lkml])
@@ -34,12 +34,6 @@ MAKERS = pytest.mark.parametrize("make", [recorded, lpc, lkml])
 def of(results: Results) -> Guests:
     assert results.guests is not None
     return results.guests
-
-
-def rows(table: Table | None) -> dict[str, tuple[str, ...]]:
-    assert table is not None
-    assert {len(row) for row in table.rows} == {len(table.head)}
-    return {row[0]: row[1:] for row in table.rows}
 
 
 def test_each_arm_has_its_row_with_the_smallest_proven_share() -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from rich.console import Console
 
 from hugewise.model.results import Results
-from hugewise.report.document import Block, Document, Folded, Group, Only
+from hugewise.report.document import Block, Document, Folded, Group, Only, Table
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from hugewise.report.study import report, summary
@@ -38,6 +38,13 @@ def terminal(results: Results) -> str:
     shown = printed(summary(results))
     assert max(map(len, shown.splitlines())) <= 80
     return shown
+
+
+def rows(table: Table | None) -> dict[str, tuple[str, ...]]:
+    """By their first entry; they are as long as the head."""
+    assert table is not None
+    assert {len(row) for row in table.rows} == {len(table.head)}
+    return {row[0]: row[1:] for row in table.rows}
 
 
 def blocks(document: Document, kind: type[Kind]) -> list[Kind]:

@@ -17,6 +17,7 @@ from hugewise.report.sentences import earlier, printable
 
 __all__ = ["facts", "folded", "in_brief", "left_out", "run", "run_table", "trouble"]
 
+_OPEN = ("the run", "host")  # tables that are shown at once
 _FEW = 12  # disturbances that are shown at once
 _MOST = 5  # of them on a terminal; all are in the report
 
@@ -41,26 +42,23 @@ def trouble(results: Results) -> Section:
 
 def run(results: Results) -> Section:
     """The ledger, the run, its host and its options."""
-    ledger = alpha_table(results)
     tables = (
+        alpha_table(results),
         run_table(results),
         facts("host", results.host, titled=True),
         facts("page settings before the run", results.settings, titled=True),
         facts("versions", results.versions, titled=True),
         facts("study options as used", results.options, titled=True),
     )
-    found = (*([(ledger, False)] if ledger else []), *((one, number < 2) for number, one in enumerate(tables)))
-    blocks = tuple(
-        block
-        for one, shown in found
-        for block in (Only("markdown", (Heading(_capital(one.caption)),)), folded(one, shown=shown))
-    )
-    return Section("Run and host", blocks, key="run")
+    blocks: list[Block] = []
+    for one in filter(None, tables):
+        blocks += [Only("markdown", (Heading(_capital(one.caption)),)), folded(one)]
+    return Section("Run and host", tuple(blocks), key="run")
 
 
-def folded(one: Table, *, shown: bool = False) -> Folded:
+def folded(one: Table) -> Folded:
     """A table behind its caption."""
-    return Folded(_capital(one.caption), (one,), open=shown)
+    return Folded(_capital(one.caption), (one,), open=one.caption in _OPEN)
 
 
 def in_brief(results: Results) -> Iterator[Section]:
