@@ -27,7 +27,6 @@ from tests.published_example import lpc as on_the_host
 from tests.report.test_write import Page
 from tests.report.told import page, rows, terminal
 
-QEMU = "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)"
 MAKERS = pytest.mark.parametrize("make", [recorded, lpc, lkml])
 
 
