@@ -9,9 +9,9 @@ import pytest
 
 import hugewise
 from hugewise.model.pages import page_flags_readable
-from hugewise.report import markdown
 from hugewise.session import session
 from hugewise.study.load import parse
+from tests.report import told
 from tests.requirements import need, need_root
 
 # Memory as a database's buffers are: shared, which `enabled=always` gives no huge page.
@@ -59,7 +59,7 @@ def test_a_setting_has_its_verdict_where_the_backing_has_none(tmp_path: Path) ->
     assert setting.delivered_share < 0.5  # of its heap alone, and what khugepaged has joined meanwhile
     assert (setting.baseline_judged, setting.baseline_share) == ("setting", 1.0)
     assert [(arm.judged, arm.undelivered) for arm in shared.arms] == [("setting", 0), ("backing", 4), ("setting", 0)]
-    said = markdown.markdown(results, {})
+    said = told.text(results)
     assert "Judges the setting of thp-set: " in said
     assert "Held against the setting of base-set: 100% of the named memory was backed as promised." in said
     # A setting's pages are looked at as thoroughly as those that are demanded: by a twin where processes left early.

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from hugewise import published
 from hugewise.analysis import forecast
@@ -23,13 +22,14 @@ from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.trial import DeliveryThreshold
-from hugewise.report.forecast import render, render_published, show
+from hugewise.report import forecast as report
 from hugewise.stats import assurance, power, spread
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed
 from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.examples import attempt, begun, delivery
+from tests.report.told import printed
 
 DATA: dict[str, Any] = {
     "format": 1,
@@ -192,7 +192,7 @@ def test_each_end_point_has_a_plan_or_a_reason(tmp_path: Path) -> None:
         assert row.typical <= row.needed
         assert row.smallest is not None and row.hidden is not None and row.hidden < row.smallest
         assert row.smallest < 0.2 and row.needed < 2000
-    text = printed(render(found))
+    text = printed(report.study(found))
     assert "\n  p99 " in text and "never ask for more" in " ".join(text.split())
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
     short = forecast.forecast(of, [write_run(tmp_path, of, [*normal(0.1, 20), None])])
@@ -200,7 +200,7 @@ def test_each_end_point_has_a_plan_or_a_reason(tmp_path: Path) -> None:
     assert reasons["typical"] == ""
     assert reasons["mean"] == "1 of 21 pairs have a failure, with which there is no mean"
     assert "40 runs are too few to tell a tail from: 100 are the least" in reasons["p99"]
-    assert "p99: 40 runs are too few" in " ".join(printed(render(short)).split())
+    assert "p99: 40 runs are too few" in " ".join(printed(report.study(short)).split())
 
 
 def test_the_time_budget_limits_what_can_be_shown(tmp_path: Path) -> None:
@@ -356,26 +356,19 @@ def test_a_pilot_is_a_run_of_its_own_that_judges_nothing_early(tmp_path: Path) -
     assert forecast.forecast(of, [path]).rows[0].pairs == 8
 
 
-def printed(what: Any) -> str:
-    console = Console(width=80, force_terminal=False, color_system=None)
-    with console.capture() as captured:
-        console.print(what)
-    return captured.get()
-
-
 def test_the_table_fits_80_columns(tmp_path: Path) -> None:
     of = the_study()
     runs = [write_run(tmp_path, of, normal(0.4, 20, seed=s, mean=s)) for s in (1, 2)]
-    text = printed(render(forecast.forecast(of, runs)))
+    text = printed(report.study(forecast.forecast(of, runs)))
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
     for expected in ("chase", "sd of a pair (95%)", "pairs for 1%", "half of such campaigns", "pairs a session"):
         assert expected in text
     for name in published.names():
-        lines = printed(render_published(replan(published.load(name)))).splitlines()
+        lines = printed(report.published(replan(published.load(name)))).splitlines()
         assert all(len(line.rstrip()) <= 80 for line in lines)
 
 
-def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(tmp_path: Path) -> None:
     of = the_study()
     path = tmp_path / "mine.toml"
     path.write_text(
@@ -388,8 +381,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert data["effect"] == 0.02 and data["rows"][0]["pairs"] == 20 and data["runs"] == [str(run)]
     told = CliRunner().invoke(cli, ["plan", "--from", str(run)])  # the study is the run's own
     assert told.exit_code == 0 and told.stdout.startswith("mine: what it takes to show a change of 1%")
-    show(forecast.forecast(of, [run]), Console(width=80))
-    assert "pairs for 1%" in capsys.readouterr().out
+    assert "pairs for 1%" in told.stdout
 
 
 @pytest.mark.parametrize(
@@ -432,5 +424,5 @@ def test_sources_without_figures_say_so() -> None:
     for name in ("percona-2018", "percona-2019", "lpc-2024"):
         found = replan(published.load(name))
         assert found.comparisons == ()
-        assert "No pairs can be forecast" in printed(render_published(found))
+        assert "No pairs can be forecast" in printed(report.published(found))
     assert "0.25 of such studies" in replan(published.load("percona-2018")).remarks[0]

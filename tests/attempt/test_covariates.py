@@ -1,22 +1,20 @@
 from __future__ import annotations
 
-import io
 import math
 import time
 
 import msgspec
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from hugewise.attempt.covariates import measure
 from hugewise.host.local_host import LocalHost
 from hugewise.model.covariate import COVARIATES, difference
 from hugewise.model.trial import Attempt
-from hugewise.report.html import html
-from hugewise.report.markdown import markdown
-from hugewise.report.terminal import show
+from hugewise.report.document import Verdicts
+from hugewise.report.study import report, summary
 from tests.examples import attempt
+from tests.report.told import blocks
 from tests.results_example import plain
 
 
@@ -47,18 +45,12 @@ def test_an_attempt_stored_before_there_were_covariates_still_loads() -> None:
     assert made.covariates == {}
 
 
-def test_warnings_are_shown_everywhere_and_escaped() -> None:
+def test_warnings_are_told_with_the_verdict() -> None:
     results = plain()
     cell = results.cells[0]
     one = replace(cell.comparisons[0], warnings=("it was <b>loud</b>\x1b[31m",))
     results = replace(results, cells=(replace(cell, comparisons=(one, *cell.comparisons[1:])),))
-    out = io.StringIO()
-    show(results, None, Console(file=out, width=80, force_terminal=False))
-    assert "It was" in out.getvalue()
-    assert "\x1b" not in out.getvalue()
-    page = html(results, {})
-    assert "It was &lt;b&gt;loud" in page
-    assert "<b>loud" not in page
-    text = markdown(results, {})
-    assert "It was" in text
-    assert "<b>loud" not in text
+    for told in (report(results), summary(results)):
+        (verdicts,) = blocks(told, Verdicts)
+        assert "It was <b>loud" in verdicts.verdicts[0].text
+        assert "\x1b" not in verdicts.verdicts[0].text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import replace
@@ -12,18 +11,17 @@ import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.external.analyze import analyze
 from hugewise.external.reader import Ask, DataError
 from hugewise.external.types import ExternalComparison, ExternalResults, Plan, encode
-from hugewise.report.document import Lines
-from hugewise.report.external import document, sentence, show, write
-from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, SYMBOLS
-from hugewise.report.tables import Table
+from hugewise.report.document import Heading, Line, Points, Table, Verdicts, brief
+from hugewise.report.external import report, sentence, write
+from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE
 from hugewise.stats import signflip
+from tests.report.told import blocks, printed
 
 DATA = Path(__file__).parent / "readers" / "data"
 ASK = Ask(value="seconds", unit="s", better="lower", block="round", order="at", slot="vm", session="session")
@@ -182,9 +180,9 @@ def test_the_three_questions_of_the_study_are_answered(tmp_path: Path) -> None:
     thp = results.metrics[0].arms[0].figures
     assert thp.mean == pytest.approx(147.08, abs=0.4) and thp.sd == pytest.approx(14.53, abs=0.8)
     assert thp.margin == pytest.approx(0.36, abs=0.02)
-    page = "\n".join(
-        line for section in document(results).sections for part in section.parts for line in getattr(part, "lines", ())
-    )
+    told = report(results)
+    page = "\n".join(line for points in blocks(told, Points) for line in points.lines)
+    page += "\n".join(line.text for line in blocks(told, Line))
     assert re.search(r"thp: not normal\. .*a normal bulk with a tail that is not", page)
     assert re.search(r"the 99.99% interval lies wholly below the true mean with chance", page)
     assert re.search(r"thp: 1\d\d of 24,000 values lie beyond 3 standard deviations \(a normal sample has 65\)", page)
@@ -201,7 +199,7 @@ def test_reports_are_whole_escaped_and_self_contained(tmp_path: Path) -> None:
     rows = [f"{'<b>&' if i % 2 else 'a|b'},{100 + i % 7}" for i in range(60)]
     path.write_text("arm,wall_s\n" + "\n".join(rows))
     results = analyze([path])
-    paths = write(results, tmp_path / "out")
+    paths = write(results, report(results), tmp_path / "out")
     page = paths["html"].read_text()
     assert "<b>&amp;" not in page and "&lt;b&gt;&amp;" in page
     assert "http://" not in page.replace("http-equiv", "") and "<script" not in page
@@ -214,14 +212,13 @@ def test_reports_are_whole_escaped_and_self_contained(tmp_path: Path) -> None:
         assert paths[key].stat().st_size > 1000
 
 
-def test_the_terminal_shows_what_matters(tmp_path: Path) -> None:
-    results = analyze([DATA / "hyperfine.json"])
-    out = io.StringIO()
-    show(results, {"html": tmp_path / "report.html"}, Console(file=out, width=80))
-    text = out.getvalue()
-    assert max(len(line) for line in text.splitlines() if not line.startswith("Report: ")) <= 80
-    assert f"{SYMBOLS['none']} No verdict on sleep against base" in text
-    assert "What this layout cannot support" in text and str(tmp_path / "report.html") in text
+def test_the_terminal_shows_what_matters() -> None:
+    told = brief(report(analyze([DATA / "hyperfine.json"])))
+    assert max(map(len, printed(told).splitlines())) <= 80
+    (verdicts,) = blocks(told, Verdicts)
+    assert verdicts.verdicts[0].verdict == "none"
+    assert verdicts.verdicts[0].text.startswith("No verdict on sleep against base")
+    assert "What this layout cannot support" in [one.text for one in blocks(told, Heading)]
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -272,10 +269,10 @@ def test_an_interval_with_one_end_and_the_legend_of_the_exact_test(tmp_path: Pat
     tier = msgspec.structs.replace(one.tiers[1], low=None, high=0.99)
     open_ended = msgspec.structs.replace(one, low=None, high=0.99, tiers=(tier,))
     shown = msgspec.structs.replace(results, metrics=(msgspec.structs.replace(metric, comparisons=(open_ended,)),))
-    told = document(shown)
-    rows = [row for section in told.sections for part in section.parts if isinstance(part, Table) for row in part.rows]
+    told = report(shown)
+    rows = [row for table in blocks(told, Table) for row in table.rows]
     assert ("campaign average (ratio of geometric means)", "at most 0.9900", tier.sentence) in rows
     (legend,) = [section for section in told.sections if section.title == LEGEND_TITLE]
-    assert legend.parts == (Lines(EXACT_LEGEND, points=True),)
+    assert legend.blocks == (Points(EXACT_LEGEND),)
     fixed = campaign(tmp_path / "f.csv", n=20, effect=-0.02, fixed=True, coin=False)
-    assert LEGEND_TITLE not in [one.title for one in document(analyze([fixed], ask=ASK, plan=Plan())).sections]
+    assert LEGEND_TITLE not in [one.title for one in report(analyze([fixed], ask=ASK, plan=Plan())).sections]

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hugewise.model.results import CellResult, Results
-from hugewise.report.changes import changes_table, counters_table
+from hugewise.report.sections.changes import changes_table, counters_table
 from tests.published_example import lkml, lpc
+from tests.report.told import rows
 from tests.results_example import HOSTILE, example
-
-
-def rows(results: Results, cell: CellResult) -> dict[str, tuple[str, ...]]:
-    table = changes_table(results, cell)
-    assert table is not None
-    assert {len(row) for row in table.rows} == {len(table.head)}
-    return {row[0]: row[1:] for row in table.rows}
 
 
 def test_every_metric_is_a_row_and_new_ones_come_by_themselves() -> None:
     results = lpc()
     extra = tuple(replace(one, metrics={**one.metrics, "khugepaged_cpu_s": 0.5}) for one in results.attempts)
-    found = rows(replace(results, attempts=extra), results.cells[0])
+    found = rows(changes_table(replace(results, attempts=extra), results.cells[0]))
     assert found["khugepaged_cpu_s"][1:] == ("0.00%, n 24", "0.00%, n 24")
     assert found["page_faults"] == ("900,000 faults, n 24", "−73.3%, n 24", "−87.8%, n 24")
     assert found["cycles"] == ("– (this machine has no hardware counters)", "–", "–")
@@ -29,7 +22,7 @@ def test_every_metric_is_a_row_and_new_ones_come_by_themselves() -> None:
 
 def test_what_was_judged_has_its_interval_and_undecided_says_so() -> None:
     results = lpc()
-    judged = rows(results, results.cells[0])["ops_per_s: ratio of geometric means"]
+    judged = rows(changes_table(results, results.cells[0]))["ops_per_s: ratio of geometric means"]
     assert judged[1].startswith("? undecided: −0.09% (−0.50% to +0.32%), n 24")
     assert judged[2].startswith("▲ better: +12.31% (+11.78% to +12.85%), n 24")
 
@@ -38,7 +31,7 @@ def test_end_points_stand_below_the_judged_metric() -> None:
     results = lpc()
     cell = results.cells[0]
     slow = replace(cell.comparisons[1], estimand="ratio of means", verdict="undecided")
-    found = rows(results, replace(cell, end_points=(slow,)))
+    found = rows(changes_table(results, replace(cell, end_points=(slow,))))
     assert list(found)[:2] == ["ops_per_s: ratio of geometric means", "ops_per_s: ratio of means"]
     assert found["ops_per_s: ratio of means"][1:] == ("–", found["ops_per_s: ratio of means"][2])
     assert found["ops_per_s: ratio of means"][2].startswith("? undecided: ")
@@ -48,7 +41,7 @@ def test_a_setting_says_what_was_delivered() -> None:
     results = lpc()
     cell = results.cells[0]
     setting = tuple(replace(one, judged="setting", delivered_share=0.0) for one in cell.comparisons)
-    found = rows(results, replace(cell, comparisons=setting))
+    found = rows(changes_table(results, replace(cell, comparisons=setting)))
     assert found["ops_per_s: ratio of geometric means"][1].endswith(", of the setting (0% delivered)")
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import math
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from hugewise.model.results import Comparison
 from hugewise.report import numbers
 from hugewise.report.figures.effects import effects
 from hugewise.report.figures.theme import colours
-from hugewise.report.html import html
+from hugewise.report.sections.effects import effects_table
 from hugewise.report.sentences import effect_of, sentence
-from hugewise.report.tables import effects_table
-from hugewise.report.terminal import show
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
 from tests.guests_example import recorded
+from tests.report.told import page, terminal
 from tests.stats.blocks import LOWER, block, fed, pair
 from tests.stats.blocks import attempt as one_attempt
 
@@ -136,10 +133,7 @@ def test_the_recorded_run_reads_well_everywhere() -> None:
     spec = effects(cell, colours(results), results.margin)
     assert spec is not None
     assert "−93.75%, the same in all 3 blocks  ? undecided" in str(spec)
-    out = io.StringIO()
-    show(results, None, Console(file=out, width=80, force_terminal=False))
-    assert "-93.75%" in out.getvalue()
-    page = html(replace(results, disturbances=()), {})
-    for text in (out.getvalue(), page):
+    assert "-93.75%" in terminal(results)
+    for text in (terminal(results), page(replace(results, disturbances=()))):
         assert "nan" not in text.lower().replace("nanosecond", "")
         assert "inf%" not in text

@@ -6,43 +6,33 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.results import Guests, Results
-from hugewise.report import beside, guests
-from hugewise.report.allocations import allocations_table
-from hugewise.report.changes import changes_table, counters_table
-from hugewise.report.csv import attempts as attempts_csv
-from hugewise.report.html import html
-from hugewise.report.markdown import markdown
+from hugewise.report import csv as tables
+from hugewise.report import json
+from hugewise.report.document import Table
+from hugewise.report.sections import beside, guests
+from hugewise.report.sections.allocations import allocations_table
+from hugewise.report.sections.changes import changes_table, counters_table
+from hugewise.report.sections.values import metrics_table
 from hugewise.report.sentences import run_line
-from hugewise.report.tables import Table, metrics_table
-from hugewise.report.terminal import show
-from hugewise.report.write import write
+from hugewise.report.study import report
 from tests.guests_example import WHY, lkml, lpc, recorded
 from tests.published_example import lpc as on_the_host
 from tests.report.test_write import Page
-from tests.results_example import HOSTILE
+from tests.report.told import page, rows, terminal
 
-QEMU = "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)"
 MAKERS = pytest.mark.parametrize("make", [recorded, lpc, lkml])
 
 
 def of(results: Results) -> Guests:
     assert results.guests is not None
     return results.guests
-
-
-def rows(table: Table | None) -> dict[str, tuple[str, ...]]:
-    assert table is not None
-    assert {len(row) for row in table.rows} == {len(table.head)}
-    return {row[0]: row[1:] for row in table.rows}
 
 
 def test_each_arm_has_its_row_with_the_smallest_proven_share() -> None:
@@ -87,17 +77,19 @@ def test_kernels_have_origin_hash_and_the_count_of_their_differences() -> None:
 
 
 def test_differences_are_lists_with_their_count_and_long_ones_are_cut() -> None:
-    found = dict(guests.differences(of(lpc())))
+    found = {one.summary: one.blocks[-1] for one in guests.differences(of(lpc()))}
     assert list(found) == [
         "Configuration of 16k against 4k: 2 options differ",
         "Configuration of 64k against 4k: 1 option differs",
         "Configuration of debian against 4k: 1,200 options differ",
     ]
-    assert found["Configuration of 16k against 4k: 2 options differ"].rows == (
+    assert all(isinstance(table, Table) for table in found.values())
+    assert getattr(found["Configuration of 16k against 4k: 2 options differ"], "rows", ()) == (
         ("CONFIG_ARM64_16K_PAGES", "n", "y"),
         ("CONFIG_ARM64_4K_PAGES", "y", "n"),
     )
     cut = found["Configuration of debian against 4k: 1,200 options differ"]
+    assert isinstance(cut, Table)
     assert len(cut.rows) == 500
     assert "the first 500 of 1,200 (all are in report.json)" in cut.caption
 
@@ -105,10 +97,10 @@ def test_differences_are_lists_with_their_count_and_long_ones_are_cut() -> None:
 @MAKERS
 def test_emulation_is_explained_once_and_no_table_has_rows_of_dashes_for_it(make: Callable[[], Results]) -> None:
     results = make()
-    for text in (html(results, {}), markdown(results, {}).replace("\\", "")):
-        assert text.count("There is therefore no time, throughput, TLB or cycle figure in this report.") == 1
-        assert WHY.replace("'", "&#39;") in text or WHY in text
-        assert NOT_IN_EMULATION not in text
+    text = page(results).replace("&#39;", "'")
+    assert text.count("There is therefore no time, throughput, TLB or cycle figure in this report.") == 1
+    assert WHY in text
+    assert NOT_IN_EMULATION not in text
     for cell in results.cells:
         for table in (changes_table(results, cell), metrics_table(results, cell), counters_table(results, cell)):
             names = rows(table)
@@ -118,12 +110,12 @@ def test_emulation_is_explained_once_and_no_table_has_rows_of_dashes_for_it(make
 
 @MAKERS
 def test_the_page_is_whole_and_says_nothing_of_time(make: Callable[[], Results]) -> None:
-    page = Page(html(make(), {}))
-    assert page.open == []
-    ids = list(page.values("id"))
+    read = Page(page(make()))
+    assert read.open == []
+    ids = list(read.values("id"))
     assert len(ids) == len(set(ids))
-    assert {value.removeprefix("#") for value in page.values("href")} <= set(ids)
-    told = " ".join(page.texts)
+    assert {value.removeprefix("#") for value in read.values("href")} <= set(ids)
+    told = " ".join(read.texts)
     assert not re.search(r"\d (ms|µs|ns|ops/s|bytes/s|faults/s)\b", told.partition("Run and host")[0])
 
 
@@ -223,8 +215,7 @@ def test_the_mail_of_2009_stands_beside_the_counted_instructions_with_its_year()
     told = " ".join(beside.introduction(results.beside))
     assert "The kernels are of 2009" in told
     assert "Measured on: guests emulated (x86-64, CPU model max), kernel 6.12.0-pv-none, 6.12.0-pv-xxl." in told
-    text = markdown(results, {}).replace("\\", "")
-    assert "not measured by emulation" in text
+    assert "not measured by emulation" in page(results)
 
 
 def test_what_a_guest_had_not_the_same_in_all_attempts_is_said() -> None:
@@ -233,43 +224,27 @@ def test_what_a_guest_had_not_the_same_in_all_attempts_is_said() -> None:
     assert told == ["base: qemu was not the same in all attempts: 7.2; 10.0."]
 
 
-def test_json_csv_and_terminal_have_the_guests(tmp_path: Path) -> None:
+def test_json_csv_and_terminal_have_the_guests() -> None:
     results = lpc()
-    paths = write(results, tmp_path)
-    assert msgspec.json.decode(paths["json"].read_bytes(), type=Results).guests == results.guests
-    first = next(csv.DictReader(io.StringIO(attempts_csv(results))))
+    assert results.beside is not None
+    assert msgspec.json.decode(json.encode(results), type=Results).guests == results.guests
+    first = next(csv.DictReader(io.StringIO(tables.attempts(results))))
     assert first["guest.accelerator"] == "tcg"
     assert first["guest.kernel_release"].startswith("6.12.0-")
-    assert "guest.accelerator" not in attempts_csv(on_the_host())
-    out = io.StringIO()
-    show(results, None, Console(file=out, width=80, force_terminal=False))
-    text = out.getvalue()
+    assert "guest.accelerator" not in tables.attempts(on_the_host())
+    text = terminal(results)
     assert "Guests emulated (TCG): counts and sizes, and no times" in text
     assert "16k: 16k, kernel 16k, backing thp" in text
     assert "same sign, +4.0 points" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 80
-    points = list(csv.DictReader(io.StringIO(paths["published"].read_text(encoding="utf-8"))))
+    points = list(csv.DictReader(io.StringIO(tables.published(results.beside))))
     assert {row["difference_points"] for row in points if row["published.what"] == "real_time"} == {""}
     assert all(row["difference_points"] for row in points if row["published.what"] == "page_faults")
-
-
-def test_configurations_are_collapsed_and_hostile_text_stays_text() -> None:
-    results = lpc()
-    kernel = replace(of(results).kernels[1], origin=HOSTILE, name="16k")
-    attacked = replace(results, guests=replace(of(results), why=HOSTILE, kernels=(of(results).kernels[0], kernel)))
-    page, text = html(attacked, {}), markdown(attacked, {})
-    assert "<details><summary>Configuration of 16k against 4k: 2 options differ</summary>" in page
-    assert "<details><summary>Configuration of 16k against 4k: 2 options differ</summary>" in text
-    assert "<script" not in page
-    assert "<script" not in text.replace("\\<script", "")
-    assert "\x1b" not in page + text
 
 
 def test_a_run_on_the_host_has_no_such_section() -> None:
     results = on_the_host()
     assert results.guests is None
-    assert 'id="guests"' not in html(results, {})
-    assert "## Guests" not in markdown(results, {})
+    assert "Guests" not in [section.title for section in report(results).sections]
 
 
 def test_policies_are_set_by_the_knobs_of_the_guests_whoever_runs_it() -> None:

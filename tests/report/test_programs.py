@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from hugewise.report.html import html
-from hugewise.report.markdown import markdown
-from hugewise.report.programs import CAPTION, programs_table
+from hugewise.report.document import Table
+from hugewise.report.sections.programs import CAPTION, programs_table
+from hugewise.report.study import report
 from tests.analysis.test_sets import cell
+from tests.report.told import blocks
 from tests.results_example import plain
 
 
@@ -26,8 +27,7 @@ def test_each_set_and_policy_is_a_row_that_says_what_is_left_out() -> None:
     assert table.rows[1][-1] == "without gcc, which cannot take the policy"
 
 
-def test_both_reports_have_it_where_there_is_a_set() -> None:
+def test_the_report_has_it_where_there_is_a_set() -> None:
     cells = tuple(cell(program, {"thp": (0.9, 0.8, 1.0)}) for program in ("gcc", "xz"))
-    for report in (markdown, html):
-        assert CAPTION in report(msgspec.structs.replace(plain(), cells=cells), {})
-        assert CAPTION not in report(plain(), {})
+    for results, count in ((msgspec.structs.replace(plain(), cells=cells), 1), (plain(), 0)):
+        assert [one.caption for one in blocks(report(results), Table)].count(CAPTION) == count

@@ -1,29 +1,21 @@
-"""Facts and steadiness in words, in Markdown, HTML and on the terminal."""
+"""Facts and steadiness in words."""
 
 from __future__ import annotations
 
-import html
-import io
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
-from hugewise.model.results import CellResult, Difference, Results, Steadiness
-from hugewise.report import terminal
-from hugewise.report.within import common, remarks
-from hugewise.report.write import write
+from hugewise.model.results import Difference, Results, Steadiness
+from hugewise.report.document import Line, Note
+from hugewise.report.sections.within import common, remarks
+from hugewise.report.study import report, summary
+from tests.report.told import blocks
 from tests.results_example import HOSTILE, plain
 
 
 @pytest.fixture
 def results() -> Results:
     return plain()
-
-
-def changed(results: Results, cell: CellResult) -> Results:
-    return replace(results, cells=(cell, *results.cells[1:]))
 
 
 def test_what_all_attempts_share_is_one_line(results: Results) -> None:
@@ -78,29 +70,13 @@ def test_facts_that_differ_are_named_with_their_arms(results: Results) -> None:
     ]
 
 
-def test_every_report_has_them_and_escapes(results: Results, tmp_path: Path) -> None:
+def test_the_reports_have_them(results: Results) -> None:
     cell = replace(
         results.cells[0],
         facts={"storage": HOSTILE, "<b>": 1},
-        differing=(Difference(name=HOSTILE, values={HOSTILE: (HOSTILE,), "thp": (None,)}),),
         steadiness=(Steadiness(arm=HOSTILE, n=3, change=-0.2, settled=False),),
     )
-    paths = write(changed(results, cell), tmp_path)
-    page, text = (paths[key].read_text(encoding="utf-8") for key in ("html", "markdown"))
-    assert "<script" not in page
-    assert "<b>" not in page
-    assert "<script" not in text.replace("\\<script", "")
-    for whole in (page, text):
-        assert "\x1b" not in whole
-        assert "The same in every attempt: storage " in whole
-        assert "fell by 20% within the measured part" in whole
-        assert "which should have it in common" in whole
-    assert html.escape(common(cell), quote=False).replace('"', "&#34;") in page
-
-
-def test_the_terminal_tells_the_remarks(results: Results) -> None:
-    cell = replace(results.cells[0], steadiness=(Steadiness(arm="base", n=8, change=-0.14, settled=False),))
-    console = Console(file=io.StringIO(), width=100)
-    terminal.show(changed(results, cell), console=console)
-    assert isinstance(console.file, io.StringIO)
-    assert "note: Throughput of base fell by 14% within" in " ".join(console.file.getvalue().split())
+    whole = replace(results, cells=(cell, *results.cells[1:]))
+    assert common(cell) in [one.text for one in blocks(report(whole), Line)]
+    for told in (report(whole), summary(whole)):
+        assert [one.text for one in blocks(told, Note)] == list(remarks(cell))

@@ -13,6 +13,7 @@ import pytest
 
 from hugewise.analysis import analysis
 from hugewise.model import coin
+from hugewise.report.study import summary
 from hugewise.report.terminal import show
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Method
@@ -110,7 +111,7 @@ def test_a_stored_run_says_what_the_live_methods_said(tmp_path: Path, capsys: py
     for ours, theirs in ((told.ratio, one.ratio), (told.low, one.low), (told.high, one.high)):
         assert ours == pytest.approx(theirs)
     assert mean.verdict in ("undecided", "none") and "100" in mean.reason
-    show(results)
+    show(summary(results))
     assert "better" in capsys.readouterr().out
 
 

@@ -12,7 +12,9 @@ from hugewise.external.analyze import analyze
 from hugewise.external.reader import Ask
 from hugewise.external.types import Plan
 from hugewise.quantity import parse_share
-from hugewise.report.external import show, write
+from hugewise.report.document import brief
+from hugewise.report.external import report, write
+from hugewise.report.terminal import show
 
 __all__ = ["run"]
 
@@ -30,7 +32,8 @@ def run(files: Sequence[Path], options: Mapping[str, Any]) -> None:
     if folder is None:
         now = datetime.datetime.now(datetime.UTC)
         folder = options["results"] / f"analyze-{now:%Y%m%d-%H%M%S}"
-    show(results, write(results, folder))
+    told = report(results)
+    show(brief(told), write(results, told, folder)["html"])
 
 
 def _plan(options: Mapping[str, Any]) -> Plan:

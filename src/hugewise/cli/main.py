@@ -97,15 +97,16 @@ def resume(run_: Path) -> None:
 def report(run_: Path) -> None:
     """Write the reports of the run in the folder RUN again, and show its verdicts."""
     import hugewise  # noqa: PLC0415
+    from hugewise.report.study import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
 
     results = hugewise.open_results(run_)
     try:
         paths = hugewise.write_reports(results)
     except StorageError:
-        show(results)  # a run that belongs to somebody else can be read all the same
+        show(summary(results))  # a run that belongs to somebody else can be read all the same
         raise
-    show(results, paths)
+    show(summary(results), paths["html"])
 
 
 @cli.command()
@@ -343,6 +344,7 @@ def _seed(text: str | None) -> bytes | None:
 def _report(start: Callable[[Any], Any]) -> None:
     """Run with a progress display, then show the verdicts; an interrupted run is reported as far as it came."""
     import hugewise  # noqa: PLC0415
+    from hugewise.report.study import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
 
@@ -352,9 +354,9 @@ def _report(start: Callable[[Any], Any]) -> None:
         try:
             paths = hugewise.write_reports(results)
         except StorageError:
-            show(results)  # what was found is not lost with the report
+            show(summary(results))  # what was found is not lost with the report
             raise
-    show(results, paths)
+    show(summary(results), paths["html"])
     if results.state == "interrupted":
         sys.exit(130)
 

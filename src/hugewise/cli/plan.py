@@ -14,7 +14,8 @@ from hugewise.analysis import forecast
 from hugewise.analysis.published_forecast import Reread, replan
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration, parse_share
-from hugewise.report.forecast import show
+from hugewise.report import forecast as told
+from hugewise.report.terminal import show
 from hugewise.session import feasibility, progress, session
 from hugewise.store.folder import RunFolder
 from hugewise.study import load as studies
@@ -44,7 +45,7 @@ def main(asked: Asked) -> None:
     if asked.as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:
-        show(found)
+        show(told.study(found) if isinstance(found, forecast.Forecast) else told.published(found), width=80)
 
 
 def answer(asked: Asked) -> forecast.Forecast | Reread:

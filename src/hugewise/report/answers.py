@@ -223,7 +223,7 @@ def spread(arm: ArmFigures, comparisons: Sequence[ExternalComparison]) -> Iterat
 
 
 def _signed(value: float | None) -> str:
-    return numbers.NOTHING if value is None else f"{value:+.2f}".replace("-", numbers.MINUS)
+    return numbers.given(value, "+.2f").replace("-", numbers.MINUS)
 
 
 def _expected(value: float) -> str:

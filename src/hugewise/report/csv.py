@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from hugewise.model.published_rows import Beside, Level, Measured
 from hugewise.model.results import Comparison, Results, Spread
 from hugewise.model.trial import Attempt
-from hugewise.report.beside import published_words
+from hugewise.report.sections.beside import published_words
 
 __all__ = ["attempts", "comparisons", "published"]
 

@@ -1,91 +1,214 @@
-"""A report as a document: sections of sentences, tables and figures, rendered as HTML, Markdown or terminal text."""
+"""A report as values: a title and sections of blocks. Each renderer (`html`, `markdown`, `terminal`) knows every block.
+
+A text is anything that was measured or read: renderers make it one line and escape it, so that no builder has to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from hugewise.report import page
-from hugewise.report.markdown_text import captioned, escape, paragraphs
-from hugewise.report.tables import Table
+from hugewise.report.sentences import Finding, printable
 
-__all__ = ["Document", "Lines", "Part", "Picture", "Section", "html", "markdown"]
+__all__ = ["Block", "Commands", "Document", "Figure", "Folded", "Group", "Heading", "Line", "Note", "Only", "Points"]
+__all__ += ["Ran", "Section", "Table", "Verdict", "Verdicts", "Words", "brief", "figures", "some", "table"]
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Sentences; as a list where they are `points`. The badge, if any, is a word of `sentences.SYMBOLS`."""
+class Line:
+    """A sentence or a few; `quiet` where it is a detail of what stands above."""
+
+    text: str
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Points:
+    """A list."""
 
     lines: tuple[str, ...]
-    points: bool = False
-    badge: str = ""
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure by its key, with its caption."""
+class Note:
+    """What the reader has to know before believing what stands above."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading within a section; `link` is the key of a section."""
+
+    text: str
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A word of `sentences.SYMBOLS`, its sentence, what was found beside it, and named facts."""
+
+    verdict: str
+    text: str
+    arm: str = ""
+    findings: tuple[Finding, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The verdicts on one cell or metric."""
+
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption, a head, and rows; the columns from `numeric` on are aligned to the right.
+
+    swatch  the first column names arms, which are shown with their colours
+    titled  the caption stands above as a heading already, and Markdown leaves it out
+    turned  a terminal shows rows as columns: for many figures of few arms
+    """
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: int = 1
+    swatch: bool = False
+    titled: bool = False
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing by its key and the stem of its files; `text` describes it, `caption` (else `text`) stands below it."""
 
     key: str
-    caption: str
+    stem: str
+    text: str
+    spec: Mapping[str, Any]
+    caption: str = ""
 
 
-Part = Lines | Table | Picture
+@dataclass(frozen=True)
+class Commands:
+    """What to type to have a policy, in steps with a title each; without a note there is only what it did."""
+
+    arm: str
+    place: str
+    note: str | None
+    treatment: str = ""
+    steps: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words and what they mean."""
+
+    meanings: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Which run it was, when it began, and its state in a line."""
+
+    run: str
+    when: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Blocks that belong together: a card, figures side by side, or a remark on reading."""
+
+    kind: Literal["card", "grid", "legend", "part"]
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Blocks that few readers need, behind a line where a format can fold; in Markdown only those that are `long`."""
+
+    summary: str
+    blocks: tuple[Block, ...]
+    open: bool = False
+    long: bool = False
+
+
+@dataclass(frozen=True)
+class Only:
+    """Blocks of one format, where another words it differently or leaves it out."""
+
+    format: Literal["html", "markdown"]
+    blocks: tuple[Block, ...]
+
+
+Block = Line | Points | Note | Heading | Verdicts | Table | Figure | Commands | Words | Ran | Group | Folded | Only
 
 
 @dataclass(frozen=True)
 class Section:
-    """`level` 2 or 3; sections that are not `brief` are left out on a terminal."""
+    """A part of a report with its title (none: it goes on without one) and its name in the list of sections.
+
+    `only` where one format alone has it, or under this title; `brief` where it is for a terminal as well (see `brief`).
+    """
 
     title: str
-    parts: tuple[Part, ...]
-    level: int = 2
+    blocks: tuple[Block, ...]
+    key: str = ""
+    nav: str = ""
+    only: Literal["", "html", "markdown"] = ""
     brief: bool = False
 
 
 @dataclass(frozen=True)
 class Document:
-    """A title, what it is about, and its sections."""
+    """A title, what it is about, and sections.
+
+    The rest is for a page: what it is `about`, what it is called and headed by (else the title), how often each verdict
+    was given, the files beside it, and the colours of arms.
+    """
 
     title: str
-    lead: tuple[str, ...]
-    sections: tuple[Section, ...] = field(default=())
+    lead: tuple[Block, ...]
+    sections: tuple[Section, ...]
+    about: str = ""
+    page: str = ""
+    heading: str = ""
+    tally: tuple[tuple[str, int], ...] = ()
+    files: str = "report.json and figures/"
+    colours: Mapping[str, str] = field(default_factory=dict)
 
 
-def html(document: Document, figures: Mapping[str, str], symbols: Mapping[str, str]) -> str:
-    """One page that needs nothing else. `figures`: key -> SVG made by `images.inline`."""
-    return page.render(
-        "document.html.jinja",
-        figures,
-        document=document,
-        symbols=symbols,
-        is_table=lambda part: isinstance(part, Table),
-        is_picture=lambda part: isinstance(part, Picture),
-    )
+def table(
+    caption: str, head: Iterable[object], rows: Iterable[Sequence[object]], numeric: int = 1, **looks: bool
+) -> Table:
+    """A table of anything: every entry as text in one line."""
+    body = tuple(tuple(map(printable, row)) for row in rows)
+    return Table(printable(caption), tuple(map(printable, head)), body, numeric, **looks)
 
 
-def markdown(document: Document, figures: Mapping[str, str], symbols: Mapping[str, str]) -> str:
-    """GitHub flavour. `figures`: key -> path relative to the report."""
-    return "\n".join(_lines(document, figures, symbols)) + "\n"
+def some(*blocks: Block | None) -> tuple[Block, ...]:
+    """Those that there are."""
+    return tuple(block for block in blocks if block is not None)
 
 
-def _lines(document: Document, figures: Mapping[str, str], symbols: Mapping[str, str]) -> Iterator[str]:
-    yield f"# {escape(document.title)}"
-    yield from paragraphs(document.lead)
+def brief(document: Document) -> Document:
+    """The document with its brief sections alone."""
+    return replace(document, sections=tuple(section for section in document.sections if section.brief))
+
+
+def figures(document: Document) -> Iterator[Figure]:
+    """Every figure of the document, in order."""
+
+    def within(blocks: Iterable[Block]) -> Iterator[Figure]:
+        for block in blocks:
+            if isinstance(block, Figure):
+                yield block
+            elif isinstance(block, Group | Folded | Only):
+                yield from within(block.blocks)
+
     for section in document.sections:
-        yield from ("", f"{'#' * section.level} {escape(section.title)}")
-        for part in section.parts:
-            match part:
-                case Lines():
-                    yield ""
-                    badge = f"**{symbols[part.badge]} {part.badge}**: " if part.badge else ""
-                    first, *rest = part.lines
-                    mark = "- " if part.points else ""
-                    yield f"{mark}{badge}{escape(first)}"
-                    for line in rest:
-                        yield f"{mark}{escape(line)}" if part.points else f"\n{escape(line)}"
-                case Picture():
-                    yield ""
-                    if part.key in figures:
-                        yield f"![{escape(part.caption)}]({figures[part.key]})"
-                case Table():
-                    yield from captioned(part)
+        yield from within(section.blocks)

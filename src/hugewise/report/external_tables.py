@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hugewise.external.compare import effective
 from hugewise.external.types import MetricResults
 from hugewise.report import numbers
+from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING, Scale
-from hugewise.report.sentences import printable
-from hugewise.report.tables import Table
+from hugewise.stats.classical import Figures
 
-__all__ = [
-    "cleaned",
-    "figures_table",
-    "margins_table",
-    "medians_table",
-    "outliers_table",
-    "quantiles_table",
-    "unit_of",
-]
+__all__ = ["figures_table", "margins_table", "medians_table", "outliers_table", "quantiles_table", "unit_of"]
 
 
 def unit_of(metric: MetricResults) -> Scale:
@@ -31,41 +21,26 @@ def figures_table(metric: MetricResults, unit: Scale) -> Table:
     """Location, spread and shape of each arm."""
     head = ("arm", "n", "mean", "margin", "sd", "median", "min", "max", "max/min", "skewness", "excess kurtosis")
     level = numbers.percent(metric.arms[0].figures.confidence)
-    rows = []
-    for arm in metric.arms:
-        shown = arm.figures
-        digits = shown.margin
-        rows.append(
-            (
-                arm.arm,
-                f"{shown.n:,}",
-                unit.number(shown.mean, digits),
-                NOTHING if digits is None else f"±{unit.number(digits, digits)}",
-                unit.number(shown.sd, digits),
-                unit.number(shown.median, digits),
-                unit.number(shown.min, digits),
-                unit.number(shown.max, digits),
-                NOTHING if shown.spread is None else f"{shown.spread:.3g}",
-                NOTHING if shown.skewness is None else f"{shown.skewness:+.2f}",
-                NOTHING if shown.kurtosis is None else f"{shown.kurtosis:+.2f}",
-            )
-        )
+
+    def row(arm: str, one: Figures) -> list[str]:
+        margin = one.margin
+        return [
+            *(arm, f"{one.n:,}", unit.number(one.mean, margin)),
+            NOTHING if margin is None else f"±{unit.number(margin, margin)}",
+            *(unit.number(value, margin) for value in (one.sd, one.median, one.min, one.max)),
+            numbers.given(one.spread, ".3g"),
+            *(numbers.given(value, "+.2f") for value in (one.skewness, one.kurtosis)),
+        ]
+
     caption = f"successful runs, in {unit.unit or 'their own unit'}; margin of error at {level}, as if independent"
-    return Table(caption, head, cleaned(rows))
+    return table(caption, head, [row(arm.arm, arm.figures) for arm in metric.arms], turned=True)
 
 
 def margins_table(metric: MetricResults, unit: Scale) -> Table:
     """Margins of error at several confidences, and what dependence leaves of them."""
     levels = list(metric.arms[0].figures.margins)
-    head = (
-        "arm",
-        *(numbers.percent(float(level)) for level in levels),
-        "effective n",
-        "honest margin",
-        "runs",
-        "failed",
-        "missing",
-    )
+    worth_head = ("effective n", "honest margin", "runs", "failed", "missing")
+    head = ("arm", *(numbers.percent(float(level)) for level in levels), *worth_head)
     rows = []
     for arm in metric.arms:
         shown, worth = arm.figures, effective(arm)
@@ -77,12 +52,10 @@ def margins_table(metric: MetricResults, unit: Scale) -> Table:
                 *(unit.number(shown.margins.get(level), shown.margins.get(level)) for level in levels),
                 f"{worth:,.0f}" if known else "not known",
                 NOTHING if honest is None or not known else unit.number(honest, honest),
-                NOTHING if arm.runs is None else f"{arm.runs:,}",
-                f"{arm.failed:,}",
-                f"{arm.missing:,}",
+                *(numbers.given(count, ",") for count in (arm.runs, arm.failed, arm.missing)),
             )
         )
-    return Table("margin of error by confidence; what the order in time makes of it", head, cleaned(rows))
+    return table("margin of error by confidence; what the order in time makes of it", head, rows, turned=True)
 
 
 def quantiles_table(metric: MetricResults, unit: Scale) -> Table:
@@ -92,36 +65,23 @@ def quantiles_table(metric: MetricResults, unit: Scale) -> Table:
         (arm.arm, *(unit.number(arm.figures.quantiles[p], arm.figures.margin) for p in probabilities))
         for arm in metric.arms
     ]
-    return Table("quantiles", ("arm", *(numbers.percent(float(p)) for p in probabilities)), cleaned(rows))
+    return table("quantiles", ("arm", *(numbers.percent(float(p)) for p in probabilities)), rows)
 
 
 def outliers_table(metric: MetricResults, unit: Scale) -> Table:
     """What lies beyond 3 and 6 standard deviations, and the figures without it."""
-    head = (
-        "arm, beyond",
-        "below",
-        "above",
-        "normal has",
-        "share of variance",
-        "mean without",
-        "sd without",
-        "margin without",
-    )
+    head = ["arm, beyond", "below", "above", "normal has", "share of variance"]
+    head += [f"{name} without" for name in ("mean", "sd", "margin")]
     rows = [
         (
-            f"{arm.arm}, {one.k} sd",
-            f"{one.below:,}",
-            f"{one.above:,}",
-            f"{one.expected:,.2g}",
+            *(f"{arm.arm}, {one.k} sd", f"{one.below:,}", f"{one.above:,}", f"{one.expected:,.2g}"),
             numbers.share(one.variance_share),
-            unit.number(one.mean, one.margin),
-            unit.number(one.sd, one.margin),
-            unit.number(one.margin, one.margin),
+            *(unit.number(value, one.margin) for value in (one.mean, one.sd, one.margin)),
         )
         for arm in metric.arms
         for one in arm.figures.beyond
     ]
-    return Table("values far from the mean", head, cleaned(rows))
+    return table("values far from the mean", head, rows)
 
 
 def medians_table(metric: MetricResults, unit: Scale) -> Table:
@@ -136,9 +96,4 @@ def medians_table(metric: MetricResults, unit: Scale) -> Table:
         for arm in metric.arms
         for one in arm.figures.medians
     ]
-    return Table("the median of a few runs", ("", "mean", "sd", "95% of such medians"), cleaned(rows))
-
-
-def cleaned(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Rows without control characters."""
-    return tuple(tuple(printable(entry) for entry in row) for row in rows)
+    return table("the median of a few runs", ("", "mean", "sd", "95% of such medians"), rows)

@@ -1,93 +1,65 @@
-"""A forecast on the terminal, readable at 80 columns: of a study from its pilot, or of a published comparison."""
+"""A forecast as a document: of a study from its pilot, or of a published comparison; for a terminal of 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row
 from hugewise.analysis.published_forecast import Replanned, Reread
-from hugewise.published import Sample
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
-from hugewise.report.sentences import printable
+from hugewise.report.document import Document, Line, Section, Table, table
 
-__all__ = ["render", "render_published", "show"]
-
-_WIDTH = 80
+__all__ = ["published", "study"]
 
 
-def show(what: Forecast | Reread, console: Console | None = None) -> None:
-    """Print it, at 80 columns at most; plain lines where it is no terminal."""
-    console = console or Console(highlight=False)
-    body = render(what) if isinstance(what, Forecast) else render_published(what)
-    width = min(console.width, _WIDTH)
-    if console.is_terminal:
-        console.print(body, width=width)
-        return
-    with console.capture() as captured:
-        console.print(body, width=width)
-    lines = (line.rstrip() for line in captured.get().splitlines())
-    console.file.write("\n".join(lines) + "\n")
-
-
-def render(forecast: Forecast) -> RenderableType:
+def study(forecast: Forecast) -> Document:
     """A table for each cell, and what holds for the whole study."""
-    return Group(*_study(forecast))
-
-
-def render_published(reread: Reread) -> RenderableType:
-    """A table for each published comparison, and what is missing."""
-    return Group(*_published(reread))
-
-
-def _study(forecast: Forecast) -> Iterator[RenderableType]:
     effect = numbers.percent(forecast.effect)
-    yield Text(printable(f"{forecast.study}: what it takes to show a change of {effect}"), style="bold")
     pairs = sorted({row.pairs for row in forecast.rows})
     many = f"{pairs[0]}" if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
-    yield _line(f"from {', '.join(forecast.runs)}: {many} pairs of each comparison")
+    sections = []
     for cell in dict.fromkeys(row.cell for row in forecast.rows):
         rows = [row for row in forecast.rows if row.cell == cell]
-        yield Text()
-        yield Text(printable(cell), style="bold")
-        yield _line(f"{rows[0].metric}; change against {rows[0].baseline}")
-        yield _cell(rows, effect)
-        for row in rows:
-            yield from _remarks(row)
-    yield Text()
-    yield from _whole(forecast)
+        line = Line(f"{rows[0].metric}; change against {rows[0].baseline}")
+        remarks = (remark for row in rows for remark in _remarks(row))
+        sections.append(Section(cell, (line, _cell(rows, effect), *remarks)))
+    return Document(
+        title=f"{forecast.study}: what it takes to show a change of {effect}",
+        lead=(Line(f"from {', '.join(forecast.runs)}: {many} pairs of each comparison"),),
+        sections=(*sections, Section("", tuple(map(Line, _whole(forecast))))),
+    )
+
+
+def published(reread: Reread) -> Document:
+    """A table for each published comparison, and what is missing."""
+    told = (
+        [] if reread.comparisons else ["No pairs can be forecast: the source gives no mean and deviation of any arm."]
+    )
+    told += [f"Note: {remark}." for remark in reread.remarks]
+    told += [f"Not published: {missing}." for missing in reread.missing]
+    if reread.comparisons:
+        told.append(
+            "Correlations are assumptions: they cannot be got from the figures of each arm. A pilot measures yours:"
+            " hugewise plan STUDY --pilot 40"
+        )
+    return Document(
+        title=reread.title,
+        lead=(Line(f"{reread.publisher}, {reread.date}"),),
+        sections=(*map(_comparison, reread.comparisons), Section("", tuple(map(Line, told)))),
+    )
 
 
 def _cell(rows: Sequence[Row], effect: str) -> Table:
-    table = _table()
-    table.add_column("policy", max_width=14, overflow="fold")
-    table.add_column("sd of a pair (95%)", justify="right")
-    table.add_column("corr.", justify="right")
-    table.add_column(f"pairs for {effect}", justify="right")
-    table.add_column("time", justify="right")
-    table.add_column("shows", justify="right")
-    table.add_column("hides", justify="right")
-    for row in rows:
-        table.add_row(
-            _name(row),
-            _deviation(row),
-            _plain(row.correlation),
-            _needed(row),
-            _time(row),
-            _shown(row.smallest),
-            _shown(row.hidden),
+    head = ("policy", "sd of a pair (95%)", "corr.", f"pairs for {effect}", "time", "shows", "hides")
+    told = [
+        (
+            *(row.arm if row.end_point == TYPICAL else f"  {row.end_point}", _deviation(row)),
+            *(numbers.given(row.correlation, ".2f"), _needed(row), _time(row), *_shown(row)),
         )
-    return table
-
-
-def _name(row: Row) -> str:
-    return printable(row.arm) if row.end_point == TYPICAL else f"  {row.end_point}"
+        for row in rows
+    ]
+    return table("", head, told)
 
 
 def _deviation(row: Row) -> str:
@@ -111,11 +83,11 @@ def _time(row: Row) -> str:
     return numbers.NOTHING if row.needed is None or row.seconds is None else _duration(row.needed * row.seconds)
 
 
-def _shown(effect: float | None) -> str:
-    return numbers.NOTHING if effect is None else _percent(effect)
+def _shown(row: Row) -> tuple[str, ...]:
+    return tuple(numbers.NOTHING if effect is None else _percent(effect) for effect in (row.smallest, row.hidden))
 
 
-def _remarks(row: Row) -> Iterator[RenderableType]:
+def _remarks(row: Row) -> Iterator[Line]:
     said = []
     if row.reason is not None:
         said.append(row.reason)
@@ -129,127 +101,90 @@ def _remarks(row: Row) -> Iterator[RenderableType]:
         said.append(f"{row.per_session} pairs a session")
     if said:
         which = row.arm if row.end_point == TYPICAL else f"{row.arm} {row.end_point}"
-        yield Padding(_line(f"{which}: {'; '.join(said)}"), (0, 0, 0, 2))
+        yield Line(f"{which}: {'; '.join(said)}", quiet=True)
 
 
-def _whole(forecast: Forecast) -> Iterator[RenderableType]:
+def _whole(forecast: Forecast) -> Iterator[str]:
     chance = numbers.percent(forecast.chance)
     many = f"{forecast.comparisons} comparison{'' if forecast.comparisons == 1 else 's share it'}"
-    yield _line(
+    yield (
         f"Error rate {_level(forecast.alpha)} for the study; {many}: {_level(forecast.level)} each,"
         f" by the method {forecast.method}."
     )
     if forecast.least is None:
-        yield _line(f"With {forecast.blocks:,} declared blocks no verdict is possible at this level: declare more.")
+        yield f"With {forecast.blocks:,} declared blocks no verdict is possible at this level: declare more."
     elif forecast.method != "fixed-n":
-        yield _line(f"The fewest pairs that can decide, if all agree: {forecast.least:,}.")
+        yield f"The fewest pairs that can decide, if all agree: {forecast.least:,}."
     room = "" if forecast.time_blocks is None else f", and time for about {forecast.time_blocks:,}"
-    yield _line(
+    yield (
         f"Pairs are for a verdict with a chance of {chance}, averaged over what the pilot leaves open; their range is"
         f" that of the sd. 'shows' is the smallest change that the budget shows with that chance, 'hides' the one that"
         f" it misses as often: {forecast.blocks:,} blocks declared{room}."
     )
     typical = [row for row in forecast.rows if row.end_point == TYPICAL]
     if len(typical) < len(forecast.rows):
-        yield _line(
+        yield (
             "End points are judged on the pairs that the typical ratio asks for, and never ask for more: where theirs"
             " are more, declare as many and a `width` that keeps the study from ending earlier."
         )
     if forecast.seconds is not None:
         most = max(row.needed or 0 for row in typical)
         more = f"; declare {_brief(most)} blocks" if most > forecast.blocks else ""
-        yield _line(f"The whole study at these pairs: {_duration(forecast.seconds)}{more}.")
+        yield f"The whole study at these pairs: {_duration(forecast.seconds)}{more}."
     reasons = list(dict.fromkeys(row.per_session_reason for row in forecast.rows if row.per_session_reason))
     for reason in reasons:
-        yield _line(f"Pairs a session: {reason}.")
+        yield f"Pairs a session: {reason}."
     if not all(row.per_session is None for row in typical):
-        yield _line(f"Pairs a session are for sessions that cost {_duration(forecast.session_cost)} each.")
+        yield f"Pairs a session are for sessions that cost {_duration(forecast.session_cost)} each."
 
 
-def _published(reread: Reread) -> Iterator[RenderableType]:
-    yield Text(reread.title, style="bold", overflow="fold")
-    yield _line(f"{reread.publisher}, {reread.date}")
-    for one in reread.comparisons:
-        yield Text()
-        yield from _comparison(one)
-    yield Text()
-    if not reread.comparisons:
-        yield _line("No pairs can be forecast: the source gives no mean and deviation of any arm.")
-    for remark in reread.remarks:
-        yield _line(f"Note: {remark}.")
-    for missing in reread.missing:
-        yield _line(f"Not published: {missing}.")
-    if reread.comparisons:
-        yield _line(
-            "Correlations are assumptions: they cannot be got from the figures of each arm. A pilot measures yours:"
-            " hugewise plan STUDY --pilot 40"
-        )
-
-
-def _comparison(one: Replanned) -> Iterator[RenderableType]:
-    samples = (one.baseline_sample, one.arm_sample)
-    unit = numbers.scale(one.unit, [sample.mean for sample in samples])
-    yield Text(f"{one.name}: {one.metric} in {unit.unit}, {one.schedule}", style="bold", overflow="fold")
-    table = _table()
-    for head in ("arm", "n", "mean", "sd", "min", "max", "margin of error"):
-        table.add_column(head, justify="left" if head == "arm" else "right")
-    for name, sample in zip((one.baseline, one.arm), samples, strict=True):
-        table.add_row(name, *_sample(sample, unit))
-    yield table
+def _comparison(one: Replanned) -> Section:
+    samples = {one.baseline: one.baseline_sample, one.arm: one.arm_sample}
+    unit = numbers.scale(one.unit, [sample.mean for sample in samples.values()])
     margin = "" if one.margin is None else f" +- {_percent(one.margin)}"
     took = "" if one.hours is None else f"; the published samples took {_duration(one.hours * 3600)}"
-    yield _line(f"{one.arm} against {one.baseline}: {one.change * 100:+.2f}%{margin}{took}")
-    yield Text()
-    assumed = _table()
-    for head in ("correlation (assumed)", "sd of a pair", "half by pair", "90% by pair", "time", "fewer"):
-        assumed.add_column(head, justify="right")
-    published = min((sample.n or 0 for sample in samples), default=0)
-    for row in one.assumed:
-        assumed.add_row(
-            f"{row.correlation:g}",
-            _percent(row.sd),
-            _many(row.median),
-            _many(row.pairs),
+    fewest = min((sample.n or 0 for sample in samples.values()), default=0)
+    assumed = [
+        (
+            *(f"{row.correlation:g}", _percent(row.sd)),
+            *(numbers.given(count, ",") for count in (row.median, row.pairs)),
             numbers.NOTHING if row.hours is None else _duration(row.hours * 3600),
-            numbers.NOTHING if row.median is None or published < row.median else f"{published / row.median:.3g}x",
+            numbers.NOTHING if row.median is None or fewest < row.median else f"{fewest / row.median:.3g}x",
         )
-    yield assumed
+        for row in one.assumed
+    ]
+    published = [
+        (
+            *(name, numbers.given(sample.n, ",")),
+            *(
+                numbers.given(None if value is None else value * unit.factor, ",.6g")
+                for value in (sample.mean, sample.sd, sample.min, sample.max, sample.margin_of_error)
+            ),
+        )
+        for name, sample in samples.items()
+    ]
     least = "" if one.least is None else f", at least {one.least} pairs"
-    yield Padding(
-        _line(
-            f"at an error of {_level(1 - one.confidence)}, looking after every pair{least}; time is that of 90%, one"
-            " attempt at a time; fewer is published n to the half's pairs"
-        ),
-        (0, 0, 0, 2),
+    remarks = (
+        f"at an error of {_level(1 - one.confidence)}, looking after every pair{least}; time is that of 90%, one"
+        " attempt at a time; fewer is published n to the half's pairs",
+        f"the layout: {one.cannot}",
+        *one.remarks,
     )
-    for text in (f"the layout: {one.cannot}", *one.remarks):
-        yield Padding(_line(text), (0, 0, 0, 2))
-
-
-def _sample(sample: Sample, unit: numbers.Scale) -> Iterator[str]:
-    yield _many(sample.n)
-    for value in (sample.mean, sample.sd, sample.min, sample.max, sample.margin_of_error):
-        yield numbers.NOTHING if value is None else f"{value * unit.factor:,.6g}"
-
-
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-
-
-def _line(text: str) -> Text:
-    return Text(printable(text).replace(numbers.MINUS, "-"), overflow="fold")
-
-
-def _many(count: int | None) -> str:
-    return numbers.NOTHING if count is None else f"{count:,}"
+    published_head = ("arm", "n", "mean", "sd", "min", "max", "margin of error")
+    assumed_head = ("correlation (assumed)", "sd of a pair", "half by pair", "90% by pair", "time", "fewer")
+    return Section(
+        f"{one.name}: {one.metric} in {unit.unit}, {one.schedule}",
+        (
+            table("", published_head, published),
+            Line(f"{one.arm} against {one.baseline}: {one.change * 100:+.2f}%{margin}{took}"),
+            table("", assumed_head, assumed, 0),
+            *(Line(remark, quiet=True) for remark in remarks),
+        ),
+    )
 
 
 def _brief(count: int) -> str:
     return f"{count:,}" if count < 10_000 else f"{count / 1000:,.0f}k"
-
-
-def _plain(value: float | None) -> str:
-    return numbers.NOTHING if value is None else f"{value:.2f}"
 
 
 def _percent(part: float) -> str:

@@ -1,57 +1,58 @@
-"""The report as one HTML file that needs nothing else: no script, no address, figures as SVG inside.
+"""A document as one HTML file that needs nothing else: no script, no address, figures as SVG inside.
 
-Escaping and the policy that lets nothing else in: `hugewise.report.page`.
+The template engine makes every text one line and escapes it; only figures (made by `images.inline`) and the style sheet
+are markup. The Content-Security-Policy forbids everything but that style sheet, which it names by its hash.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import base64
+import functools
+import hashlib
 from collections.abc import Mapping
+from importlib import resources
+from typing import TYPE_CHECKING
 
-from hugewise.model.results import Results
-from hugewise.report import allocations, beside, changes, guests, numbers, page, programs, tables, within
-from hugewise.report.drawings import across
-from hugewise.report.figures.theme import colours
-from hugewise.report.sentences import (
-    LEGEND_TITLE,
-    SYMBOLS,
-    earlier,
-    findings,
-    legend,
-    metric_line,
-    run_line,
-    sentence,
-    winners,
-)
+from markupsafe import Markup
 
-__all__ = ["html"]
+from hugewise.report.document import Document
+from hugewise.report.sentences import SYMBOLS, printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["environment", "html"]
 
 
-def html(results: Results, figures: Mapping[str, str]) -> str:
-    """The page. `figures`: key of `report.drawings` -> SVG made by `images.inline`."""
-    verdicts: Counter[str] = Counter(one.verdict for cell in results.cells for one in cell.comparisons)
-    return page.render(
-        "template.html.jinja",
-        figures,
-        results=results,
-        palette=colours(results),
-        symbols=SYMBOLS,
-        verdicts=[(verdict, verdicts[verdict]) for verdict in SYMBOLS if verdicts[verdict]],
-        winners=list(winners(results)),
-        sentence=sentence,
-        findings=findings,
-        legend_title=LEGEND_TITLE,
-        legend=legend(results),
-        earlier=earlier(results),
-        metric_line=metric_line,
-        run_line=run_line(results),
-        numbers=numbers,
-        tables=tables,
-        changes=changes,
-        allocations=allocations,
-        guests=guests,
-        beside=beside,
-        within=within,
-        over_programs=programs.programs_table(results),
-        across=[(drawing.key, drawing.text) for drawing in across(results) if drawing.key in figures],
+@functools.cache
+def environment() -> Environment:
+    """The templates of this package; a name that a template does not know is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (only when a report is written)
+
+    made = Environment(
+        loader=PackageLoader("hugewise.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["kind"] = lambda block: type(block).__name__
+    return made
+
+
+def html(document: Document, figures: Mapping[str, str]) -> str:
+    """The page. `figures`: key -> SVG made by `images.inline`; a figure that is not there is left out."""
+    style = resources.files("hugewise.report").joinpath("style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return (
+        environment()
+        .get_template("page.html.jinja")
+        .render(
+            document=document,
+            symbols=SYMBOLS,
+            style=Markup(style),  # noqa: S704  (our own file)
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+            figures={key: Markup(svg) for key, svg in figures.items()},  # noqa: S704  (made by images.inline)
+        )
     )

@@ -1,168 +1,92 @@
-"""The report as Markdown (GitHub flavour): the same order as in HTML; figures are linked as files."""
+"""A document as Markdown (GitHub flavour); figures are linked as files."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator
 
-from hugewise.model.results import CellResult, Results
-from hugewise.report import allocations, beside, changes, guests, programs, tables, within
-from hugewise.report.markdown_text import captioned, escape, paragraphs, rows
-from hugewise.report.sentences import (
-    LEGEND_TITLE,
-    SYMBOLS,
-    earlier,
-    findings,
-    legend,
-    metric_line,
-    printable,
-    run_line,
-    sentence,
-    winners,
-)
+from hugewise.report import document as doc
+from hugewise.report.sentences import SYMBOLS, printable
 
-__all__ = ["markdown"]
+__all__ = ["escape", "markdown"]
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|&~$])")
 
 
-def markdown(results: Results, figures: Mapping[str, tuple[str, str]]) -> str:
-    """The report's text. `figures`: key -> (path relative to the report, description), see `report.drawings`."""
-    return "\n".join(_lines(results, figures)) + "\n"
+def escape(text: str) -> str:
+    """The text with nothing in it that means something in Markdown."""
+    return _SPECIAL.sub(r"\\\1", printable(text))
 
 
-def _lines(results: Results, figures: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    yield f"# {escape(results.study)}: {escape(results.question)}"
-    yield ""
-    yield f"Run `{printable(results.run).replace('`', '')}`, {escape(run_line(results))}."
-    yield from paragraphs([earlier(results)])
-    yield from ("", "## Verdicts")
-    for number, cell in enumerate(results.cells, 1):
-        yield from ("", f"### {number}. {escape(cell.cell)}", "", escape(metric_line(cell.metric)), "")
-        for comparison in cell.comparisons:
-            peak, pool = tables.memory_of(cell, comparison)
-            yield (
-                f"- **{SYMBOLS[comparison.verdict]} {comparison.verdict}**: "
-                f"{escape(sentence(comparison, cell.metric, results.margin))} "
-                f"Peak memory {peak}; pool reserved {pool}."
-            )
-            for finding in findings(comparison):
-                told = escape(finding.text)
-                yield f"  - **Finding**: {f'**{told}**' if finding.leads else told}"
-        for remark in within.remarks(cell):
-            yield from ("", f"**Note**: {escape(remark)}")
-    if lines := legend(results):
-        yield from ("", f"### {LEGEND_TITLE}", "")
-        yield from (f"- {escape(line)}" for line in lines)
-    yield from _figure(figures, "overview")
-    if (over := programs.programs_table(results)) is not None:
-        yield from captioned(over)
-    yield from ("", "## Settings of the winning policies")
-    yield from _deployments(results)
-    yield from ("", "## Left out", "")
-    yield from rows(tables.left_out_table(results)) if results.left_out else ("Nothing.",)
-    yield from _guests(results)
-    yield from _beside(results)
-    over_levels = [key for key in figures if key.startswith("across-")]
-    if over_levels:
-        yield from ("", "## Over the levels of the factors")
-    for key in over_levels:
-        yield from _figure(figures, key)
-    for number, cell in enumerate(results.cells, 1):
-        yield from _cell(results, number, cell, figures)
-    yield from ("", "## Failures and disturbances", "")
-    yield from (f"- {escape(one)}" for one in results.disturbances)
-    yield ""
-    yield from rows(tables.failures_table(results))
-    if (ledger := tables.alpha_table(results)) is not None:
-        yield from ("", f"## {escape(ledger.caption.capitalize())}", "")
-        yield from rows(ledger)
-    yield from ("", "## Run and host")
-    for table in (
-        tables.run_table(results),
-        tables.facts("host", results.host),
-        tables.facts("page settings before the run", results.settings),
-        tables.facts("versions", results.versions),
-        tables.facts("study options as used", results.options),
-    ):
-        yield from ("", f"### {table.caption.capitalize()}", "")
-        yield from rows(table)
+def markdown(document: doc.Document) -> str:
+    """The report's text."""
+    parts = [f"# {escape(document.title)}", *_blocks(document.lead)]
+    for section in document.sections:
+        if section.only != "html":
+            parts += [f"## {escape(section.title)}", *_blocks(section.blocks)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _guests(results: Results) -> Iterator[str]:
-    if results.guests is None:
-        return
-    yield from ("", f"## {guests.TITLE}")
-    yield from paragraphs(guests.introduction(results.guests))
-    for table in filter(None, (guests.arms_table(results.guests), guests.kernels_table(results.guests))):
-        yield from captioned(table)
-    for line, table in guests.differences(results.guests):
-        # Collapsed where Markdown is rendered as on GitHub.
-        yield from ("", f"<details><summary>{html.escape(line)}</summary>")
-        yield from captioned(table)
-        yield from ("", "</details>")
-    for line in guests.remarks(results.guests):
-        yield from ("", f"**Note**: {escape(line)}")
+def _blocks(blocks: Iterable[doc.Block]) -> Iterator[str]:
+    for block in blocks:
+        match block:
+            case doc.Table():
+                if not block.titled:
+                    yield f"**{escape(block.caption)}**"
+                yield _table(block)
+            case doc.Commands():
+                note = block.note
+                told = f"no commands are known; what it did: {block.treatment}" if note is None else note
+                yield f"**{escape(block.arm)}**, for {escape(block.place)}: {escape(told)}"
+                for title, lines in block.steps:
+                    yield f"{escape(title.lower())}:"
+                    yield "\n".join(f"    {printable(line)}" for line in lines)
+            case doc.Folded(summary, inner, long=True):
+                # Collapsed where Markdown is rendered as on GitHub.
+                yield f"<details><summary>{html.escape(printable(summary))}</summary>"
+                yield from _blocks(inner)
+                yield "</details>"
+            case doc.Group(blocks=inner) | doc.Folded(blocks=inner) | doc.Only("markdown", inner):
+                yield from _blocks(inner)
+            case _:
+                yield _text(block)
 
 
-def _beside(results: Results) -> Iterator[str]:
-    if results.beside is None:
-        return
-    yield from ("", f"## {beside.TITLE}")
-    yield from paragraphs(beside.introduction(results.beside))
-    for table in beside.tables(results.beside):
-        yield from captioned(table)
-    yield from paragraphs(beside.remarks(results.beside))
+def _text(block: doc.Block) -> str:
+    """Of a block without blocks in it; empty of one that only a page has."""
+    match block:
+        case doc.Line(text):
+            return escape(text)
+        case doc.Points(lines):
+            return "\n".join(f"- {escape(line)}" for line in lines)
+        case doc.Note(text):
+            return f"**Note**: {escape(text)}"
+        case doc.Heading(text):
+            return f"### {escape(text)}"
+        case doc.Verdicts(verdicts):
+            return "\n".join(line for one in verdicts for line in _verdict(one))
+        case doc.Figure():
+            return f"![{escape(block.text)}](figures/{block.stem}.svg)"
+        case doc.Words(meanings):
+            return "\n".join(f"- **{escape(word)}**: {escape(meaning)}" for word, meaning in meanings)
+        case doc.Ran():
+            return f"Run `{printable(block.run).replace('`', '')}`, {escape(block.state)}."
+    return ""
 
 
-def _cell(results: Results, number: int, cell: CellResult, figures: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    yield from ("", f"## {number}. {escape(cell.cell)}", "", f"Workload {escape(cell.workload)}.")
-    if common := within.common(cell):
-        yield from ("", escape(common))
-    for key, found in (
-        ("means", (tables.statistics_table(cell, results.confidence),)),
-        ("distribution", ()),
-        ("histogram", ()),
-        (
-            "effects",
-            (
-                tables.effects_table(cell),
-                tables.reach_table(cell),
-                tables.spread_table(cell),
-                tables.end_points_table(cell),
-                tables.sensitivity_table(cell),
-                changes.changes_table(results, cell),
-                changes.counters_table(results, cell),
-                allocations.allocations_table(results, cell),
-            ),
-        ),
-        ("coverage", (tables.coverage_table(cell), tables.proof_table(cell))),
-        ("time-order", ()),
-        ("within", (tables.blocks_table(results, cell), tables.metrics_table(results, cell))),
-    ):
-        yield from _figure(figures, f"{number}-{key}")
-        for table in filter(None, found):
-            yield from captioned(table)
-    yield ""
-    yield from rows(tables.facts("parameters", cell.parameters))
+def _verdict(one: doc.Verdict) -> Iterator[str]:
+    facts = "; ".join(f"{name} {value}" for name, value in one.facts)
+    told = f" {facts[0].upper()}{facts[1:]}." if facts else ""
+    yield f"- **{SYMBOLS[one.verdict]} {one.verdict}**: {escape(one.text)}{escape(told)}"
+    for finding in one.findings:
+        text = escape(finding.text)
+        yield f"  - **Finding**: {f'**{text}**' if finding.leads else text}"
 
 
-def _figure(figures: Mapping[str, tuple[str, str]], key: str) -> Iterator[str]:
-    if key in figures:
-        path, text = figures[key]
-        yield from ("", f"![{escape(text)}]({path})")
-
-
-def _deployments(results: Results) -> Iterator[str]:
-    some = False
-    for cell, comparison, arm in winners(results):
-        some = True
-        if arm.deployment is None:
-            known = f"no commands are known; what it did: {escape(arm.treatment)}"
-            yield from ("", f"**{escape(comparison.arm)}**, for {escape(cell.cell)}: {known}")
-            continue
-        yield from ("", f"**{escape(comparison.arm)}**, for {escape(cell.cell)}: {escape(arm.deployment.note)}")
-        for title, lines in (("now", arm.deployment.now), ("at boot", arm.deployment.boot)):
-            if lines:
-                yield from ("", f"{title}:", "")
-                yield from (f"    {printable(line)}" for line in lines)
-    if not some:
-        yield from ("", "No policy was better than its baseline.")
+def _table(table: doc.Table) -> str:
+    if not table.rows:
+        return "None."
+    rule = "|".join("---:" if place >= table.numeric else "---" for place in range(len(table.head)))
+    head, *rows = (f"| {' | '.join(map(escape, row))} |" for row in (table.head, *table.rows))
+    return "\n".join([head, f"|{rule}|", *rows])

@@ -21,6 +21,7 @@ __all__ = [
     "effect",
     "ends",
     "exact",
+    "given",
     "interval",
     "largest",
     "like",
@@ -260,6 +261,11 @@ def largest(change: float | None) -> str:
     if change is None or math.isnan(change):
         return NOTHING
     return percent(round(change, 4)) if change <= _FAR else f"above {_FAR * 100:,.0f}%"
+
+
+def given(value: float | None, form: str) -> str:
+    """A value as Python's format writes it, where there is one."""
+    return NOTHING if value is None else format(value, form)
 
 
 def percent(part: float | None) -> str:

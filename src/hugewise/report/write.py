@@ -5,53 +5,64 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from hugewise.errors import StorageError
 from hugewise.model.results import Results
+from hugewise.report.document import Document, figures
 
-__all__ = ["write", "write_file"]
+__all__ = ["write", "write_document"]
 
 
 def write(results: Results, folder: Path | str) -> dict[str, Path]:
     """Write every report of the run into `folder`, each file whole or not at all.
 
     Returns the paths: `html`, `markdown`, `json`, `attempts`, `comparisons`, `published` where the study restates a
-    published experiment, and for each figure of
-    `report.drawings` its key with `.svg` and with `.png`. Raises StorageError when they cannot be written.
+    published experiment, and for each figure its key with `.svg` and with `.png`. Raises StorageError when they cannot
+    be written.
     """
-    # The engines of templates and figures are loaded only by those who write a report.
-    from hugewise.report import csv, images, json  # noqa: PLC0415
-    from hugewise.report.drawings import drawings  # noqa: PLC0415
+    from hugewise.report import csv, json  # noqa: PLC0415  (as the engines below: only for those who write a report)
+    from hugewise.report.study import report  # noqa: PLC0415
+
+    data = {
+        "json": ("report.json", json.encode(results)),
+        "attempts": ("attempts.csv", csv.attempts(results).encode()),
+        "comparisons": ("comparisons.csv", csv.comparisons(results).encode()),
+    }
+    if results.beside is not None:
+        data["published"] = ("published.csv", csv.published(results.beside).encode())
+    return write_document(report(results), folder, data)
+
+
+def write_document(document: Document, folder: Path | str, data: Mapping[str, tuple[str, bytes]]) -> dict[str, Path]:
+    """Write the document's figures, the files of `data` (key -> name and content), report.md and report.html.
+
+    Returns the path of each by its key. Raises StorageError.
+    """
+    from hugewise.report import images  # noqa: PLC0415
     from hugewise.report.html import html  # noqa: PLC0415
     from hugewise.report.markdown import markdown  # noqa: PLC0415
 
     place = Path(folder)
     paths: dict[str, Path] = {}
     inline: dict[str, str] = {}
-    linked: dict[str, tuple[str, str]] = {}
-    for drawing in drawings(results):
-        drawn = images.render(drawing.spec)
+    for figure in figures(document):
+        drawn = images.render(dict(figure.spec))
         alone = images.standalone(drawn)
-        inline[drawing.key] = images.inline(drawn, name=f"figure-{drawing.key}", title=drawing.text)
-        linked[drawing.key] = (f"figures/{drawing.stem}.svg", drawing.text)
-        for kind, data in (("svg", alone.encode()), ("png", images.png(alone))):
-            paths[f"{drawing.key}.{kind}"] = write_file(place / "figures" / f"{drawing.stem}.{kind}", data)
-    written = [
-        ("json", "report.json", json.encode(results)),
-        ("attempts", "attempts.csv", csv.attempts(results).encode()),
-        ("comparisons", "comparisons.csv", csv.comparisons(results).encode()),
-        ("markdown", "report.md", markdown(results, linked).encode()),
-        ("html", "report.html", html(results, inline).encode()),
-    ]
-    if results.beside is not None:
-        written.append(("published", "published.csv", csv.published(results.beside).encode()))
-    for key, name, data in written:
-        paths[key] = write_file(place / name, data)
+        inline[figure.key] = images.inline(drawn, name=f"figure-{figure.key}", title=figure.text)
+        for kind, drawing in (("svg", alone.encode()), ("png", images.png(alone))):
+            paths[f"{figure.key}.{kind}"] = _write(place / "figures" / f"{figure.stem}.{kind}", drawing)
+    told = {
+        "markdown": ("report.md", markdown(document).encode()),
+        "html": ("report.html", html(document, inline).encode()),
+    }
+    for key, (name, content) in {**data, **told}.items():
+        paths[key] = _write(place / name, content)
     return paths
 
 
-def write_file(path: Path, data: bytes) -> Path:
+def _write(path: Path, data: bytes) -> Path:
     """Write beside the place and rename into it. Raises StorageError."""
     temporary: str | None = None
     try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hugewise.report.figures.factors import Group, level, levels, setting
+from hugewise.report.figures.parts import layer, mean_of, mean_title, quantitative
 from hugewise.report.figures.theme import INK, Spec, arm_marks, chart, panels
-from hugewise.report.numbers import percent, scale
-from hugewise.report.sentences import better_direction, printable
+from hugewise.report.numbers import scale
+from hugewise.report.sentences import printable
 
 __all__ = ["bars"]
 
@@ -30,10 +31,7 @@ def bars(group: Group, palette: Mapping[str, str], confidence: float) -> Spec | 
         {
             "panel": setting(group.workload, cell, others),
             "level": level(group.workload, last, cell.parameters.get(last)),
-            "arm": printable(arm.arm),
-            "mean": arm.mean * unit.factor,
-            "low": (arm.mean - (arm.margin or 0)) * unit.factor,
-            "high": (arm.mean + (arm.margin or 0)) * unit.factor,
+            **mean_of(arm, unit),
         }
         for cell in group.cells
         for arm in cell.arms
@@ -51,16 +49,12 @@ def bars(group: Group, palette: Mapping[str, str], confidence: float) -> Spec | 
         "axis": {"labelAngle": 0 if max(map(len, along)) <= 3 * len(arms) + 2 else -30, "grid": False},
         "scale": {"paddingInner": 0.25, "paddingOuter": 0.15},
     }
-    title = [
-        printable(f"{metric.name}, {unit.unit}"),
-        f"{better_direction(metric)}; mean with {percent(confidence)} interval",
-    ]
-    y: Spec = {
-        "type": "quantitative",
-        "title": title,
-        "scale": {"zero": True, "domain": [0, max(float(str(row["high"])) for row in rows)]},
-        "axis": {"grid": True, "labelFontSize": 10, "tickCount": 5},
-    }
+    y = quantitative(
+        "mean",
+        title=mean_title(metric, unit, confidence),
+        scale={"zero": True, "domain": [0, max(row["high"] for row in rows)]},
+        axis={"grid": True, "labelFontSize": 10, "tickCount": 5},
+    )
     aside = {"field": "arm", "type": "nominal", "sort": shown}
     width = max(len(along) * (len(arms) + 1) * _BAR, 90)
     body: Spec = {
@@ -68,11 +62,8 @@ def bars(group: Group, palette: Mapping[str, str], confidence: float) -> Spec | 
         "height": _HEIGHT,
         "encoding": {"x": x, "xOffset": aside},
         "layer": [
-            {"mark": {"type": "bar"}, "encoding": {"y": {**y, "field": "mean"}, "color": colour}},
-            {
-                "mark": {"type": "rule", "strokeWidth": 1.5, "color": INK},
-                "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
-            },
+            layer("bar", {"y": y, "color": colour}),
+            layer("rule", {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=1.5, color=INK),
         ],
     }
     if not others:

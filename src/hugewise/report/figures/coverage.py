@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from hugewise.model.results import CellResult
 from hugewise.quantity import format_size
-from hugewise.report.figures.theme import WIDTH, Spec, chart, row_axis
+from hugewise.report.figures.parts import beside, layer, quantitative
+from hugewise.report.figures.theme import Spec
 from hugewise.report.numbers import share
 from hugewise.report.sentences import printable
 
@@ -59,42 +60,21 @@ def coverage(cell: CellResult) -> Spec | None:
         return None
     for row in rows:
         row["middle"] = (float(str(row["start"])) + float(str(row["end"]))) / 2
-    x = {"type": "quantitative", "title": "share of the named memory by page size", "scale": {"domain": [0, 1]}}
-    return chart(
-        {
-            "width": WIDTH,
-            "height": {"step": 30},
-            "data": {"values": rows},
-            "encoding": {"y": row_axis({printable(arm.arm): None for arm in cell.arms})},
-            "layer": [
-                {
-                    "mark": {"type": "bar", "height": 20, "stroke": "currentColor", "strokeWidth": 0.5},
-                    "encoding": {
-                        "x": {"field": "start", **x, "axis": {"format": ".0%"}},
-                        "x2": {"field": "end"},
-                        "color": {
-                            "field": "kind",
-                            "type": "nominal",
-                            "title": None,
-                            "legend": {"symbolType": "square"},
-                            "scale": {
-                                "domain": [kind_label(key) for key in keys],
-                                "range": [_colour(key) for key in keys],
-                            },
-                        },
-                    },
-                },
-                {
-                    "mark": {"type": "text", "fontSize": 10},
-                    "encoding": {
-                        "x": {"field": "middle", **x},
-                        "text": {"field": "text"},
-                        "color": {"field": "ink", "type": "nominal", "scale": None},
-                    },
-                },
-            ],
-        }
-    )
+    kinds: Spec = {
+        "field": "kind",
+        "type": "nominal",
+        "title": None,
+        "legend": {"symbolType": "square"},
+        "scale": {"domain": [kind_label(key) for key in keys], "range": [_colour(key) for key in keys]},
+    }
+    x = quantitative("start", title="share of the named memory by page size", scale={"domain": [0, 1]})
+    shares = {"x": {**x, "axis": {"format": ".0%"}}, "x2": {"field": "end"}, "color": kinds}
+    ink = {"field": "ink", "type": "nominal", "scale": None}
+    layers = [
+        layer("bar", shares, height=20, stroke="currentColor", strokeWidth=0.5),
+        layer("text", {"x": {**x, "field": "middle"}, "text": {"field": "text"}, "color": ink}, fontSize=10),
+    ]
+    return beside((printable(arm.arm) for arm in cell.arms), rows, layers, 30)
 
 
 def _kind(key: str) -> str:

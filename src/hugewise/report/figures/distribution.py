@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from hugewise.model.results import CellResult, Results
+from hugewise.report.figures.parts import layer, quantitative
 from hugewise.report.figures.points import Point, points
 from hugewise.report.figures.theme import INK, WIDTH, Spec, chart, nominal, row_axis, state_shape
 from hugewise.report.numbers import scale
@@ -36,37 +37,21 @@ def distribution(results: Results, cell: CellResult, palette: Mapping[str, str])
         if arm.median is not None and {"0.25", "0.75"} <= set(arm.quantiles)
     ]
     title = f"{printable(cell.metric.name)} of every attempt, {unit.unit} ({better_direction(cell.metric)})"
-    x = {"type": "quantitative", "title": printable(title), "scale": {"zero": False, "padding": 8}}
+    scaled = {"title": printable(title), "scale": {"zero": False, "padding": 8}}
+    q1, median, value = (quantitative(field, **scaled) for field in ("q1", "median", "value"))
     states = {str(row["state"]): None for row in rows}
-    return chart(
-        {
-            "width": WIDTH,
-            "height": {"step": 44},
-            "encoding": {"y": row_axis(names)},
-            "layer": [
-                {
-                    "data": {"values": boxes},
-                    "mark": {"type": "bar", "height": 30, "color": INK, "opacity": 0.1},
-                    "encoding": {"x": {"field": "q1", **x}, "x2": {"field": "q3"}},
-                },
-                {
-                    "data": {"values": boxes},
-                    "mark": {"type": "tick", "size": 30, "thickness": 2, "color": INK, "opacity": 0.7},
-                    "encoding": {"x": {"field": "median", **x}},
-                },
-                {
-                    "data": {"values": rows},
-                    "mark": {"type": "point", "filled": True, "size": 26, "opacity": 0.75},
-                    "encoding": {
-                        "x": {"field": "value", **x},
-                        "yOffset": {"field": "offset", "type": "quantitative", "scale": {"domain": [-1, 1]}},
-                        "color": nominal(names, names),
-                        "shape": state_shape(states),
-                    },
-                },
-            ],
-        }
-    )
+    points_of = {
+        "x": value,
+        "yOffset": quantitative("offset", scale={"domain": [-1, 1]}),
+        "color": nominal(names, names),
+        "shape": state_shape(states),
+    }
+    box = layer("bar", {"x": q1, "x2": {"field": "q3"}}, height=30, color=INK, opacity=0.1)
+    middle = layer("tick", {"x": median}, size=30, thickness=2, color=INK, opacity=0.7)
+    strip = layer("point", points_of, filled=True, size=26, opacity=0.75)
+    layers = [{"data": {"values": boxes}, **box}, {"data": {"values": boxes}, **middle}]
+    layers.append({"data": {"values": rows}, **strip})
+    return chart({"width": WIDTH, "height": {"step": 44}, "encoding": {"y": row_axis(names)}, "layer": layers})
 
 
 def _rows(found: list[Point], factor: float, worst: float) -> Iterator[dict[str, object]]:

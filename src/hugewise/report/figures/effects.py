@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.report.figures.parts import beside, layer
 from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
 from hugewise.report.numbers import ends, percent
 from hugewise.report.sentences import SYMBOLS, effect_of, printable
@@ -23,6 +24,7 @@ _VERDICT_SHAPES = {
 }
 
 
+_TOUCHING = {"paddingInner": 0, "paddingOuter": 0}  # so that the band has no gaps
 _BEYOND = 0.25  # how far an open end reaches beyond all that is known, as a part of the whole span
 
 
@@ -39,15 +41,7 @@ def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec
     title = (
         f"{printable(cell.metric.name)}: change against {printable(cell.baseline)}, band ±{percent(margin)} ({good})"
     )
-    return chart(
-        {
-            "width": WIDTH,
-            "height": {"step": 36},
-            "data": {"values": rows},
-            "encoding": {"y": {**row_axis(names), "scale": {"paddingInner": 0, "paddingOuter": 0}}},
-            "layer": _layers(rows, _axis(rows, title), nominal(names, names), WIDTH),
-        }
-    )
+    return beside(names, rows, _layers(rows, _axis(rows, title), nominal(names, names), WIDTH), 36, scale=_TOUCHING)
 
 
 def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
@@ -62,27 +56,17 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
     names = {printable(arm): palette[arm] for arm in arms}
     title = f"change against the baseline, with the margin of ±{percent(results.margin)}"
     width = WIDTH + 180
-    y = {**row_axis(names), "scale": {"paddingInner": 0, "paddingOuter": 0}}
+    encoding = {"y": {**row_axis(names), "scale": _TOUCHING}}
+    layers = _layers(rows, _axis(rows, title), nominal(names, names), width)
+    header = {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2}
+    cells = list(dict.fromkeys(row["cell"] for row in rows))
     return chart(
         {
             "data": {"values": rows},
-            "facet": {
-                "row": {
-                    "field": "cell",
-                    "type": "nominal",
-                    "sort": list(dict.fromkeys(row["cell"] for row in rows)),
-                    "title": None,
-                    "header": {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2},
-                }
-            },
+            "facet": {"row": {"field": "cell", "type": "nominal", "sort": cells, "title": None, "header": header}},
             "spacing": 12,
             "resolve": {"scale": {"y": "independent"}},
-            "spec": {
-                "width": width,
-                "height": {"step": 26},
-                "encoding": {"y": y},
-                "layer": _layers(rows, _axis(rows, title), nominal(names, names), width),
-            },
+            "spec": {"width": width, "height": {"step": 26}, "encoding": encoding, "layer": layers},
         }
     )
 
@@ -149,44 +133,23 @@ def _layers(rows: Sequence[Mapping[str, Any]], axis: Spec, color: Spec, width: i
     def x(field: str) -> Spec:
         return {"field": field, **axis}
 
+    shape = {
+        "field": "verdict",
+        "type": "nominal",
+        "scale": {"domain": list(_VERDICT_SHAPES), "range": list(_VERDICT_SHAPES.values())},
+        "legend": None,
+    }
+    text = {"x": {"value": width}, "text": {"field": "text"}}
+    point = {"filled": True, "opacity": 1}
     return [
-        {
-            "mark": {"type": "bar", "color": INK, "opacity": 0.12, "height": {"band": 1}},
-            "encoding": {"x": x("bandlow"), "x2": {"field": "bandhigh"}},
-        },
-        {
-            "mark": {"type": "rule", "opacity": 0.5, "strokeDash": [3, 3]},
-            "encoding": {"x": {"datum": 1, **axis}, "y": None},
-        },
-        {
-            "mark": {"type": "rule", "strokeWidth": 3},
-            "encoding": {"x": x("low"), "x2": {"field": "high"}, "color": color},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.ratio)"}],
-            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-            "encoding": {
-                "x": x("ratio"),
-                "color": color,
-                "shape": {
-                    "field": "verdict",
-                    "type": "nominal",
-                    "scale": {"domain": list(_VERDICT_SHAPES), "range": list(_VERDICT_SHAPES.values())},
-                    "legend": None,
-                },
-            },
-        },
+        layer("bar", {"x": x("bandlow"), "x2": {"field": "bandhigh"}}, color=INK, opacity=0.12, height={"band": 1}),
+        layer("rule", {"x": {"datum": 1, **axis}, "y": None}, opacity=0.5, strokeDash=[3, 3]),
+        layer("rule", {"x": x("low"), "x2": {"field": "high"}, "color": color}, strokeWidth=3),
+        layer("point", {"x": x("ratio"), "color": color, "shape": shape}, "isValid(datum.ratio)", size=70, **point),
         *(
-            {
-                "transform": [{"filter": f"datum.open === '{side}'"}],
-                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1, "shape": f"triangle-{arrow}"},
-                "encoding": {"x": x("edge"), "color": color},
-            }
-            for side, arrow in (("low", "left"), ("high", "right"))
+            layer("point", {"x": x("edge"), "color": color}, f"datum.open === '{side}'", shape=arrow, size=60, **point)
+            for side, arrow in (("low", "triangle-left"), ("high", "triangle-right"))
             if any(row["open"] == side for row in rows)
         ),
-        {
-            "mark": {"type": "text", "align": "left", "dx": 8},
-            "encoding": {"x": {"value": width}, "text": {"field": "text"}},
-        },
+        layer("text", text, align="left", dx=8),
     ]

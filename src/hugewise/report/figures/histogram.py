@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from hugewise.model.results import CellResult, Results
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
 from hugewise.report.figures.points import points
-from hugewise.report.figures.theme import INK, WIDTH, Spec, chart, nominal
+from hugewise.report.figures.theme import INK, WIDTH, Spec, nominal
 from hugewise.report.numbers import scale
 from hugewise.report.sentences import better_direction, printable
 
@@ -49,61 +50,17 @@ def histogram(results: Results, cell: CellResult, palette: Mapping[str, str]) ->
         lines.append({"arm": printable(arm), "mean": mean * unit.factor, "text": text})
     names = {printable(arm): palette[arm] for arm in values}
     title = f"{printable(cell.metric.name)} of every counted attempt, {unit.unit} ({better_direction(cell.metric)})"
-    x: Spec = {
-        "field": "from",
-        "type": "quantitative",
-        "title": printable(title),
-        "scale": {"zero": False, "nice": False, "padding": 8},
-    }
-    y: Spec = {
-        "field": "count",
-        "type": "quantitative",
-        "title": None,
-        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10, "format": "d"},
-    }
-    color = nominal(names, names)
-    return chart(
-        {
-            "data": {"values": [*rows, *lines]},
-            "facet": {
-                "row": {
-                    "field": "arm",
-                    "type": "nominal",
-                    "sort": list(names),
-                    "title": "attempts",
-                    "header": {
-                        "labelOrient": "top",
-                        "labelAnchor": "start",
-                        "labelPadding": 1,
-                        "titleFontSize": 11,
-                        "titleFontWeight": "normal",
-                    },
-                }
-            },
-            "spacing": 6,
-            "spec": {
-                "width": WIDTH,
-                "height": 70,
-                "layer": [
-                    {
-                        "transform": [{"filter": "isValid(datum.count)"}],
-                        "mark": {"type": "bar", "opacity": 0.75, "binSpacing": 0},
-                        "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}, "color": color},
-                    },
-                    {
-                        "transform": [{"filter": "isValid(datum.mean)"}],
-                        "mark": {"type": "rule", "strokeWidth": 1.5, "strokeDash": [4, 3], "color": INK},
-                        "encoding": {"x": {**x, "field": "mean"}},
-                    },
-                    {
-                        "transform": [{"filter": "isValid(datum.mean)"}],
-                        "mark": {"type": "text", "align": "right", "baseline": "bottom", "dy": -2},
-                        "encoding": {"x": {"value": WIDTH}, "y": {"value": 0}, "text": {"field": "text"}},
-                    },
-                ],
-            },
-        }
-    )
+    x = quantitative("from", title=printable(title), scale=VALUES)
+    y = quantitative("count", title=None, axis={**COUNTS, "format": "d"})
+    of_bins = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}, "color": nominal(names, names)}
+    at = {"x": {"value": WIDTH}, "y": {"value": 0}, "text": {"field": "text"}}
+    middle = {"x": {**x, "field": "mean"}}
+    layers = [
+        layer("bar", of_bins, "isValid(datum.count)", opacity=0.75, binSpacing=0),
+        layer("rule", middle, "isValid(datum.mean)", strokeWidth=1.5, strokeDash=[4, 3], color=INK),
+        layer("text", at, "isValid(datum.mean)", align="right", baseline="bottom", dy=-2),
+    ]
+    return strips([*rows, *lines], names, "attempts", {}, layers, 70)
 
 
 def _bins(samples: Sequence[Sequence[float]]) -> tuple[float, float, int]:

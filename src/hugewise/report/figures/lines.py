@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hugewise.report.figures.factors import Group, level, levels, numeric, setting
+from hugewise.report.figures.parts import layer, mean_of, mean_title, quantitative
 from hugewise.report.figures.theme import Spec, arm_marks, chart, panels
-from hugewise.report.numbers import percent, scale
-from hugewise.report.sentences import better_direction, printable
+from hugewise.report.numbers import scale
+from hugewise.report.sentences import printable
 
 __all__ = ["lines"]
 
@@ -43,46 +44,29 @@ def lines(group: Group, name: str, palette: Mapping[str, str], confidence: float
             rows.append(
                 {
                     "panel": setting(group.workload, cell, others),
-                    "arm": printable(arm.arm),
                     "level": place,
-                    "mean": arm.mean * unit.factor,
-                    "low": (arm.mean - (arm.margin or 0)) * unit.factor,
-                    "high": (arm.mean + (arm.margin or 0)) * unit.factor,
+                    **mean_of(arm, unit),
                 }
             )
     colour, shape = arm_marks(arms, palette)
     names = [level(group.workload, name, _whole(step)) for step in steps]
-    x: Spec = {
-        "field": "level",
-        "type": "quantitative",
-        "title": printable(name),
-        "axis": {"values": steps, "labelExpr": _labels(steps, names)},
-        "scale": {"type": "log" if logarithmic else "linear", "zero": False, "nice": False, "padding": 14},
-    }
-    title = [
-        printable(f"{metric.name}, {unit.unit}"),
-        f"{better_direction(metric)}; mean with {percent(confidence)} interval",
-    ]
-    y: Spec = {"type": "quantitative", "title": title, "scale": {"zero": False, "padding": 8}}
+    x = quantitative(
+        "level",
+        title=printable(name),
+        axis={"values": steps, "labelExpr": _labels(steps, names)},
+        scale={"type": "log" if logarithmic else "linear", "zero": False, "nice": False, "padding": 14},
+    )
+    y = quantitative("mean", title=mean_title(metric, unit, confidence), scale={"zero": False, "padding": 8})
     y["axis"] = {"grid": True, "labelFontSize": 10, "tickCount": 5}
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "line", "strokeWidth": 1.5, "opacity": 0.8},
-            "encoding": {"x": x, "y": {**y, "field": "mean"}},
-        },
-        {
-            "mark": {"type": "rule", "strokeWidth": 2},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-            "encoding": {"x": x, "y": {**y, "field": "mean"}, "shape": shape},
-        },
-    ]
     shown = list(dict.fromkeys(str(row["panel"]) for row in rows))
     values = {panel: [row for row in rows if row["panel"] == panel] for panel in shown}
     if len(values) > 1 and not _far_apart(values):
         y["scale"]["domain"] = [min(_ends(rows)), max(_ends(rows))]
+    layers = [
+        layer("line", {"x": x, "y": y}, strokeWidth=1.5, opacity=0.8),
+        layer("rule", {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=2),
+        layer("point", {"x": x, "y": y, "shape": shape}, filled=True, size=55, opacity=1),
+    ]
     body: Spec = {"width": _WIDTH, "height": _HEIGHT, "encoding": {"color": colour}, "layer": layers}
     if not others:
         return chart({"data": {"values": rows}, **body})

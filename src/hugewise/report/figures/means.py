@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hugewise.model.results import CellResult
-from hugewise.report.figures.theme import WIDTH, Spec, chart, nominal, row_axis
+from hugewise.report.figures.parts import beside, layer, mean_of, quantitative
+from hugewise.report.figures.theme import Spec, nominal
 from hugewise.report.numbers import percent, scale
 from hugewise.report.sentences import better_direction, printable
 
@@ -18,49 +19,16 @@ def means(cell: CellResult, palette: Mapping[str, str], confidence: float) -> Sp
     if not arms:
         return None
     unit = scale(cell.metric.unit, [arm.mean for arm in arms])
-    rows = [
-        {
-            "arm": printable(arm.arm),
-            "mean": arm.mean * unit.factor,
-            "low": (arm.mean - (arm.margin or 0)) * unit.factor,
-            "high": (arm.mean + (arm.margin or 0)) * unit.factor,
-            "text": unit.number(arm.mean, arm.margin),
-        }
-        for arm in arms
-        if arm.mean is not None
-    ]
+    rows = [{**mean_of(arm, unit), "text": unit.number(arm.mean, arm.margin)} for arm in arms]
     names = {printable(arm.arm): palette[arm.arm] for arm in arms}
     interval = f"with {percent(confidence)} interval"
     title = f"mean {cell.metric.name} {interval}, {unit.unit} ({better_direction(cell.metric)})"
     color = nominal(names, names)
-    return chart(
-        {
-            "width": WIDTH,
-            "height": {"step": 32},
-            "data": {"values": rows},
-            "encoding": {"y": row_axis(names)},
-            "layer": [
-                {
-                    "mark": {"type": "rule", "strokeWidth": 3, "strokeCap": "butt"},
-                    "encoding": {
-                        "x": {
-                            "field": "low",
-                            "type": "quantitative",
-                            "title": printable(title),
-                            "scale": {"zero": False, "padding": 24},
-                        },
-                        "x2": {"field": "high"},
-                        "color": color,
-                    },
-                },
-                {
-                    "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                    "encoding": {"x": {"field": "mean", "type": "quantitative"}, "color": color},
-                },
-                {
-                    "mark": {"type": "text", "dy": -11},
-                    "encoding": {"x": {"field": "mean", "type": "quantitative"}, "text": {"field": "text"}},
-                },
-            ],
-        }
-    )
+    x = quantitative("low", title=printable(title), scale={"zero": False, "padding": 24})
+    mean = quantitative("mean")
+    layers = [
+        layer("rule", {"x": x, "x2": {"field": "high"}, "color": color}, strokeWidth=3, strokeCap="butt"),
+        layer("point", {"x": mean, "color": color}, filled=True, size=70, opacity=1),
+        layer("text", {"x": mean, "text": {"field": "text"}}, dy=-11),
+    ]
+    return beside(names, rows, layers, 32)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hugewise.external.types import ArmFigures
-from hugewise.report.figures.theme import INK, WIDTH, Spec, chart, nominal
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
+from hugewise.report.figures.theme import INK, Spec, nominal
 from hugewise.report.numbers import Scale
 from hugewise.report.sentences import printable
 
@@ -25,37 +26,15 @@ def histogram(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale
     rows = [row for arm in arms for row in _bins(arm, unit)]
     if not rows:
         return None
-    x: Spec = {
-        "field": "from",
-        "type": "quantitative",
-        "title": f"{title}, {unit.unit}" if unit.unit else title,
-        "scale": {"zero": False, "nice": False, "padding": 8},
-    }
-    y: Spec = {
-        "field": "count",
-        "type": "quantitative",
-        "title": None,
-        "scale": {"type": "sqrt"},
-        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
-    }
-    return _strips(
-        rows,
-        arms,
-        "count, square-root scale",
-        {"x": x, "y": y, "color": nominal(_names(arms), _colours(arms, colour))},
-        [
-            {
-                "transform": [{"filter": "!datum.outlying"}],
-                "mark": {"type": "bar", "opacity": 0.75},
-                "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}},
-            },
-            {
-                "transform": [{"filter": "datum.outlying"}],
-                "mark": {"type": "point", "filled": True, "size": 30, "opacity": 0.9},
-                "encoding": {"x": {**x, "field": "middle"}, "y": y},
-            },
-        ],
-    )
+    x = quantitative("from", title=_title(title, unit), scale=VALUES)
+    y = quantitative("count", title=None, scale={"type": "sqrt"}, axis=COUNTS)
+    bins, middle = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}}, {"x": {**x, "field": "middle"}, "y": y}
+    layers = [
+        layer("bar", bins, "!datum.outlying", opacity=0.75),
+        layer("point", middle, "datum.outlying", filled=True, size=30, opacity=0.9),
+    ]
+    encoding = {"x": x, "y": y, "color": _color(arms, colour)}
+    return strips(rows, _names(arms), "count, square-root scale", encoding, layers)
 
 
 def qq_plot(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, title: str) -> Spec | None:
@@ -72,38 +51,15 @@ def qq_plot(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, 
             lines.append({"arm": name, "expected": round(float(expected), 4), "line": line * unit.factor})
     if not rows:
         return None
-    x: Spec = {
-        "field": "expected",
-        "type": "quantitative",
-        "title": "standard normal quantile",
-        "scale": {"nice": False},
-    }
-    y: Spec = {
-        "field": "value",
-        "type": "quantitative",
-        "title": f"{title}, {unit.unit}" if unit.unit else title,
-        "axis": {"grid": True, "labelFontSize": 10, "tickCount": 5},
-        "scale": {"zero": False},
-    }
-    return _strips(
-        [*rows, *lines],
-        arms,
-        None,
-        {"x": x},
-        [
-            {
-                "transform": [{"filter": "isValid(datum.line)"}],
-                "mark": {"type": "line", "color": INK, "opacity": 0.5, "strokeDash": [4, 3]},
-                "encoding": {"y": {**y, "field": "line"}},
-            },
-            {
-                "transform": [{"filter": "isValid(datum.value)"}],
-                "mark": {"type": "point", "filled": True, "size": 16, "opacity": 0.8},
-                "encoding": {"y": y, "color": nominal(_names(arms), _colours(arms, colour))},
-            },
-        ],
-        height=140,
-    )
+    x = quantitative("expected", title="standard normal quantile", scale={"nice": False})
+    axis = {"grid": True, "labelFontSize": 10, "tickCount": 5}
+    y = quantitative("value", title=_title(title, unit), axis=axis, scale={"zero": False})
+    bulk, values = {"y": {**y, "field": "line"}}, {"y": y, "color": _color(arms, colour)}
+    layers = [
+        layer("line", bulk, "isValid(datum.line)", color=INK, opacity=0.5, strokeDash=[4, 3]),
+        layer("point", values, "isValid(datum.value)", filled=True, size=16, opacity=0.8),
+    ]
+    return strips([*rows, *lines], _names(arms), None, {"x": x}, layers, 140)
 
 
 def in_time_order(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, title: str) -> Spec | None:
@@ -116,29 +72,13 @@ def in_time_order(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: S
     ]
     if not rows:
         return None
-    shown = f"{title}, {unit.unit}" if unit.unit else title
-    return _strips(
-        rows,
-        known,
-        shown,
-        {
-            "x": {
-                "field": "place",
-                "type": "quantitative",
-                "title": "place in the arm's own order in time",
-                "scale": {"zero": False, "nice": False, "padding": 8},
-            },
-            "y": {
-                "field": "value",
-                "type": "quantitative",
-                "title": None,
-                "scale": {"zero": False},
-                "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
-            },
-            "color": nominal(_names(known), _colours(known, colour)),
-        },
-        [{"mark": {"type": "point", "filled": True, "size": 10, "opacity": 0.6}}],
-    )
+    encoding = {
+        "x": quantitative("place", title="place in the arm's own order in time", scale=VALUES),
+        "y": quantitative("value", title=None, scale={"zero": False}, axis=COUNTS),
+        "color": _color(known, colour),
+    }
+    layers = [layer("point", None, filled=True, size=10, opacity=0.6)]
+    return strips(rows, _names(known), _title(title, unit), encoding, layers)
 
 
 def autocorrelations(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> Spec | None:
@@ -155,41 +95,14 @@ def autocorrelations(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> S
         bands.append({"arm": name, "first": 0, "last": len(lags) + 1, "low": -told.limit, "high": told.limit})
     if not rows:
         return None
-    y: Spec = {
-        "field": "value",
-        "type": "quantitative",
-        "title": None,
-        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
-    }
-    x: Spec = {
-        "field": "lag",
-        "type": "quantitative",
-        "title": "lag, in values",
-        "scale": {"nice": False, "padding": 8},
-    }
-    return _strips(
-        [*rows, *bands],
-        known,
-        "autocorrelation (band: independent values)",
-        {},
-        [
-            {
-                "transform": [{"filter": "isValid(datum.low)"}],
-                "mark": {"type": "rect", "color": INK, "opacity": 0.12},
-                "encoding": {
-                    "x": {**x, "field": "first"},
-                    "x2": {"field": "last"},
-                    "y": {**y, "field": "low"},
-                    "y2": {"field": "high"},
-                },
-            },
-            {
-                "transform": [{"filter": "isValid(datum.value)"}],
-                "mark": {"type": "bar", "width": 2},
-                "encoding": {"x": x, "y": y, "color": nominal(_names(known), _colours(known, colour))},
-            },
-        ],
-    )
+    x = quantitative("lag", title="lag, in values", scale={"nice": False, "padding": 8})
+    y = quantitative("value", title=None, axis=COUNTS)
+    band = {"x": {**x, "field": "first"}, "x2": {"field": "last"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    layers = [
+        layer("rect", band, "isValid(datum.low)", color=INK, opacity=0.12),
+        layer("bar", {"x": x, "y": y, "color": _color(known, colour)}, "isValid(datum.value)", width=2),
+    ]
+    return strips([*rows, *bands], _names(known), "autocorrelation (band: independent values)", {}, layers)
 
 
 def _bins(arm: ArmFigures, unit: Scale) -> Iterator[dict[str, object]]:
@@ -216,39 +129,9 @@ def _names(arms: Sequence[ArmFigures]) -> list[str]:
     return [printable(arm.arm) for arm in arms]
 
 
-def _colours(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> dict[str, str]:
-    return {printable(arm.arm): colour[arm.arm] for arm in arms}
+def _color(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> Spec:
+    return nominal(_names(arms), {printable(arm.arm): colour[arm.arm] for arm in arms})
 
 
-def _strips(
-    rows: Sequence[Mapping[str, Any]],
-    arms: Sequence[ArmFigures],
-    title: str | None,
-    encoding: Spec,
-    layers: list[Spec],
-    *,
-    height: int = 80,
-) -> Spec:
-    """Layers in a row of their own for each arm, on common axes."""
-    return chart(
-        {
-            "data": {"values": list(rows)},
-            "facet": {
-                "row": {
-                    "field": "arm",
-                    "type": "nominal",
-                    "sort": _names(arms),
-                    "title": title,
-                    "header": {
-                        "labelOrient": "top",
-                        "labelAnchor": "start",
-                        "labelPadding": 1,
-                        "titleFontSize": 11,
-                        "titleFontWeight": "normal",
-                    },
-                }
-            },
-            "spacing": 6,
-            "spec": {"width": WIDTH, "height": height, "encoding": encoding, "layer": layers},
-        }
-    )
+def _title(title: str, unit: Scale) -> str:
+    return f"{title}, {unit.unit}" if unit.unit else title

@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Mapping
 
 from hugewise.model.results import CellResult, Results
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
 from hugewise.report.figures.points import Point, points
-from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, state_shape
+from hugewise.report.figures.theme import INK, Spec, change_label, nominal, state_shape
 from hugewise.report.sentences import printable
 
 __all__ = ["time_order"]
@@ -38,68 +39,18 @@ def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -
     if not rows:
         return None
     names = {printable(arm.arm): palette[arm.arm] for arm in cell.arms if medians[arm.arm]}
-    x = {
-        "field": "minutes",
-        "type": "quantitative",
-        "title": "minutes since the run began (ring: first block)",
-        "scale": {"zero": False, "nice": False, "padding": 8},
-    }
-    y = {
-        "field": "deviation",
-        "type": "quantitative",
-        "title": None,
-        "axis": {"labelExpr": change_label("datum.value"), "tickCount": 3, "grid": True, "labelFontSize": 10},
-        "scale": {"domain": [low, high], "padding": 6, "nice": False},
-    }
-    return chart(
-        {
-            "data": {"values": rows},
-            "facet": {
-                "row": {
-                    "field": "arm",
-                    "type": "nominal",
-                    "sort": list(names),
-                    "title": "deviation from the arm's own median",
-                    "header": {
-                        "labelOrient": "top",
-                        "labelAnchor": "start",
-                        "labelPadding": 1,
-                        "titleFontSize": 11,
-                        "titleFontWeight": "normal",
-                    },
-                }
-            },
-            "spacing": 6,
-            "spec": {
-                "width": WIDTH,
-                "height": 62,
-                "encoding": {"x": x, "y": y},
-                "layer": [
-                    {
-                        "mark": {"type": "rule", "opacity": 0.4},
-                        # Aggregated: one line for each strip, not one for each point.
-                        "encoding": {"x": None, "y": {**y, "field": "zero", "aggregate": "min"}},
-                    },
-                    {
-                        "transform": [{"filter": "datum.state == 'counted'"}],
-                        "mark": {"type": "line", "strokeWidth": 1, "opacity": 0.5},
-                        "encoding": {"color": nominal(names, names)},
-                    },
-                    {
-                        "mark": {"type": "point", "filled": True, "size": 26, "opacity": 0.85},
-                        "encoding": {
-                            "color": nominal(names, names),
-                            "shape": state_shape({str(row["state"]): None for row in rows}),
-                        },
-                    },
-                    {
-                        "transform": [{"filter": "datum.first"}],
-                        "mark": {"type": "point", "filled": False, "size": 110, "color": INK, "opacity": 0.8},
-                    },
-                ],
-            },
-        }
-    )
+    x = quantitative("minutes", title="minutes since the run began (ring: first block)", scale=VALUES)
+    axis = {**COUNTS, "labelExpr": change_label("datum.value")}
+    y = quantitative("deviation", title=None, axis=axis, scale={"domain": [low, high], "padding": 6, "nice": False})
+    color, shape = nominal(names, names), state_shape({str(row["state"]): None for row in rows})
+    layers = [
+        # Aggregated: one line for each strip, not one for each point.
+        layer("rule", {"x": None, "y": {**y, "field": "zero", "aggregate": "min"}}, opacity=0.4),
+        layer("line", {"color": color}, "datum.state == 'counted'", strokeWidth=1, opacity=0.5),
+        layer("point", {"color": color, "shape": shape}, filled=True, size=26, opacity=0.85),
+        layer("point", None, "datum.first", filled=False, size=110, color=INK, opacity=0.8),
+    ]
+    return strips(rows, names, "deviation from the arm's own median", {"x": x, "y": y}, layers, 62)
 
 
 def _span(found: list[Point], medians: Mapping[str, float | None]) -> tuple[float, float]:

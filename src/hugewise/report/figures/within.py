@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from hugewise.analysis.series import series_by_arm, throughput_unit
 from hugewise.model.results import CellResult, Results
-from hugewise.report.figures.theme import WIDTH, Spec, chart, nominal
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
+from hugewise.report.figures.theme import Spec, nominal
 from hugewise.report.numbers import scale
 from hugewise.report.sentences import printable
 from hugewise.stats.steady import LIMIT
@@ -58,56 +59,22 @@ def within(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Sp
     low = min(*(each.low for mine in found.values() for each in mine), (1 - LIMIT) * min(middles))
     high = max(*(each.high for mine in found.values() for each in mine), (1 + LIMIT) * max(middles))
     names = {printable(arm): palette[arm] for arm in found}
-    x: Spec = {
-        "field": "second",
-        "type": "quantitative",
-        "title": [
-            "second of the measured part" + (f" (means of {step} seconds)" if step > 1 else ""),
-            "line: median of the attempts; band: their quartiles",
-        ],
-        "axis": {"values": _ticks(max(each.second for mine in found.values() for each in mine)), "format": ",d"},
-        "scale": {"zero": False, "nice": False, "padding": 8},
-    }
-    y: Spec = {
-        "type": "quantitative",
-        "title": None,
-        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
-        "scale": {"domain": [low * unit.factor, high * unit.factor], "zero": False, "nice": False, "padding": 4},
-    }
-    line = {"type": "line", "strokeWidth": 1.8, "point": {"size": 26} if len(rows) <= _DOTS * len(found) else False}
-    return chart(
-        {
-            "data": {"values": rows},
-            "facet": {
-                "row": {
-                    "field": "arm",
-                    "type": "nominal",
-                    "sort": list(names),
-                    "title": f"throughput, {unit.unit}",
-                    "header": {
-                        "labelOrient": "top",
-                        "labelAnchor": "start",
-                        "labelPadding": 1,
-                        "titleFontSize": 11,
-                        "titleFontWeight": "normal",
-                    },
-                }
-            },
-            "spacing": 6,
-            "spec": {
-                "width": WIDTH,
-                "height": 70,
-                "encoding": {"x": x, "color": nominal(names, names)},
-                "layer": [
-                    {
-                        "mark": {"type": "area", "opacity": 0.25},
-                        "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
-                    },
-                    {"mark": line, "encoding": {"y": {**y, "field": "median"}}},
-                ],
-            },
-        }
+    title = "second of the measured part" + (f" (means of {step} seconds)" if step > 1 else "")
+    x = quantitative(
+        "second",
+        title=[title, "line: median of the attempts; band: their quartiles"],
+        axis={"values": _ticks(max(each.second for mine in found.values() for each in mine)), "format": ",d"},
+        scale=VALUES,
     )
+    scaled = {"domain": [low * unit.factor, high * unit.factor], "zero": False, "nice": False, "padding": 4}
+    y = quantitative("median", title=None, axis=COUNTS, scale=scaled)
+    dots = {"size": 26} if len(rows) <= _DOTS * len(found) else False
+    layers = [
+        layer("area", {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, opacity=0.25),
+        layer("line", {"y": y}, strokeWidth=1.8, point=dots),
+    ]
+    encoding = {"x": x, "color": nominal(names, names)}
+    return strips(rows, names, f"throughput, {unit.unit}", encoding, layers, 70)
 
 
 def _ticks(last: float) -> list[int]:

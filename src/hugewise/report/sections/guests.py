@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import KernelRecord
 from hugewise.model.results import GuestArm, Guests
 from hugewise.quantity import format_size
 from hugewise.report import numbers
+from hugewise.report.document import Folded, Line, Note, Only, Section, Table, some, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.sentences import printable
-from hugewise.report.tables import Table
 
-__all__ = ["TITLE", "arms_table", "brief", "differences", "introduction", "kernels_table", "remarks"]
-
-TITLE = "Guests"
+__all__ = ["arms_table", "brief", "differences", "guests", "introduction", "kernels_table", "remarks"]
 
 _ARMS = (
     *("policy", "in the guest", "kernel", "base page", "backing", "proven", "CPU model", "vCPUs", "memory"),
@@ -24,6 +21,18 @@ _ARMS = (
 _KERNELS = ("kernel", "release", "base page", "SHA-256", "origin", "options that differ")
 _HASH = 12  # characters that tell a hash
 _MOST = 500  # options of a difference that are listed
+
+
+def guests(found: Guests | None) -> Iterator[Section]:
+    """Where the arms of the run were guests: what these were, and what was not the same in all attempts."""
+    if found is not None:
+        told = (
+            *map(Line, introduction(found)),
+            *some(arms_table(found), kernels_table(found)),
+            *differences(found),
+            *map(Note, remarks(found)),
+        )
+        yield Section("Guests", told, key="guests")
 
 
 def introduction(guests: Guests) -> Iterator[str]:
@@ -59,7 +68,8 @@ def arms_table(guests: Guests) -> Table:
         ]
         for arm in guests.arms
     ]
-    return _table("the guests of each arm; proven: the smallest share of an attempt", _ARMS, rows)
+    caption = "the guests of each arm; proven: the smallest share of an attempt"
+    return table(caption, _ARMS, rows, len(_ARMS), swatch=True)
 
 
 def kernels_table(guests: Guests) -> Table | None:
@@ -71,10 +81,11 @@ def kernels_table(guests: Guests) -> Table | None:
         ]
         for kernel in guests.kernels
     ]
-    return _table(f"the kernels; differences are from {guests.baseline}", _KERNELS, rows) if rows else None
+    caption = f"the kernels; differences are from {guests.baseline}"
+    return table(caption, _KERNELS, rows, len(_KERNELS)) if rows else None
 
 
-def differences(guests: Guests) -> Iterator[tuple[str, Table]]:
+def differences(guests: Guests) -> Iterator[Folded]:
     """For each kernel that is not the baseline's: a line with the number of options, and their list."""
     for kernel in guests.kernels:
         if not kernel.differs:
@@ -86,7 +97,9 @@ def differences(guests: Guests) -> Iterator[tuple[str, Table]]:
         more = f", the first {_MOST} of {count:,} (all are in report.json)" if count > _MOST else ""
         head = ("option", guests.baseline, kernel.name)
         rows = [[f"CONFIG_{option.symbol}", option.baseline, option.kernel] for option in shown]
-        yield printable(line), _table(f"options (n: not set, or not there){more}", head, rows)
+        options = table(f"options (n: not set, or not there){more}", head, rows, 3)
+        # Where it is folded, the caption is not shown within the table.
+        yield Folded(line, (Only("html", (Line(options.caption, quiet=True),)), options), long=True)
 
 
 def remarks(guests: Guests) -> Iterator[str]:
@@ -94,24 +107,27 @@ def remarks(guests: Guests) -> Iterator[str]:
     had = {kernel.name: kernel.had for kernel in guests.kernels}
     others = [arm.arm for arm in guests.arms if arm.kernel in had and had[arm.kernel] != had.get(guests.baseline)]
     if others and guests.baseline in had:
-        yield printable(
+        yield (
             f"Memory of {', '.join(others)} is not to be compared with that of arms on {guests.baseline}: their kernel "
             "is of another family, and differs in more than what its name says."
         )
     for arm in guests.arms:
         for name, values in arm.varied.items():
             called = name.replace("_", " ")
-            yield printable(f"{arm.arm}: {called} was not the same in all attempts: {'; '.join(values)}.")
+            yield f"{arm.arm}: {called} was not the same in all attempts: {'; '.join(values)}."
 
 
-def brief(guests: Guests) -> Iterator[str]:
-    """For the terminal: what ran the guests, and a line an arm where these differ."""
+def brief(guests: Guests | None) -> Iterator[Line]:
+    """For a terminal: what ran the guests, and a line an arm where these differ."""
+    if guests is None:
+        return
     how = {"tcg": "emulated (TCG): counts and sizes, and no times", "kvm": "under KVM", None: ""}[guests.accelerator]
     if how:
-        yield f"guests {how}"
+        yield Line(f"Guests {how}")
     whats = {(arm.kernel, arm.backing) for arm in guests.arms}
     for arm in guests.arms if len(whats) > 1 else ():
-        yield f"{arm.arm}: {arm.policy}, kernel {arm.kernel}, backing {_backing(arm.backing)}, {_proven(arm)} proven"
+        backing = f"backing {_backing(arm.backing)}, {_proven(arm)} proven"
+        yield Line(f"{arm.arm}: {arm.policy}, kernel {arm.kernel}, {backing}", quiet=True)
 
 
 def _kernel(arm: GuestArm) -> str:
@@ -154,8 +170,3 @@ def _count(guests: Guests, kernel: KernelRecord) -> str:
 
 def _s(count: int) -> str:
     return "" if count == 1 else "s"
-
-
-def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    cleaned = tuple(tuple(printable(entry) for entry in row) for row in rows)
-    return Table(printable(caption), tuple(printable(entry) for entry in head), cleaned, len(head))

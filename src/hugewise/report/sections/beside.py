@@ -6,28 +6,20 @@ published; a measured one is shown as everywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
 from hugewise.report import numbers
+from hugewise.report.document import Block, Line, Section, Table, table
 from hugewise.report.numbers import MINUS, NOTHING
-from hugewise.report.sentences import SYMBOLS, effect_of, printable
-from hugewise.report.tables import Table
+from hugewise.report.sentences import SYMBOLS, effect_of
 
-__all__ = [
-    "TITLE",
-    "brief",
-    "introduction",
-    "published_change",
-    "published_figures",
-    "published_words",
-    "remarks",
-    "tables",
-]
+__all__ = ["beside", "brief", "introduction", "judged", "published_change", "published_figures", "published_words"]
+__all__ += ["remarks", "tables"]
 
-TITLE = "Published beside measured"
+_TITLE = "Published beside measured"
 
 _POINTS = (
     *("published quantity", "published arm", "published change", "published figures"),
@@ -35,11 +27,34 @@ _POINTS = (
 )
 _DIFFERENCE = 7  # the column before which the difference of counts stands
 _MARK = "✱"
+_MOST = 12  # lines on a terminal
 
 _FINDINGS = (
     *("published in words", "published arms", "published figures"),
     *("measured in", "measured policy", "measured metric", "measured change (interval)", "n", "verdict", "signs"),
 )
+
+
+def beside(found: Beside | None) -> Iterator[Section]:
+    """Where the study restates a published experiment: what that found, beside what was measured here."""
+    if found is not None:
+        told: tuple[Block, ...] = (
+            *map(Line, introduction(found)),
+            *tables(found),
+            *(Line(one, quiet=True) for one in remarks(found)),
+        )
+        yield Section(_TITLE, told, key="beside")
+
+
+def brief(found: Beside | None) -> Iterator[Section]:
+    """For a terminal: what was judged of it; its source, figures and words are in the report."""
+    if found is not None:
+        several = list(judged(found))
+        lines = several[:_MOST] or ["nothing of it was judged here; the report says why"]
+        if len(several) > _MOST:
+            lines.append(f"and {len(several) - _MOST} more, in the report")
+        title = f"{_TITLE} ({found.publisher}, {found.date}; another machine)"
+        yield Section(title, tuple(Line(line, quiet=True) for line in lines))
 
 
 def introduction(beside: Beside) -> Iterator[str]:
@@ -86,13 +101,14 @@ def tables(beside: Beside) -> Iterator[Table]:
                 (*row[:_DIFFERENCE], _points(point.points), *row[_DIFFERENCE:])
                 for row, point in zip(rows, mine, strict=True)
             ]
-        yield _table(caption, head, rows)
+        yield table(caption, head, rows, len(head))
     if beside.findings:
         rows = [row for finding in beside.findings for row in _finding(finding)]
-        yield _table("what is published in words beside what was measured", _FINDINGS, rows)
+        caption = "what is published in words beside what was measured"
+        yield table(caption, _FINDINGS, rows, len(_FINDINGS))
 
 
-def brief(beside: Beside) -> Iterator[str]:
+def judged(beside: Beside) -> Iterator[str]:
     """A line for every figure and finding that was judged here."""
     for point in beside.points:
         if point.measured is not None and point.measured.verdict != "not judged" and point.percent is not None:
@@ -221,8 +237,3 @@ def _level(level: Level) -> str:
 
 def _measured(measured: Measured) -> str:
     return f"{measured.metric} {effect_of(measured)}"
-
-
-def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    cleaned = tuple(tuple(printable(entry) for entry in row) for row in rows)
-    return Table(printable(caption), tuple(head), cleaned, len(head))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hugewise.analysis.sets import overall
 from hugewise.model.results import Results
 from hugewise.report import numbers
+from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.sentences import printable
-from hugewise.report.tables import Table
 
 __all__ = ["CAPTION", "programs_table"]
 
@@ -30,9 +29,9 @@ def programs_table(results: Results) -> Table | None:
             f"{one.metric} against {one.baseline}",
             numbers.effect(one.ratio, one.low, one.high),
             NOTHING if one.confidence is None else f"at least {numbers.percent(one.confidence)}",
-            str(len(one.programs)),
+            len(one.programs),
             "; ".join(remarks) or NOTHING,
         )
-        rows.append(tuple(printable(entry) for entry in row))
+        rows.append(row)
     head = ("set", "policy", "metric", "change of the geometric mean (interval)", "confidence", "programs", "remark")
-    return Table(CAPTION, head, tuple(rows), 3) if rows else None
+    return table(CAPTION, head, rows, 3) if rows else None

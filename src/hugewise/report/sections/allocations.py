@@ -8,9 +8,8 @@ from statistics import fmean
 from hugewise.model.results import CellResult, Results
 from hugewise.quantity import format_size, parse_size
 from hugewise.report import numbers
+from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.sentences import printable
-from hugewise.report.tables import Table
 
 __all__ = ["PREFIX", "allocations_table"]
 
@@ -32,11 +31,8 @@ def allocations_table(results: Results, cell: CellResult) -> Table | None:
     if unused:
         caption += f"; none at {', '.join(unused)}"
     caption += "; base pages have no such counter"
-    rows = tuple(
-        (printable(arm), *(_shown(size, found.get(size)) for size in used), _together(found))
-        for arm, found in means.items()
-    )
-    return Table(caption, ("policy", *map(format_size, used), "together"), rows, 1)
+    rows = [(arm, *(_shown(size, found.get(size)) for size in used), _together(found)) for arm, found in means.items()]
+    return table(caption, ("policy", *map(format_size, used), "together"), rows, swatch=True)
 
 
 def _means(results: Results, cell: CellResult, arm: str) -> Mapping[int, float]:

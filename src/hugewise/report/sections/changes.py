@@ -15,9 +15,9 @@ from hugewise.analysis.changes import Change, changes, emulated_away, known_metr
 from hugewise.model.results import CellResult, Results
 from hugewise.model.trial import Attempt
 from hugewise.report import numbers
+from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.sentences import SYMBOLS, effect_of, printable
-from hugewise.report.tables import Table
+from hugewise.report.sentences import SYMBOLS, effect_of
 
 __all__ = ["changes_table", "counters_table"]
 
@@ -59,7 +59,7 @@ def changes_table(results: Results, cell: CellResult) -> Table | None:
         for several in rows.values()
     ]
     caption = f"change against {cell.baseline} in percent; with its interval where it was judged, else of medians"
-    return _table(caption, head, body)
+    return table(caption, head, body, 2)
 
 
 def counters_table(results: Results, cell: CellResult) -> Table | None:
@@ -95,7 +95,7 @@ def counters_table(results: Results, cell: CellResult) -> Table | None:
         "changes are of means, and not judged"
     )
     head = ["counter", cell.baseline, *(entry for arm in arms for entry in (arm, "change"))]
-    return Table(printable(caption), tuple(map(printable, head)), tuple(tuple(map(printable, row)) for row in rows), 1)
+    return table(caption, head, rows)
 
 
 def _counted(results: Results, cell: CellResult) -> list[Attempt]:
@@ -163,8 +163,3 @@ def _percent(one: Change | None) -> str:
 
 def _small(ratio: float | None) -> bool:
     return ratio is not None and abs(ratio - 1) < 0.1
-
-
-def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    cleaned = tuple(tuple(printable(entry) for entry in row) for row in rows)
-    return Table(printable(caption), tuple(printable(entry) for entry in head), cleaned, 2)

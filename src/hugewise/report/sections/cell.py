@@ -1,0 +1,134 @@
+"""All that is known of one cell: its figures, and the tables of the other sections' builders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hugewise.model.results import CellResult, Results
+from hugewise.report.document import Block, Figure, Group, Heading, Line, Only, Section, some
+from hugewise.report.figures.coverage import coverage
+from hugewise.report.figures.distribution import distribution
+from hugewise.report.figures.effects import effects
+from hugewise.report.figures.histogram import histogram
+from hugewise.report.figures.means import means
+from hugewise.report.figures.theme import colours
+from hugewise.report.figures.time_order import time_order
+from hugewise.report.figures.within import within as seconds
+from hugewise.report.names import file_name
+from hugewise.report.numbers import percent
+from hugewise.report.sections import within
+from hugewise.report.sections.allocations import allocations_table
+from hugewise.report.sections.changes import changes_table, counters_table
+from hugewise.report.sections.delivery import coverage_table, proof_table
+from hugewise.report.sections.effects import (
+    effects_table,
+    end_points_table,
+    reach_table,
+    sensitivity_table,
+    spread_table,
+)
+from hugewise.report.sections.run import facts, folded
+from hugewise.report.sections.values import blocks_table, metrics_table, statistics_table
+from hugewise.report.sentences import metric_line, printable
+
+__all__ = ["cell"]
+
+
+def cell(results: Results, number: int, of: CellResult) -> Section:
+    """The section of the cell `number`, from 1."""
+    drawn = _figures(results, number, of)
+    shared = within.common(of)
+    workload = f"Workload {of.workload}."
+    return Section(
+        f"{number}. {of.cell}",
+        (
+            Only("html", (Line(f"{workload} {metric_line(of.metric)}. Baseline: {of.baseline}.", quiet=True),)),
+            Only("markdown", (Line(workload),)),
+            *some(Line(shared, quiet=True) if shared else None),
+            Group("grid", some(drawn.get("means"), drawn.get("distribution"))),
+            *some(drawn.get("histogram")),
+            statistics_table(of, results.confidence),
+            Only("html", (Heading("Effects"),)),
+            *some(
+                drawn.get("effects"),
+                effects_table(of),
+                reach_table(of),
+                spread_table(of),
+                end_points_table(of),
+                sensitivity_table(of),
+                changes_table(results, of),
+                counters_table(results, of),
+                allocations_table(results, of),
+            ),
+            Group(
+                "grid",
+                (
+                    _part("Which pages really backed the memory", drawn.get("coverage")),
+                    _part("Order in time", drawn.get("time-order")),
+                ),
+            ),
+            *some(drawn.get("within")),
+            coverage_table(of),
+            proof_table(of),
+            folded(blocks_table(results, of)),
+            folded(metrics_table(results, of)),
+            folded(facts("parameters of the workload", of.parameters, titled=True)),
+        ),
+        key=f"cell-{number}",
+    )
+
+
+def _part(title: str, figure: Block | None) -> Group:
+    return Group("part", (Only("html", (Heading(title),)), *some(figure)))
+
+
+def _figures(results: Results, number: int, of: CellResult) -> Mapping[str, Figure]:
+    """By kind; a figure without data is left out."""
+    palette, level = colours(results), percent(results.confidence)
+    metric, name, base = (printable(text) for text in (of.metric.name, of.cell, of.baseline))
+    found = {
+        "means": (
+            means(of, palette, results.confidence),
+            f"Mean {metric} of each policy with {level} intervals",
+            "Means of the accepted attempts, with the interval of each policy by itself. The verdict rests on pairs "
+            "within blocks, not on these.",
+        ),
+        "distribution": (
+            distribution(results, of, palette),
+            f"{metric} of every attempt, by policy",
+            "Every point is one attempt; box: quartiles, line: median. Failed attempts stand at the bad edge.",
+        ),
+        "histogram": (
+            histogram(results, of, palette),
+            f"How the attempts' {metric} is spread, by policy, with each mean",
+            "How the attempts are spread, in common bins; dashed: the mean of the policy's counted attempts.",
+        ),
+        "effects": (
+            effects(of, palette, results.margin),
+            f"Change of {metric} against {base}, with intervals and the band of ±{percent(results.margin)}",
+            "Paired effects with their intervals; an interval within the grey band is equivalent.",
+        ),
+        "coverage": (
+            coverage(of),
+            "Share of the named memory by page size, by policy",
+            "Mean share of the named memory by page size, over the accepted attempts.",
+        ),
+        "time-order": (
+            time_order(results, of, palette),
+            f"{metric} of every attempt against its start time, as deviation from its policy's median",
+            "A common slope is drift of the machine. Rings mark the first block; points beyond the axis stand at its "
+            "edge.",
+        ),
+        "within": (
+            seconds(results, of, palette),
+            "Throughput in each second of the measured part: median of the attempts and quartiles, by policy",
+            "Throughput in each second of the measured part: the median of the attempts, in the band of their "
+            "quartiles. A line that slopes had not settled.",
+        ),
+    }
+    stem = file_name(number, of.cell)
+    return {
+        kind: Figure(f"{number}-{kind}", f"{stem}_{kind}", f"{text} ({name}).", spec, caption)
+        for kind, (spec, text, caption) in found.items()
+        if spec
+    }

@@ -1,0 +1,66 @@
+"""The report of a run of a study: which sections it has, on a page and in brief."""
+
+from __future__ import annotations
+
+from hugewise.model.results import Results
+from hugewise.report.document import Document, Line, Ran
+from hugewise.report.figures.theme import colours
+from hugewise.report.numbers import when
+from hugewise.report.sections import beside, guests, verdicts
+from hugewise.report.sections.cell import cell
+from hugewise.report.sections.levels import levels
+from hugewise.report.sections.reading import reading
+from hugewise.report.sections.run import in_brief, left_out, run, trouble
+from hugewise.report.sections.settings import brief as settings_in_brief
+from hugewise.report.sections.settings import settings
+from hugewise.report.sentences import earlier, run_line
+
+__all__ = ["report", "summary"]
+
+
+def report(results: Results) -> Document:
+    """Everything, for a page or a file."""
+    return Document(
+        title=f"{results.study}: {results.question}",
+        lead=(
+            Ran(results.run, when(results.started), run_line(results)),
+            Line(earlier(results), quiet=True),
+        ),
+        sections=(
+            verdicts.verdicts(results),
+            *settings(results),
+            *left_out(results),
+            *guests.guests(results.guests),
+            *beside.beside(results.beside),
+            *levels(results),
+            *(cell(results, number, one) for number, one in enumerate(results.cells, 1)),
+            trouble(results),
+            run(results),
+            reading(results),
+        ),
+        about=results.study,
+        page=results.study,
+        heading=results.question or results.study,
+        tally=verdicts.tally(results),
+        files="report.json, attempts.csv, comparisons.csv and figures/",
+        colours=colours(results),
+    )
+
+
+def summary(results: Results) -> Document:
+    """The end of a run on a terminal: a table per cell, a line per comparison, what was left out, and what to set."""
+    return Document(
+        title=f"{results.study}: {results.question}",
+        lead=(
+            Ran(results.run, when(results.started), run_line(results)),
+            Line(earlier(results)),
+            *guests.brief(results.guests),
+        ),
+        sections=(
+            *verdicts.brief(results),
+            *verdicts.brief_legend(results),
+            *beside.brief(results.beside),
+            *in_brief(results),
+            *settings_in_brief(results),
+        ),
+    )

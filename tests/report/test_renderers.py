@@ -1,0 +1,139 @@
+"""Each format knows each block, and takes no text for markup."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from hugewise.report import document as doc
+from hugewise.report.html import html
+from hugewise.report.markdown import escape, markdown
+from hugewise.report.sentences import Finding
+from hugewise.report.study import summary
+from hugewise.report.terminal import show
+from tests.report.test_write import Page
+from tests.report.told import printed
+from tests.results_example import HOSTILE, plain
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+HARMLESS = "a_text"
+
+
+def every(text: str) -> doc.Document:
+    """Every block in every form, with this text, numbered, in every position."""
+    numbers = itertools.count(1)
+
+    def t() -> str:
+        return f"{text} {next(numbers)}"
+
+    def few(**looks: bool) -> doc.Table:
+        return doc.Table(t(), (t(), "n"), (("thp", "−3"), (t(), t())), **looks)
+
+    findings = (Finding(t(), leads=True), Finding(t(), leads=False))
+    judged = (doc.Verdict("better", t(), "thp", findings, ((t(), t()), (t(), t()))), doc.Verdict("none", t()))
+    figure = doc.Figure("drawn", "1-stem", t(), {}, t())
+    kinds: tuple[Literal["card", "grid", "legend", "part"], ...] = ("card", "grid", "legend", "part")
+    blocks: tuple[doc.Block, ...] = (
+        *(doc.Line(t()), doc.Line(t(), quiet=True), doc.Points((t(), t())), doc.Note(t())),
+        *(doc.Heading(t()), doc.Heading(t(), link="second"), doc.Verdicts(judged)),
+        *(few(), few(swatch=True), few(titled=True), few(turned=True), doc.Table(t(), (t(),), ())),
+        *(figure, doc.Figure("not drawn", "2-stem", t(), {})),
+        doc.Commands(t(), t(), t(), steps=(("Now", (t(), t())), ("At boot", (t(),)))),
+        *(doc.Commands(t(), t(), None, t()), doc.Words(((t(), t()), (t(), t()))), doc.Ran(t(), t(), t())),
+        *(doc.Group(kind, (doc.Line(t()), doc.Note(t()))) for kind in kinds),
+        doc.Folded(t(), (doc.Line(t()),)),
+        doc.Folded(t(), (doc.Line(t()),), open=True, long=True),
+        *(doc.Only("html", (doc.Line(t()),)), doc.Only("markdown", (doc.Line(t()),))),
+    )
+    return doc.Document(
+        title=t(),
+        lead=(doc.Ran(t(), t(), t()), doc.Line(t()), doc.Line(t(), quiet=True)),
+        sections=(
+            doc.Section(t(), blocks, nav=t()),
+            doc.Section(t(), (doc.Line(t()),), key="second", only="html"),
+            doc.Section(t(), (doc.Line(t()),), only="markdown"),
+            doc.Section("", (doc.Line(t()),)),
+        ),
+        **{name: t() for name in ("about", "page", "heading", "files")},
+        tally=(("better", 2), ("none", 1)),
+        colours={"thp": "#123456"},
+    )
+
+
+FORMATS: dict[str, Callable[[doc.Document], str]] = {
+    "html": lambda told: html(told, {"drawn": "<svg></svg>"}),
+    "md": markdown,
+    "txt": printed,
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_block_is_golden_in_every_format(kind: str) -> None:
+    told = re.sub(r"<head>.*</head>\n", "", FORMATS[kind](every(HARMLESS)), flags=re.DOTALL)
+    golden = GOLDEN / f"blocks.{kind}"
+    if os.environ.get("HUGEWISE_WRITE_GOLDEN") == "1":
+        golden.write_text(told, encoding="utf-8")
+    assert told == golden.read_text(encoding="utf-8")
+
+
+def test_hostile_text_stays_text_in_every_position() -> None:
+    harmless, hostile = Page(FORMATS["html"](every(HARMLESS))), Page(FORMATS["html"](every(HOSTILE)))
+    assert hostile.open == []
+    assert [(tag, list(names)) for tag, names in hostile.tags] == [(tag, list(names)) for tag, names in harmless.tags]
+    for kind, tell in FORMATS.items():
+        told, same = tell(every(HOSTILE)), tell(every(HARMLESS))
+        assert "\x1b" not in told
+        if kind != "txt":  # where names in narrow columns are folded
+            letters = re.sub(r"\\|&#34;|&quot;|\"", "", told)
+            assert letters.count("alert(x)") == same.replace("\\", "").lower().count(HARMLESS)
+    text = markdown(every(HOSTILE))
+    code = re.sub(r"(?m)^    .*$|^Run `.*?`,", "", text)  # in which nothing is markup
+    assert "<script" not in code.replace("\\<script", "")
+    assert all(line.endswith("|") for line in text.splitlines() if line.startswith("|"))
+    assert printed(every(HOSTILE)).count("[bold]") > 40
+
+
+def test_a_text_means_nothing_in_markdown() -> None:
+    assert escape("a|b_c *d* <e> ~5 #1") == r"a\|b\_c \*d\* \<e\> \~5 \#1"
+
+
+def test_figures_are_found_wherever_they_stand() -> None:
+    one, two, three = (doc.Figure(key, "", "", {}) for key in "123")
+    within = (doc.Group("grid", (doc.Only("html", (one,)),)), doc.Folded("s", (two,)), doc.Line("a"))
+    told = doc.Document("t", (), (doc.Section("S", within), doc.Section("T", (three,))))
+    assert list(doc.figures(told)) == [one, two, three]
+
+
+def test_golden_output_at_80_columns() -> None:
+    shown = printed(summary(plain()), Path("results/demo/20261120-193000-ab12/report.html"))
+    assert shown == (GOLDEN / "verdicts.txt").read_text(encoding="utf-8")
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_colour_on_a_terminal_only_adds_to_the_words() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True, color_system="standard", legacy_windows=False)
+    show(summary(plain()), console=console)
+    assert "\x1b[32m▲" in out.getvalue()
+    assert "▲ better" in (GOLDEN / "verdicts.txt").read_text(encoding="utf-8")
+
+
+def test_commands_and_paths_are_never_broken() -> None:
+    path = Path("/a/" + "long/" * 30 + "report.html")
+    shown = printed(summary(plain()), path, width=60)
+    assert f"Report: {path}\n" in shown
+    assert "    echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages\n" in shown
+
+
+def test_many_disturbances_are_counted() -> None:
+    noisy = msgspec.structs.replace(plain(), disturbances=tuple(f"disturbance {n}" for n in range(40)))
+    assert "disturbance 4\n  and 35 more, in the report\n" in printed(summary(noisy))
