@@ -18,6 +18,7 @@ from hugewise.external.reading import load
 from hugewise.external.types import ArmFigures, ExternalResults, MetricResults, Plan
 from hugewise.model.metric import Metric
 from hugewise.stats.classical import Figures, figures
+from hugewise.stats.numbers import Integers, Numbers
 
 __all__ = ["analyze"]
 
@@ -145,7 +146,7 @@ def _arm(series: Series, confidence: float) -> ArmFigures:
     )
 
 
-def _sampled(values: NDArray[np.float64]) -> tuple[tuple[int, float], ...]:
+def _sampled(values: Numbers) -> tuple[tuple[int, float], ...]:
     """Values to draw: all, or the first, the lowest and the highest of each of 500 stretches: no peak is lost."""
     n = len(values)
     if n <= _FIGURE_POINTS:
@@ -167,7 +168,7 @@ def _run_means(series: Series, good: NDArray[np.bool_], confidence: float) -> Fi
     return figures(np.array([group.mean() for group in groups]), confidence, ordered_in_time=False)
 
 
-def _between(sessions: NDArray[np.int64], values: NDArray[np.float64]) -> float | None:
+def _between(sessions: Integers, values: Numbers) -> float | None:
     """The share of the variance between sessions."""
     from hugewise.stats.sessions import components  # noqa: PLC0415
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hugewise.external.reader import Series
+from hugewise.stats.numbers import Integers, Numbers
 
 __all__ = ["Caveat", "Layout", "Paired", "examine", "pair"]
 
-Numbers = NDArray[np.float64]
 Kind = Literal["randomised blocks", "blocks", "unpaired"]
 Threat = Literal["drift", "coin", "replication", "confounded", "missing"]
 
@@ -64,7 +64,7 @@ class Paired(msgspec.Struct, frozen=True):
     failures_arm: int
     failures_baseline: int
     arm_first: NDArray[np.bool_] | None
-    sessions: NDArray[np.int64] | None
+    sessions: Integers | None
     incomplete: int
     repeated: int
 

@@ -21,10 +21,10 @@ from hugewise.external.types import ArmFigures, ExternalComparison, Plan, Sugges
 from hugewise.model.metric import Metric
 from hugewise.model.results import Verdict
 from hugewise.stats.classical import chance_of_medians
+from hugewise.stats.numbers import Integers, Numbers
 
 __all__ = ["compare", "effective", "grouped", "usable"]
 
-Numbers = NDArray[np.float64]
 _Sides = tuple[Series, Series]
 
 _FEWEST_FOR_ORDER = 50  # values below which an autocorrelation is noise
@@ -316,7 +316,7 @@ def usable(series: Series) -> NDArray[np.bool_]:
     return good if series.failed is None else good & ~series.failed
 
 
-def grouped(labels: NDArray[np.int64], values: Numbers) -> list[Numbers]:
+def grouped(labels: Integers, values: Numbers) -> list[Numbers]:
     """The values of each label, in the order of the labels."""
     order = np.argsort(labels, kind="stable")
     cuts = np.flatnonzero(np.diff(labels[order])) + 1

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from hugewise.errors import UserError
 from hugewise.model.metric import Direction, Metric
+from hugewise.stats.numbers import Numbers
 
-__all__ = ["Ask", "DataError", "Labels", "Numbers", "Reader", "Series", "text_of"]
+__all__ = ["Ask", "DataError", "Labels", "Reader", "Series", "text_of"]
 
-Numbers = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 

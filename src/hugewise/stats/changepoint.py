@@ -30,7 +30,8 @@ from statistics import NormalDist, median
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from hugewise.stats.numbers import Numbers
 
 __all__ = ["FEWEST", "Change", "host_changes"]
 
@@ -91,7 +92,7 @@ def _change(pair: int, ratio: float) -> Change:
     )
 
 
-def _whitened(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _whitened(values: Numbers) -> Numbers:
     """The series without its first-order autocorrelation; one shorter."""
     near, far = _clipped_variance(values[1:] - values[:-1]), _clipped_variance(values[2:] - values[:-2])
     coefficient = max(0.0, far / near - 1) if near > 0 else 0.0
@@ -99,7 +100,7 @@ def _whitened(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return values[1:] - coefficient * values[:-1]
 
 
-def _standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+def _standardised(values: Numbers) -> Numbers | None:
     """Centred, scaled and clipped; None where there is no noise to compare a change with."""
     scale = _MAD * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
     if scale <= 0:
@@ -107,7 +108,7 @@ def _standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | 
     return np.clip((values - np.median(values)) / scale, -_CLIP, _CLIP)
 
 
-def _clipped_variance(values: npt.NDArray[np.float64]) -> float:
+def _clipped_variance(values: Numbers) -> float:
     """Mean square of values around 0, those beyond three robust standard deviations counted as three."""
     limit = _CLIP * _MAD * float(np.median(np.abs(values)))
     return float(np.mean(np.clip(values, -limit, limit) ** 2))

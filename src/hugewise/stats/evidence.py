@@ -160,7 +160,9 @@ def combine(sources: Sequence[Source], alpha: float) -> tuple[Combined, ...]:
     shared = [each for each in found.values() if len(each) > 1]
     reasons = [_refusal(each) for each in shared]
     sides = [
-        (0.0, 0.0) if reason else (product(one.larger or 0.0 for _, one in each), _smaller(each))
+        (0.0, 0.0)
+        if reason
+        else (product(one.larger or 0.0 for _, one in each), product(one.smaller or 0.0 for _, one in each))
         for each, reason in zip(shared, reasons, strict=True)
     ]
     values = adjusted([value for pair in sides for value in pair])
@@ -187,10 +189,6 @@ def adjusted(values: Sequence[float]) -> list[float]:
             least = min(least, total / count)
         found[index] = least
     return found
-
-
-def _smaller(each: Sequence[tuple[Source, Carried]]) -> float:
-    return product(one.smaller or 0.0 for _, one in each)
 
 
 def _refusal(each: Sequence[tuple[Source, Carried]]) -> str:

@@ -147,7 +147,7 @@ class FixedN:
             return self._by_signs(tests, level)
         if low is None or high is None:
             return "undecided", f"{len(self._pairs.usable)} pairs are too few for an interval at this confidence"
-        failures = self._pairs.failures()
+        failures = self._pairs.failures
         inside = 1 / (1 + margin) <= low and high <= 1 + margin
         if inside and not failures:
             return "equivalent", f"the whole interval lies within the margin of {margin:.3g}"

@@ -170,7 +170,8 @@ class Pairs:
         """Blocks that were not completed, or disturbed, after their coin was tossed."""
         self.failed = 0
         """Blocks in which a side failed, or could not be started."""
-        self._failures = 0
+        self.failures = 0
+        """Usable pairs in which a side failed."""
         self._not_positive: str | None = None
 
     @property
@@ -213,7 +214,7 @@ class Pairs:
         if over.out or under.out:
             return None
         self.usable.append(pair)
-        self._failures += pair.arm_failed or pair.baseline_failed
+        self.failures += pair.arm_failed or pair.baseline_failed
         return pair
 
     def _turn(self, side: _Side, attempt: Attempt | None, block: Block) -> _Turn:
@@ -249,10 +250,6 @@ class Pairs:
         ratio = log_ratio(over.value, under.value) if known else None  # type: ignore[arg-type]
         moved = covariate.difference(self.covariate, arm.covariates, baseline.covariates) if self.covariate else None
         return Pair(block.number, arm.session, ratio, over.value, under.value, over.failed, under.failed, moved)
-
-    def failures(self) -> int:
-        """Usable pairs in which a side failed."""
-        return self._failures
 
     def comparison(
         self,

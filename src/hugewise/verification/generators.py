@@ -17,13 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
-from numpy.typing import NDArray
 
+from hugewise.stats.numbers import Numbers
 from hugewise.stats.pairs import log_ratio
 
-__all__ = ["FAMILIES", "Family", "Floats", "Pairs", "autoregression", "generator", "log_ratios", "randomised"]
-
-Floats = NDArray[np.float64]
+__all__ = ["FAMILIES", "Family", "Pairs", "autoregression", "generator", "log_ratios", "randomised"]
 
 CV = 0.1  # coefficient of variation of one time
 
@@ -32,8 +30,8 @@ CV = 0.1  # coefficient of variation of one time
 class Pairs:
     """Raw times: `arm` and `baseline` in seconds, both of shape (streams, pairs)."""
 
-    arm: Floats
-    baseline: Floats
+    arm: Numbers
+    baseline: Numbers
 
 
 @dataclass(frozen=True)
@@ -58,19 +56,19 @@ def generator(seed: int, *labels: object) -> Generator:
     return np.random.default_rng(SeedSequence([seed, zlib.crc32(text.encode())]))
 
 
-def log_ratios(pairs: Pairs) -> Floats:
+def log_ratios(pairs: Pairs) -> Numbers:
     """The differences that the package makes of raw times, of the same shape."""
     rows = zip(pairs.arm.ravel().tolist(), pairs.baseline.ravel().tolist(), strict=True)
     return np.array([log_ratio(arm, baseline) for arm, baseline in rows]).reshape(pairs.arm.shape)
 
 
-def randomised(random: Generator, first: Floats, second: Floats) -> Pairs:
+def randomised(random: Generator, first: Numbers, second: Numbers) -> Pairs:
     """Pairs from the log-times of two places: a fair coin per pair gives the arm its place."""
     coin = random.integers(0, 2, size=first.shape).astype(bool)
     return Pairs(arm=np.exp(np.where(coin, first, second)), baseline=np.exp(np.where(coin, second, first)))
 
 
-def autoregression(random: Generator, streams: int, pairs: int, memory: float) -> Floats:
+def autoregression(random: Generator, streams: int, pairs: int, memory: float) -> Numbers:
     """Stationary AR(1) noise of unit variance along the pairs."""
     shocks = random.standard_normal((streams, pairs))
     shocks[:, 1:] *= np.sqrt(1 - memory**2)
@@ -79,7 +77,7 @@ def autoregression(random: Generator, streams: int, pairs: int, memory: float) -
     return shocks
 
 
-def heavy(random: Generator, normal: Floats) -> Floats:
+def heavy(random: Generator, normal: Numbers) -> Numbers:
     """The normal noise given, made right-skewed, with rare stalls of Pareto length (up to 32 standard deviations)."""
     skewed = ((1 + 0.06 * normal) ** 3 - 1.0108) / 0.1813
     stall = random.random(normal.shape) < 0.0025

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.random import Generator
 
 from hugewise import published
-from hugewise.verification.generators import Floats, Pairs
+from hugewise.stats.numbers import Numbers
+from hugewise.verification.generators import Pairs
 
 __all__ = ["OTHER_SHAPES", "SHAPES", "SOURCE", "Benchmark", "Moments", "Shape", "benchmarks"]
 
@@ -60,7 +61,7 @@ class Shape:
     longest: float = 36.0
     shared: bool = True
 
-    def draw(self, random: Generator, shape: tuple[int, int], rho: float) -> tuple[Floats, Floats]:
+    def draw(self, random: Generator, shape: tuple[int, int], rho: float) -> tuple[Numbers, Numbers]:
         """Two times of each pair: values of mean 0 and variance 1 that correlate by `rho` within their pair."""
         normal = self.normal_correlation(rho)
         common = random.standard_normal(shape)
@@ -80,17 +81,17 @@ class Shape:
         variance = self.parameter**2
         return float(math.log1p(rho * math.expm1(variance)) / variance)
 
-    def _stalls(self, random: Generator, shape: tuple[int, int], share: float) -> Floats:
+    def _stalls(self, random: Generator, shape: tuple[int, int], share: float) -> Numbers:
         struck = random.random(shape) < share
         length = np.minimum(self.shortest * (1 - random.random(shape)) ** (-1 / self.tail), self.longest)
         return np.where(struck, length, 0.0)
 
-    def _standard(self, values: Floats) -> Floats:
+    def _standard(self, values: Numbers) -> Numbers:
         """Centred and scaled; that two stalls may meet in one pair is left out (a share of 1e-5)."""
         first, second = self._moment(1) * self.stalls, self._moment(2) * self.stalls
         return np.asarray(self.side * (values - first) / math.sqrt(1 + second - first**2), dtype=np.float64)
 
-    def _bulk(self, normal: Floats) -> Floats:
+    def _bulk(self, normal: Numbers) -> Numbers:
         if self.bulk == "normal":
             return normal
         if self.bulk == "log-normal":

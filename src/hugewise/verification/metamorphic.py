@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import Finding, Task
+from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import CV, FAMILIES, Pairs, generator, log_ratios
 
 __all__ = ["metamorphic", "tasks"]
@@ -26,7 +26,7 @@ _Relation = Callable[[Candidate, Pairs], bool]
 _FACTORS = generator(1, "common factors").lognormal(0, 1, PAIRS)
 
 
-def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[Finding]:
+def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[CheckResult]:
     """Every relation on `streams` streams of every family."""
     broken = dict.fromkeys(_RELATIONS, 0)
     verdicts = 0
@@ -39,25 +39,12 @@ def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[Findi
                 broken[name] += not holds(candidate, raw)
     total = streams * len(FAMILIES)
     findings = [
-        Finding(
-            check="metamorphic",
-            case=name,
-            seen=f"broken in {count} of {total} streams",
-            required="in none",
-            passed=count == 0,
-        )
+        CheckResult("metamorphic", name, f"broken in {count} of {total} streams", "in none", count == 0)
         for name, count in broken.items()
     ]
-    findings.append(
-        Finding(
-            check="metamorphic",
-            case="streams that end in a verdict",
-            seen=f"{verdicts} of {total}",
-            required=f">= {total // 2}",
-            passed=2 * verdicts >= total,
-        )
-    )
-    return findings
+    seen = f"{verdicts} of {total}"
+    ended = CheckResult("metamorphic", "streams that end in a verdict", seen, f">= {total // 2}", 2 * verdicts >= total)
+    return [*findings, ended]
 
 
 def _stop(candidate: Candidate, raw: Pairs) -> tuple[int, int]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hugewise.verification.generators import Floats, Pairs
+from hugewise.stats.numbers import Numbers
+from hugewise.verification.generators import Pairs
 
 __all__ = ["FIRST_LOOK", "paired_t", "peeked_f", "welch"]
 
@@ -47,7 +48,7 @@ def peeked_f(pairs: Pairs, level: float) -> float:
     return _share(np.maximum(variance, other_variance) >= threshold * np.minimum(variance, other_variance))
 
 
-def _running(values: Floats) -> tuple[Floats, Floats, Floats]:
+def _running(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """n, mean and variance after each pair from the first look on."""
     n = np.arange(1.0, values.shape[1] + 1)
     mean = np.cumsum(values, axis=1) / n

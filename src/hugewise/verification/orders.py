@@ -17,7 +17,7 @@ from hugewise.errors import UserError
 from hugewise.model import coin
 from hugewise.model.design import at_once
 from hugewise.store.runlog import BlockOpened, Closed, RunFolder
-from hugewise.verification.finding import Finding, Task
+from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator
 
 __all__ = ["Place", "of_design", "of_run", "places", "tasks"]
@@ -45,7 +45,7 @@ def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max
     return found
 
 
-def of_run(path: Path) -> Sequence[Finding]:
+def of_run(path: Path) -> Sequence[CheckResult]:
     """An ended run's blocks against its revealed seed. Raises UserError for a run that has not ended, or RunError."""
     folder = RunFolder(path)
     records = folder.records()
@@ -80,7 +80,7 @@ def of_run(path: Path) -> Sequence[Finding]:
     ]
 
 
-def of_design(seed: int, blocks: int = 2000) -> Sequence[Finding]:
+def of_design(seed: int, blocks: int = 2000) -> Sequence[CheckResult]:
     """The orders that `design.order` makes, against the description, and how often the first arm comes first."""
     random = generator(seed, "orders")
     other = first = 0
@@ -95,15 +95,10 @@ def of_design(seed: int, blocks: int = 2000) -> Sequence[Finding]:
         other += made != places(run_seed, block, arms, slots)
         first += coin.order(run_seed, block, ["a", "b"])[0].arm == "a"
     away = abs(first - blocks / 2) / (blocks / 4) ** 0.5
+    seen = f"{first} of {blocks} ({away:.1f} standard errors away)"
     return [
         _finding("orders other than the description's", f"{other} of {blocks}", f"0 of {blocks}"),
-        Finding(
-            check="coins",
-            case="how often the first of two arms comes first",
-            seen=f"{first} of {blocks} ({away:.1f} standard errors away)",
-            required="within 4",
-            passed=away <= 4,
-        ),
+        CheckResult("coins", "how often the first of two arms comes first", seen, "within 4", away <= 4),
     ]
 
 
@@ -135,5 +130,5 @@ def _permutation(words: Iterator[int], items: list[_T]) -> list[_T]:
     return items
 
 
-def _finding(case: str, seen: str, required: str) -> Finding:
-    return Finding(check="coins", case=case, seen=seen, required=required, passed=seen == required)
+def _finding(case: str, seen: str, required: str) -> CheckResult:
+    return CheckResult("coins", case, seen, required, seen == required)

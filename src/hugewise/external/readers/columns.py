@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hugewise.external.reader import Ask, DataError, Labels, Numbers, Series
+from hugewise.external.reader import Ask, DataError, Labels, Series
 from hugewise.model.metric import Direction, Metric
+from hugewise.stats.numbers import Numbers
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 

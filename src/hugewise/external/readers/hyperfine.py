@@ -14,6 +14,7 @@ import numpy as np
 
 from hugewise.external.reader import Ask, DataError, Series, text_of
 from hugewise.model.metric import Metric
+from hugewise.stats.numbers import Numbers
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 
@@ -84,7 +85,7 @@ def _names(results: list[Any], path: Path) -> list[str]:
     return names
 
 
-def _numbers(result: dict[str, Any], path: Path, where: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _numbers(result: dict[str, Any], path: Path, where: str) -> Numbers:
     times = result.get("times")
     if not isinstance(times, list) or not times:
         raise DataError("no times of single runs", file=path, where=where, hint=_CURE)
