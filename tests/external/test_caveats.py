@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hugewise.external.caveats import Layout, examine, pair
+from hugewise.external.caveats import DataLayout, examine, pair
 from hugewise.external.reader import Series
 from hugewise.model.metric import Metric
 
@@ -31,11 +31,11 @@ def blocks(n: int, coin: list[bool], **more: object) -> tuple[Series, Series]:
     return arm, base
 
 
-def look(arm: Series, base: Series, *, randomised: bool = False, same: bool = True) -> Layout:
+def look(arm: Series, base: Series, *, randomised: bool = False, same: bool = True) -> DataLayout:
     return examine(arm, base, pair(arm, base), randomised=randomised, same_source=same)
 
 
-def said(layout: Layout) -> str:
+def said(layout: DataLayout) -> str:
     return " ".join(caveat.sentence for caveat in layout.caveats)
 
 

@@ -27,7 +27,7 @@ def delivered(
     ends = []
     for _ in range(100):
         values = np.exp(draw((2, BUDGET)))
-        differ = tail.Slow() if kind == "slow" else tail.Beyond(0.99)
+        differ = tail.SlowRuns() if kind == "slow" else tail.BeyondQuantile(0.99)
         test = SignFlip(alpha, BUDGET)
         for arm, baseline in zip((values[0] * (1 + effect)).tolist(), values[1].tolist(), strict=True):
             test.add(differ.add(arm, baseline))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise.stats.eprocess import EProcess
-from hugewise.stats.evidence import Carried, Source, adjusted, combine, not_separate
+from hugewise.stats.evidence import Carried, RunEvidence, adjusted, combine, not_separate
 
 LIKE = {"workload": "chase", "parameters": "{}"}
 
@@ -32,8 +32,8 @@ def carried(larger: float | None, smaller: float | None, arm: str = "thp", **cha
     return msgspec.structs.replace(made, **changes)
 
 
-def source(name: str, *comparisons: Carried, seed: str | None = None) -> Source:
-    return Source(run=name, seed_hash=seed or f"seed of {name}", host="", comparisons=comparisons)
+def source(name: str, *comparisons: Carried, seed: str | None = None) -> RunEvidence:
+    return RunEvidence(run=name, seed_hash=seed or f"seed of {name}", host="", comparisons=comparisons)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=6))

@@ -10,9 +10,10 @@ from hugewise.verification import stopping as check
 
 
 @pytest.mark.parametrize(
-    "case", [check.CONTROL, check.Case("normal", 1.05, 0.0025), check.Case("Student's t, 3 df", 1.2, 0.01)]
+    "case",
+    [check.CONTROL, check.StoppingCase("normal", 1.05, 0.0025), check.StoppingCase("Student's t, 3 df", 1.2, 0.01)],
 )
-def test_corrected_estimates_average_the_truth_and_plain_ones_do_not(case: check.Case) -> None:
+def test_corrected_estimates_average_the_truth_and_plain_ones_do_not(case: check.StoppingCase) -> None:
     findings = check.corrected(case, 3, 150)
     assert [finding for finding in findings if not finding.passed] == []
     assert [finding.check for finding in findings] == ["stopping", "control"][: 1 + (case == check.CONTROL)]

@@ -193,6 +193,6 @@ def test_what_cannot_be_said() -> None:
 
 def test_pair_by_pair_is_the_same() -> None:
     arm, baseline = stalling(np.random.default_rng(6), 200, 0.1, 0.05)
-    slow, beyond = tail.Slow(), tail.Beyond(0.9)
+    slow, beyond = tail.SlowRuns(), tail.BeyondQuantile(0.9)
     assert [slow.add(*pair) for pair in zip(arm, baseline, strict=True)] == slow_differences(arm, baseline)
     assert [beyond.add(*pair) for pair in zip(arm, baseline, strict=True)] == beyond_differences(arm, baseline, 0.9)

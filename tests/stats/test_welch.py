@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hugewise.stats.welch import Sample, welch
+from hugewise.stats.welch import SampleMean, welch
 
 RNG = np.random.default_rng(3)
 
 
-def sample(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Sample:
-    return Sample(float(values.mean()), float(values.std(ddof=1)), float(len(values)))
+def sample(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> SampleMean:
+    return SampleMean(float(values.mean()), float(values.std(ddof=1)), float(len(values)))
 
 
 def test_for_small_differences_it_is_scipys_test_of_means() -> None:
@@ -34,7 +34,7 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
 
 
 def test_what_has_no_ratio_has_none() -> None:
-    one = Sample(1.0, 0.1, 10.0)
-    assert welch(Sample(-1.0, 0.1, 10.0), one, 0.95) is None
-    assert welch(Sample(1.0, 0.1, 1.0), one, 0.95) is None
-    assert welch(Sample(1.0, 0.0, 5.0), Sample(2.0, 0.0, 5.0), 0.95) is None
+    one = SampleMean(1.0, 0.1, 10.0)
+    assert welch(SampleMean(-1.0, 0.1, 10.0), one, 0.95) is None
+    assert welch(SampleMean(1.0, 0.1, 1.0), one, 0.95) is None
+    assert welch(SampleMean(1.0, 0.0, 5.0), SampleMean(2.0, 0.0, 5.0), 0.95) is None

@@ -27,9 +27,9 @@ from hugewise.verification import (
     selftest,
     size,
 )
-from hugewise.verification.candidate import PUBLIC, Public
+from hugewise.verification.candidate import PUBLIC, Candidate
 from hugewise.verification.faults import FAULTS, DoubledAlpha, DroppedZero, OffByOneSpending, PeekedT, SignDependentRank
-from hugewise.verification.finding import Finding
+from hugewise.verification.finding import CheckResult
 from hugewise.verification.generators import Floats
 from hugewise.verification.matched import benchmarks
 from tests import examples
@@ -52,7 +52,7 @@ def test_size_holds_for_every_kind_and_alpha(kind: str) -> None:
 def test_every_sign_vector_goes_through_the_verdict() -> None:
     seen: set[tuple[float, ...]] = set()
 
-    class Recorder(Public):
+    class Recorder(Candidate):
         def verdict(self, differences: Floats, alpha: float, budget: int) -> int:
             assert budget == len(differences) == 6
             seen.add(tuple(np.sign(differences)))
@@ -137,7 +137,7 @@ def test_metamorphic_relations_hold_and_catch() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_every_fault_is_caught(fault: Public) -> None:
+def test_every_fault_is_caught(fault: Candidate) -> None:
     (finding,) = selftest.caught(fault, 5)
     assert finding.passed, finding.seen
 
@@ -206,7 +206,7 @@ def test_a_runs_revealed_seed_gives_its_orders(tmp_path: Path) -> None:
 
 
 def test_a_run_with_another_seed_or_order_is_found_out(tmp_path: Path) -> None:
-    findings: list[Finding] = list(orders.of_run(run_folder(tmp_path, honest=False)))
+    findings: list[CheckResult] = list(orders.of_run(run_folder(tmp_path, honest=False)))
     assert [finding.passed for finding in findings] == [False, False, False, True]
     assert [finding.seen for finding in findings[1:3]] == ["2 of 16", "1 of 8"]
 

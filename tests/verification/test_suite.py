@@ -11,7 +11,7 @@ from hugewise.cli import main
 from hugewise.errors import UserError
 from hugewise.verification import show, suite
 from hugewise.verification.faults import DoubledAlpha
-from hugewise.verification.finding import Finding
+from hugewise.verification.finding import CheckResult
 
 SMALL = suite.Options(
     streams=10,
@@ -63,9 +63,9 @@ def test_bad_options_are_refused() -> None:
 
 
 def test_the_report_fits_80_columns_and_names_failures() -> None:
-    long = Finding(check="a check", case="c" * 70, seen="s" * 40, required="r" * 30, passed=False)
-    good = Finding(check="a check", case="[bold] case", seen="1", required="1", passed=True)
-    report = suite.Report(passed=False, seed=7, seconds=1.0, findings=(long, good))
+    long = CheckResult(check="a check", case="c" * 70, seen="s" * 40, required="r" * 30, passed=False)
+    good = CheckResult(check="a check", case="[bold] case", seen="1", required="1", passed=True)
+    report = suite.SuiteReport(passed=False, seed=7, seconds=1.0, findings=(long, good))
     written = io.StringIO()
     show.show(report, written)
     lines = written.getvalue().splitlines()
@@ -114,10 +114,10 @@ def test_the_command_refuses_an_unknown_check(
 def test_the_command_fails_when_a_check_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def failing(options: suite.Options, listener: suite.Listener) -> suite.Report:
+    def failing(options: suite.Options, listener: suite.PieceListener) -> suite.SuiteReport:
         assert options.checks == ("power",)
-        finding = Finding(check="power", case="x", seen="2", required="1", passed=False)
-        return suite.Report(passed=False, seed=options.seed, seconds=0.0, findings=(finding,))
+        finding = CheckResult(check="power", case="x", seen="2", required="1", passed=False)
+        return suite.SuiteReport(passed=False, seed=options.seed, seconds=0.0, findings=(finding,))
 
     monkeypatch.setattr(suite, "verify", failing)
     assert call(monkeypatch, "--power") == 1

@@ -15,7 +15,7 @@ from hugewise.errors import UserError
 from hugewise.external.compare import compare, grouped, usable
 from hugewise.external.reader import Ask, DataError, Series
 from hugewise.external.reading import load
-from hugewise.external.types import ArmFigures, ExternalResults, MetricResults, Plan
+from hugewise.external.types import AnalysisPlan, ArmFigures, ExternalResults, MetricResults
 from hugewise.model.metric import Metric
 from hugewise.stats.classical import Figures, figures
 from hugewise.stats.numbers import Integers, Numbers
@@ -30,11 +30,11 @@ def analyze(
     *,
     arms: Sequence[str] = (),
     ask: Ask | None = None,
-    plan: Plan | None = None,
+    plan: AnalysisPlan | None = None,
     format_: str | None = None,
 ) -> ExternalResults:
     """Read the files and say what they show. Raises UserError and DataError."""
-    ask, plan = ask or Ask(), plan or Plan()
+    ask, plan = ask or Ask(), plan or AnalysisPlan()
     loaded = load([Path(path) for path in paths], ask, arms=arms, name=format_)
     series = [_as_asked(one, ask) for found in loaded.values() for one in found]
     names = list(dict.fromkeys(one.metric.name for one in series))
@@ -61,7 +61,7 @@ def _as_asked(series: Series, ask: Ask) -> Series:
     )
 
 
-def _chosen(series: Sequence[Series], names: Sequence[str], plan: Plan) -> list[str]:
+def _chosen(series: Sequence[Series], names: Sequence[str], plan: AnalysisPlan) -> list[str]:
     for name in plan.metrics:
         if name not in names:
             raise UserError(f"--metric {name}: not in these files", hint=f"one of: {', '.join(names)}")
@@ -97,7 +97,7 @@ def _joined(parts: Sequence[Series]) -> Series:
     )
 
 
-def _metric(series: Sequence[Series], plan: Plan, judged: int) -> MetricResults:
+def _metric(series: Sequence[Series], plan: AnalysisPlan, judged: int) -> MetricResults:
     names = [str(one.arm) for one in series]
     baseline = plan.baseline or names[0]
     if baseline not in names:

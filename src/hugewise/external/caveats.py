@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from hugewise.external.reader import Series
 from hugewise.stats.numbers import Integers, Numbers
 
-__all__ = ["Caveat", "Layout", "Paired", "examine", "pair"]
+__all__ = ["Caveat", "DataLayout", "Paired", "examine", "pair"]
 
-Kind = Literal["randomised blocks", "blocks", "unpaired"]
+LayoutKind = Literal["randomised blocks", "blocks", "unpaired"]
 Threat = Literal["drift", "coin", "replication", "confounded", "missing"]
 
 _CHANCE = 1e-4  # an order as regular as this is none that a coin made
@@ -34,10 +34,10 @@ class Caveat(msgspec.Struct, frozen=True):
     fatal: bool = False
 
 
-class Layout(msgspec.Struct, frozen=True):
+class DataLayout(msgspec.Struct, frozen=True):
     """Of one comparison. `replicates` is what a statistic may count: pairs, runs, or values."""
 
-    kind: Kind
+    kind: LayoutKind
     caveats: tuple[Caveat, ...]
 
     @property
@@ -113,7 +113,7 @@ def pair(arm: Series, baseline: Series) -> Paired | None:
     )
 
 
-def examine(arm: Series, baseline: Series, paired: Paired | None, *, randomised: bool, same_source: bool) -> Layout:
+def examine(arm: Series, baseline: Series, paired: Paired | None, *, randomised: bool, same_source: bool) -> DataLayout:
     """The layout of one comparison. `same_source`: orders of the two series are on one scale."""
     caveats = [*_missing(arm), *_missing(baseline), *_slots(arm, baseline), *_sessions(arm, baseline)]
     blocks = paired is not None and len(paired.differences) > 0
@@ -143,10 +143,10 @@ def examine(arm: Series, baseline: Series, paired: Paired | None, *, randomised:
                     "went, the rest is a selection.",
                 )
             )
-        return Layout("randomised blocks" if randomised else "blocks", tuple(caveats))
+        return DataLayout("randomised blocks" if randomised else "blocks", tuple(caveats))
     caveats += _runs(arm, baseline)
     caveats += _order(arm, baseline, same_source=same_source)
-    return Layout("unpaired", tuple(caveats))
+    return DataLayout("unpaired", tuple(caveats))
 
 
 def _by_block(series: Series) -> tuple[dict[int, int], int]:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hugewise.errors import UserError
-from hugewise.external.caveats import Caveat, Layout, Paired, examine, pair
+from hugewise.external.caveats import Caveat, DataLayout, Paired, examine, pair
 from hugewise.external.reader import Series
-from hugewise.external.types import ArmFigures, ExternalComparison, Plan, Suggestion, TierLine
+from hugewise.external.types import AnalysisPlan, ArmFigures, ExternalComparison, Suggestion, TierLine
 from hugewise.model.metric import Metric
 from hugewise.model.results import Verdict
 from hugewise.stats.classical import chance_of_medians
@@ -32,7 +32,7 @@ _MOST_INVERTED = 30_000  # pairs up to which the interval by inversion is a matt
 
 
 def compare(
-    arm: Series, base: Series, known: tuple[ArmFigures, ArmFigures], plan: Plan, alpha: float
+    arm: Series, base: Series, known: tuple[ArmFigures, ArmFigures], plan: AnalysisPlan, alpha: float
 ) -> ExternalComparison:
     """The comparison at error rate `alpha`, its share of the plan's. Raises UserError for what was declared wrongly."""
     paired = pair(arm, base)
@@ -75,7 +75,7 @@ def _medians(arm: Series, base: Series) -> dict[str, float]:
 
 
 def _exact(
-    sides: tuple[Series, Series], paired: Paired, layout: Layout, plan: Plan, alpha: float
+    sides: tuple[Series, Series], paired: Paired, layout: DataLayout, plan: AnalysisPlan, alpha: float
 ) -> ExternalComparison:
     """The sequential sign-flip test, with its interval and the tiers, as for a study's pairs."""
     from hugewise.stats import campaign, inversion, sessions, signflip  # noqa: PLC0415
@@ -185,7 +185,7 @@ def _session_means(paired: Paired) -> list[float]:
 
 
 def _student(
-    sides: tuple[Series, Series], paired: Paired, layout: Layout, plan: Plan, alpha: float
+    sides: tuple[Series, Series], paired: Paired, layout: DataLayout, plan: AnalysisPlan, alpha: float
 ) -> ExternalComparison:
     """Student's t on the log-ratios of pairs that no coin is known to have ordered: a suggestion at most."""
     from hugewise.stats.paired import paired as tests_of  # noqa: PLC0415
@@ -224,20 +224,20 @@ def _student(
 
 
 def _welch(
-    known: tuple[ArmFigures, ArmFigures], metric: Metric, layout: Layout, plan: Plan, alpha: float
+    known: tuple[ArmFigures, ArmFigures], metric: Metric, layout: DataLayout, plan: AnalysisPlan, alpha: float
 ) -> ExternalComparison:
     """Welch on what replicates: means of runs where values are parts of runs, else values at their effective n."""
-    from hugewise.stats.welch import Sample, welch  # noqa: PLC0415
+    from hugewise.stats.welch import SampleMean, welch  # noqa: PLC0415
 
     samples, counted = [], []
     for one in known:
         if one.run_means is not None and one.run_means.sd is not None:
-            samples.append(Sample(one.run_means.mean, one.run_means.sd, one.run_means.n))
+            samples.append(SampleMean(one.run_means.mean, one.run_means.sd, one.run_means.n))
             counted.append(f"{one.run_means.n:,} runs of {one.arm}, each by its mean")
             continue
         shown = one.figures
         n = effective(one)
-        samples.append(Sample(shown.mean, shown.sd or 0.0, n))
+        samples.append(SampleMean(shown.mean, shown.sd or 0.0, n))
         told = f"{shown.n:,} values of {one.arm}"
         if n < 0.95 * shown.n:
             told += f", worth {n:,.0f} independent ones by their autocorrelation"
@@ -289,7 +289,7 @@ def _suggest(low: float, high: float, margin: float, metric: Metric) -> Suggesti
     return "better" if (low > 0) == (metric.better == "higher") else "worse"
 
 
-def _why_not(layout: Layout) -> str:
+def _why_not(layout: DataLayout) -> str:
     fatal = layout.fatal
     chosen: Caveat | None = fatal or (layout.caveats[0] if layout.caveats else None)
     return chosen.sentence if chosen is not None else "No coin is known to have chosen the order"

@@ -33,7 +33,7 @@ import numpy as np
 
 from hugewise.stats.numbers import Numbers
 
-__all__ = ["FEWEST", "Change", "host_changes"]
+__all__ = ["FEWEST", "HostChange", "host_changes"]
 
 FEWEST = 40  # pairs below which a change is not looked for
 _SEGMENT = 10
@@ -41,7 +41,7 @@ _CLIP = 3.0
 _MAD = 1.4826  # standard deviations per median absolute deviation, for normal noise
 
 
-class Change(NamedTuple):
+class HostChange(NamedTuple):
     """`pair` is the number (from 1) of the first pair after the change, `ratio` how much slower one run got."""
 
     pair: int
@@ -49,7 +49,7 @@ class Change(NamedTuple):
     sentence: str
 
 
-def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> list[Change]:
+def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> list[HostChange]:
     """Where the level of both sides together changed, in the order of the pairs; empty for a steady host.
 
     `log_sums` has log(arm) + log(baseline) of each pair (None, or infinite, where a side failed: left out, and counted
@@ -81,10 +81,10 @@ def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> li
     ]
 
 
-def _change(pair: int, ratio: float) -> Change:
+def _change(pair: int, ratio: float) -> HostChange:
     percent = 100 * abs(ratio - 1)
     direction = "higher" if ratio > 1 else "lower"
-    return Change(
+    return HostChange(
         pair,
         ratio,
         f"from pair {pair} on, both sides together are {percent:.2g}% {direction} than before: the host changed; "

@@ -36,7 +36,7 @@ from hugewise.model.trial import Block
 from hugewise.stats import campaign, tail
 from hugewise.stats.eprocess import EProcess, SumEProcess, e_values, finite
 from hugewise.stats.method import Contrast, Decision
-from hugewise.stats.pairs import Finding, Pair, Pairs, against
+from hugewise.stats.pairs import Inference, Pair, Pairs, against
 
 __all__ = ["END_POINTS", "EndPoint", "differences", "evidence"]
 
@@ -88,7 +88,7 @@ class EndPoint:
         """The kept-in pairs, with what is lost scored against "the arm's metric is larger" (1) or "smaller" (-1)."""
         return against(self._pairs.kept, claim, higher_is_better=self.contrast.metric.better == "higher")
 
-    def _held(self, usable: Finding) -> Finding:
+    def _held(self, usable: Inference) -> Inference:
         """The finding on the usable pairs, with its verdict only where all pairs together give the same one."""
         if usable.verdict == "none":
             return usable
@@ -104,17 +104,17 @@ class EndPoint:
                 break
         return msgspec.structs.replace(usable, verdict=verdict, reason=f"{reason}; {of}")
 
-    def _said(self, whole: Finding) -> str:
+    def _said(self, whole: Inference) -> str:
         if whole.verdict != "undecided":
             return f"it is {whole.verdict}"
         return "the test has not crossed" if END_POINTS[self.kind].threshold else whole.reason
 
-    def _finding(self, pairs: Sequence[Pair]) -> Finding:
+    def _finding(self, pairs: Sequence[Pair]) -> Inference:
         refusal = self._pairs.refusal(self.planned)
         if refusal is not None:
-            return Finding("none", refusal)
+            return Inference("none", refusal)
         if not pairs:
-            return Finding("undecided", "there are no pairs yet")
+            return Inference("undecided", "there are no pairs yet")
         arm, baseline = _sides(pairs, self.contrast)
         better: tail.Better = "higher" if self.contrast.metric.better == "higher" else "lower"
         return END_POINTS[self.kind].find(arm, baseline, _Terms(self.alpha, self.planned, self._margin, better))
@@ -172,21 +172,21 @@ class _Terms(NamedTuple):
     better: tail.Better
 
 
-def _mean(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
+def _mean(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inference:
     found = campaign.ratio_of_means(arm, baseline, terms.alpha)
     if found is None:
-        return Finding("undecided", f"a ratio of means needs 100 pairs without failure, there are {len(arm)}")
+        return Inference("undecided", f"a ratio of means needs 100 pairs without failure, there are {len(arm)}")
     ratio, low, high = found
     edge = round(math.log1p(terms.margin), 9)  # an effect of the margin itself is not within it
     if low > 0 and -edge < round(math.log(low), 9) and round(math.log(high), 9) < edge:
-        return Finding("equivalent", "the whole interval lies within the margin", ratio, low, high)
+        return Inference("equivalent", "the whole interval lies within the margin", ratio, low, high)
     if low > 1 or high < 1:
         verdict: Verdict = "better" if (low > 1) == (terms.better == "higher") else "worse"
-        return Finding(verdict, "the interval of the campaign excludes no change", ratio, low, high)
-    return Finding("undecided", "the interval includes no change and reaches beyond the margin", ratio, low, high)
+        return Inference(verdict, "the interval of the campaign excludes no change", ratio, low, high)
+    return Inference("undecided", "the interval includes no change and reaches beyond the margin", ratio, low, high)
 
 
-def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
+def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inference:
     found = tail.slow_rate(arm, baseline, terms.alpha, better=terms.better, budget=terms.planned)
     rates = "slow runs cannot be told yet"
     if found.estimate is not None and found.low is not None and found.high is not None:
@@ -195,8 +195,8 @@ def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Fin
             f"({100 * found.low:+.1f} to {100 * found.high:+.1f}) against the baseline"
         )
     if found.sign:
-        return Finding("worse" if found.sign > 0 else "better", f"{rates}; the exact test crossed")
-    return Finding("undecided", f"{rates}; the exact test has not crossed")
+        return Inference("worse" if found.sign > 0 else "better", f"{rates}; the exact test crossed")
+    return Inference("undecided", f"{rates}; the exact test has not crossed")
 
 
 def _worst_hundredth(better: tail.Better) -> float:
@@ -204,20 +204,20 @@ def _worst_hundredth(better: tail.Better) -> float:
     return 0.01 if better == "higher" else 0.99
 
 
-def _p99(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
+def _p99(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inference:
     found = tail.quantile(
         arm, baseline, _worst_hundredth(terms.better), terms.alpha, better=terms.better, budget=terms.planned
     )
     verdict: Verdict = "undecided" if found.sign == 0 else "worse" if found.sign > 0 else "better"
     reason = "the exact test has crossed" if found.sign else "the exact test has not crossed"
-    return Finding(verdict, f"on the worst hundredth of runs {reason}", found.estimate, found.low, found.high)
+    return Inference(verdict, f"on the worst hundredth of runs {reason}", found.estimate, found.low, found.high)
 
 
 class _Kind(NamedTuple):
     """`threshold`: what makes the +-1 differences of an exact test, None where there is none."""
 
     estimand: str
-    find: Callable[[Sequence[float], Sequence[float], _Terms], Finding]
+    find: Callable[[Sequence[float], Sequence[float], _Terms], Inference]
     threshold: Callable[[tail.Better], tail.SlowRuns | tail.BeyondQuantile] | None
 
 

@@ -29,7 +29,7 @@ from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.paired import Signs, Tests, paired
-from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
+from hugewise.stats.pairs import Inference, Pair, Pairs, ratio_of
 
 __all__ = ["FixedN"]
 
@@ -94,7 +94,7 @@ class FixedN:
         return self._pairs.comparison(
             self.name,
             self.planned,
-            Finding(verdict, reason, _ratio(tests), low, high),
+            Inference(verdict, reason, _ratio(tests), low, high),
             ratio_all=_ratio(self._tests(self._pairs.everything)),
             confidence=1 - level,
             p=_p_difference(analyses),

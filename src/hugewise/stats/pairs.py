@@ -42,7 +42,7 @@ from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats.method import Contrast
 
-__all__ = ["Finding", "Pair", "Pairs", "against", "log_ratio", "ratio_of"]
+__all__ = ["Inference", "Pair", "Pairs", "against", "log_ratio", "ratio_of"]
 
 _TOLERATED = 0.01  # share of a side's turns that may lack pages, proof, a value or a start
 _SHOWN = 30  # blocks after which a comparison that can have no verdict any more ends: enough to see what there was
@@ -57,7 +57,7 @@ def log_ratio(arm: float, baseline: float) -> float:
     return round(math.log(arm) - math.log(baseline), 9)
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Inference(msgspec.Struct, frozen=True):
     """What a method says of the pairs so far; ratios are arm/baseline."""
 
     verdict: Verdict
@@ -255,7 +255,7 @@ class Pairs:
         self,
         method: str,
         planned: int,
-        finding: Finding,
+        finding: Inference,
         *,
         ratio_all: float | None,
         confidence: float,

@@ -53,7 +53,7 @@ from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsificat
 from hugewise.stats.dispersion import Dispersion
 from hugewise.stats.eprocess import EProcess, e_values
 from hugewise.stats.method import Contrast, Decision, Effect
-from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
+from hugewise.stats.pairs import Inference, Pair, Pairs, ratio_of
 from hugewise.stats.power import least_pairs
 from hugewise.stats.spread import scale
 from hugewise.stats.watched import Watched
@@ -123,9 +123,9 @@ class Sequential:
         """The result with interval, tiers and the alpha spent. Some seconds at thousands of pairs."""
         verdict, reason, reach = self._verdict()
         effect, bias = self._effect(), self._bias()
-        finding = Finding(verdict, reason)
+        finding = Inference(verdict, reason)
         if effect is not None:
-            finding = Finding(verdict, reason, effect.ratio, effect.low, effect.high)
+            finding = Inference(verdict, reason, effect.ratio, effect.low, effect.high)
         found = self.pairs.comparison(
             self.name, self.planned, finding, ratio_all=self._ratio_all(), confidence=1 - self.alpha
         )

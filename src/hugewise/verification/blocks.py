@@ -23,7 +23,7 @@ from hugewise.stats.signflip import stopped
 from hugewise.verification import reverts
 from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import autoregression, generator
-from hugewise.verification.scenes import CONTRAST, Fate, Scene, pair
+from hugewise.verification.scenes import CONTRAST, BlockScene, Fate, pair
 
 __all__ = ["ALPHA", "NULLS", "Made", "Null", "limit", "nulls", "play", "tasks"]
 
@@ -56,7 +56,7 @@ class Null(NamedTuple):
     """
 
     what: str
-    scene: Scene
+    scene: BlockScene
     fault: Made | None = None
     pairs: int = 300
     of: float = 1.0
@@ -75,7 +75,7 @@ def _selecting(
 ) -> Null:
     """Something befalls one label in slow places, which makes a selection of what is left."""
     baseline = 1.0 - arm
-    return Null(what, Scene(share, slower, sd, fate, arm, baseline), fault, **more)
+    return Null(what, BlockScene(share, slower, sd, fate, arm, baseline), fault, **more)
 
 
 LONG = _selecting(
@@ -87,7 +87,7 @@ LONG = _selecting(
     of=0.1,
 )
 """What the rule lets through is too little to be seen in fewer pairs."""
-_SLOW = Scene(share=0.2, slower=0.1)
+_SLOW = BlockScene(share=0.2, slower=0.1)
 NULLS: tuple[Null, ...] = (
     Null("nothing goes wrong, slow places", _SLOW),
     _selecting("arm undelivered in 10% of places, 5% slower", reverts.DeclaredBudget, share=0.1, slower=0.05, sd=0.01),
@@ -255,7 +255,7 @@ def untouched(seed: int, streams: int) -> Sequence[CheckResult]:
     random = generator(seed, "untouched")
     same, count = 0, max(20, streams // 4)
     for _ in range(count):
-        blocks = list(Scene(sd=0.05).blocks(random, 200))
+        blocks = list(BlockScene(sd=0.05).blocks(random, 200))
         shifted = [pair(one.number, _log(one, 0) - 0.04, _log(one, 1)) for one in blocks]
         bare = stopped((round(_log(one, 0) - _log(one, 1), 9) for one in shifted), ALPHA, BUDGET)
         found = _ran(Sequential, shifted)

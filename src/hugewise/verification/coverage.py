@@ -16,7 +16,7 @@ from hugewise.stats import campaign, inversion, sessions, signflip
 from hugewise.stats.numbers import Numbers
 from hugewise.stats.scores import STEPS
 from hugewise.verification.finding import CheckResult, Task
-from hugewise.verification.generators import CV, Pairs, autoregression, generator, heavy, log_ratios, randomised
+from hugewise.verification.generators import CV, PairedTimes, autoregression, generator, heavy, log_ratios, randomised
 from hugewise.verification.matched import benchmarks
 
 __all__ = ["ALPHA", "average", "beyond", "costs", "lasting", "limit", "tasks", "typical"]
@@ -40,7 +40,7 @@ def typical(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
     misses = 0
     raw = draw(generator(seed, "coverage", case), repeats, PAIRS)
     for arm, baseline in zip(raw.arm, raw.baseline, strict=True):
-        low, high = inversion.interval(log_ratios(Pairs(arm, baseline)), ALPHA, PAIRS, 1e-3)
+        low, high = inversion.interval(log_ratios(PairedTimes(arm, baseline)), ALPHA, PAIRS, 1e-3)
         misses += not low <= truth <= high
     return [_finding(f"typical ratio, {case}", misses, repeats)]
 
@@ -56,7 +56,7 @@ def lasting(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
     truth = EFFECT if most == ALPHA else _balanced(log_ratios(draw(generator(seed, "truth", case), 400, LONG)))
     raw = draw(random, repeats, LONG)
     misses = sum(
-        signflip.verdict(log_ratios(Pairs(arm, baseline)) - truth, ALPHA, LONG) != 0
+        signflip.verdict(log_ratios(PairedTimes(arm, baseline)) - truth, ALPHA, LONG) != 0
         for arm, baseline in zip(raw.arm, raw.baseline, strict=True)
     )
     share = misses / repeats
@@ -125,27 +125,27 @@ def _finding(case: str, misses: int, repeats: int) -> CheckResult:
     return CheckResult("coverage", f"{case}: ever missed", f"{share:.4f}", f"<= {most:.3f}", share <= most)
 
 
-def _heavy(random: Generator, streams: int, pairs: int) -> Pairs:
+def _heavy(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """Heavy-tailed times whose bulk correlates by 0.8."""
     host = np.sqrt(0.8) * random.standard_normal((streams, pairs))
     own = np.sqrt(0.2) * random.standard_normal((2, streams, pairs))
     return _own(random, CV * heavy(random, host + own))
 
 
-def _drifting_places(random: Generator, streams: int, pairs: int) -> Pairs:
+def _drifting_places(random: Generator, streams: int, pairs: int) -> PairedTimes:
     return _own(random, [CV * autoregression(random, streams, pairs, 0.99) for _ in range(2)])
 
 
-def _unequal(random: Generator, streams: int, pairs: int) -> Pairs:
+def _unequal(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """The published bandwidths: skewed, with standard deviations of 1.58 and 1.40."""
     return next(known for known in benchmarks() if known.name == "iperf3").draw(random, streams, pairs, 0.8)
 
 
-def _more_stalls(random: Generator, streams: int, pairs: int) -> Pairs:
+def _more_stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """The arm stalls in another 1% of its runs, for up to five times the time."""
     raw = _heavy(random, streams, pairs)
     struck = random.random((streams, pairs)) < 0.01
-    return Pairs(arm=raw.arm * np.where(struck, random.uniform(1.5, 5, (streams, pairs)), 1.0), baseline=raw.baseline)
+    return PairedTimes(raw.arm * np.where(struck, random.uniform(1.5, 5, (streams, pairs)), 1.0), raw.baseline)
 
 
 def _balanced(differences: Numbers) -> float:
@@ -161,56 +161,56 @@ def _balanced(differences: Numbers) -> float:
     return (low + high) / 2
 
 
-def _own(random: Generator, places: Sequence[Numbers] | Numbers) -> Pairs:
+def _own(random: Generator, places: Sequence[Numbers] | Numbers) -> PairedTimes:
     """Pairs from the noise of two places, the arm taking exp(EFFECT) times as long."""
     raw = randomised(random, places[0], places[1])
-    return Pairs(arm=raw.arm * np.exp(EFFECT), baseline=raw.baseline)
+    return PairedTimes(raw.arm * np.exp(EFFECT), raw.baseline)
 
 
-def _both_in_modes(random: Generator, streams: int, pairs: int) -> Pairs:
+def _both_in_modes(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """Every time is fast, or one time in five slow by a half."""
     slow = random.random((2, streams, pairs)) < 0.2
     return _own(random, 0.02 * random.standard_normal((2, streams, pairs)) + np.where(slow, 0.4, 0.0))
 
 
-def _both_skewed(random: Generator, streams: int, pairs: int) -> Pairs:
+def _both_skewed(random: Generator, streams: int, pairs: int) -> PairedTimes:
     return _own(random, CV * random.exponential(1, (2, streams, pairs)))
 
 
-def _both_stall(random: Generator, streams: int, pairs: int) -> Pairs:
+def _both_stall(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """One time in twenty stalls, for up to five times the time."""
     struck = random.random((2, streams, pairs)) < 0.05
     stalls = np.where(struck, np.log(random.uniform(1.5, 5, (2, streams, pairs))), 0.0)
     return _own(random, 0.3 * CV * random.standard_normal((2, streams, pairs)) + stalls)
 
 
-def _arm_skewed(random: Generator, streams: int, pairs: int) -> Pairs:
+def _arm_skewed(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """The arm's noise is skewed, and the baseline's is normal."""
     arm = 0.05 * random.exponential(1, (streams, pairs))
-    return Pairs(arm=np.exp(arm), baseline=np.exp(0.02 * random.standard_normal((streams, pairs))))
+    return PairedTimes(np.exp(arm), np.exp(0.02 * random.standard_normal((streams, pairs))))
 
 
-def _arm_stalls(random: Generator, streams: int, pairs: int) -> Pairs:
+def _arm_stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """The arm alone stalls, in a twentieth of its runs."""
     noise = 0.02 * random.standard_normal((2, streams, pairs))
     struck = np.where(random.random((streams, pairs)) < 0.05, random.exponential(0.5, (streams, pairs)), 0.0)
-    return Pairs(arm=np.exp(noise[0] + struck), baseline=np.exp(noise[1]))
+    return PairedTimes(np.exp(noise[0] + struck), np.exp(noise[1]))
 
 
-def _arm_in_modes(random: Generator, streams: int, pairs: int) -> Pairs:
+def _arm_in_modes(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """-1% in 72% of pairs, and +10% in the others."""
     arm = np.where(random.random((streams, pairs)) < 0.72, -0.01, 0.095)
-    return Pairs(np.exp(arm + 0.005 * random.standard_normal((streams, pairs))), np.ones((streams, pairs)))
+    return PairedTimes(np.exp(arm + 0.005 * random.standard_normal((streams, pairs))), np.ones((streams, pairs)))
 
 
 _SYMMETRIC = ("a constant effect", "a constant effect, places drift")
-_TYPICAL: dict[str, Callable[[Generator, int, int], Pairs]] = {
+_TYPICAL: dict[str, Callable[[Generator, int, int], PairedTimes]] = {
     "a constant effect": _heavy,
     "a constant effect, places drift": _drifting_places,
     "unequal sd, skewed": _unequal,
     "the arm stalls more often": _more_stalls,
 }
-_LASTING: dict[str, tuple[Callable[[Generator, int, int], Pairs], float | None]] = {
+_LASTING: dict[str, tuple[Callable[[Generator, int, int], PairedTimes], float | None]] = {
     "both arms in two modes": (_both_in_modes, ALPHA),
     "both arms skewed": (_both_skewed, ALPHA),
     "both arms stall": (_both_stall, ALPHA),

@@ -16,7 +16,7 @@ from hugewise.stats import signflip
 from hugewise.stats.dispersion import Dispersion
 from hugewise.stats.numbers import Numbers
 from hugewise.verification.finding import CheckResult, Task
-from hugewise.verification.generators import CV, FAMILIES, Pairs, autoregression, generator
+from hugewise.verification.generators import CV, FAMILIES, PairedTimes, autoregression, generator
 from hugewise.verification.naive import peeked_f
 from hugewise.verification.replay import ALPHA, CONTROL, CONTROLS, limit
 
@@ -54,7 +54,7 @@ def null(family: str, seed: int, streams: int) -> Sequence[CheckResult]:
     """Findings in streams in which nothing differs."""
     chosen = next(known for known in FAMILIES if known.name == family)
     raw = chosen.draw(generator(seed, "dispersion", family), max(streams, CONTROLS), PAIRS)
-    share = _share(Pairs(raw.arm[:streams], raw.baseline[:streams]))
+    share = _share(PairedTimes(raw.arm[:streams], raw.baseline[:streams]))
     required = f"<= {limit(streams):.3f}"
     found = [_judged("null replay", f"{family}: {chosen.what}", f"{share:.4f}", required, share <= limit(streams))]
     if family == _PEEKED:
@@ -70,7 +70,7 @@ def shifted(noise: str, seed: int, streams: int) -> Sequence[CheckResult]:
     for shift in SHIFTS:
         log = CV * _NOISE[noise](generator(seed, "shifted", noise), streams)
         log[0] += shift * np.std(log)
-        raw = Pairs(*np.exp(log))
+        raw = PairedTimes(*np.exp(log))
         share = _share(raw)
         what = f"{noise}, shifted by {shift:g} sd"
         findings.append(_judged("shift", what, f"{share:.4f}", f"<= {most:.3f}", share <= most))
@@ -132,7 +132,7 @@ def _own_medians(arm: Sequence[float], baseline: Sequence[float], alpha: float) 
     return signflip.verdict([0.0, *distances], alpha, len(arm))
 
 
-def _share(raw: Pairs) -> float:
+def _share(raw: PairedTimes) -> float:
     streams = zip(raw.arm, raw.baseline, strict=True)
     return float(np.mean([_run(arm, baseline, ALPHA).finding().shown is not None for arm, baseline in streams]))
 
@@ -141,13 +141,13 @@ def _judged(check: str, case: str, seen: str, required: str, passed: bool) -> Ch
     return CheckResult(check, f"spread: {case}", seen, required, bool(passed))
 
 
-def _growing(random: Generator) -> Pairs:
+def _growing(random: Generator) -> PairedTimes:
     """Each pair lies further out than all before, on either side."""
     noise = CV * 1.5 ** np.arange(LENGTH) * random.uniform(0.8, 1.2, (2, LENGTH))
-    return Pairs(np.exp(noise[0]), np.exp(-noise[1]))
+    return PairedTimes(np.exp(noise[0]), np.exp(-noise[1]))
 
 
-def _failing(random: Generator) -> Pairs:
+def _failing(random: Generator) -> PairedTimes:
     """Four pairs in which a side failed, two of them both."""
     raw = _SHORT["normal"](random)
     raw.arm[[3, 8, 10]] = np.nan
@@ -155,13 +155,13 @@ def _failing(random: Generator) -> Pairs:
     return raw
 
 
-_SHORT: dict[str, Callable[[Generator], Pairs]] = {
-    "normal": lambda random: Pairs(*np.exp(CV * random.standard_normal((2, LENGTH)))),
+_SHORT: dict[str, Callable[[Generator], PairedTimes]] = {
+    "normal": lambda random: PairedTimes(*np.exp(CV * random.standard_normal((2, LENGTH)))),
     # One of each pair has ten times the noise of the other.
-    "one side noisier": lambda random: Pairs(*np.exp(CV * random.standard_normal((2, LENGTH)) * [[10.0], [1.0]])),
-    "wild": lambda random: Pairs(*np.exp(CV * np.clip(random.standard_cauchy((2, LENGTH)), -100, 100))),
+    "one side noisier": lambda random: PairedTimes(*np.exp(CV * random.standard_normal((2, LENGTH)) * [[10.0], [1.0]])),
+    "wild": lambda random: PairedTimes(*np.exp(CV * np.clip(random.standard_cauchy((2, LENGTH)), -100, 100))),
     # Ticks of a coarse clock.
-    "ties": lambda random: Pairs(*(random.integers(8, 13, (2, LENGTH)) / 10)),
+    "ties": lambda random: PairedTimes(*(random.integers(8, 13, (2, LENGTH)) / 10)),
     "growing": _growing,
     "failures": _failing,
 }

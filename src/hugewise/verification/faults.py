@@ -20,14 +20,14 @@ from hugewise.verification.naive import FIRST_LOOK
 __all__ = ["FAULTS", "DoubledAlpha", "DroppedZero", "OffByOneSpending", "PeekedT", "SignDependentRank"]
 
 
-class Fault(Candidate):
+class _Fault(Candidate):
     """A faulty test: its verdict is what it stopped with."""
 
     def verdict(self, differences: Numbers, alpha: float, budget: int) -> int:
         return self.stop(differences, alpha, budget)[1]
 
 
-class OffByOneSpending(Fault):
+class OffByOneSpending(_Fault):
     """Each pair may already spend what belongs to the next one."""
 
     name = "off-by-one spending"
@@ -40,7 +40,7 @@ class OffByOneSpending(Fault):
         return np.array(signflip.run(magnitudes, alpha, budget, _next_share(alpha, budget)).ledger)
 
 
-class SignDependentRank(Fault):
+class SignDependentRank(_Fault):
     """The rank of D among the differences, where it should be that of |D| among their magnitudes."""
 
     name = "sign-dependent rank"
@@ -60,7 +60,7 @@ class SignDependentRank(Fault):
         return boundary.pairs, 0
 
 
-class DroppedZero(Fault):
+class DroppedZero(_Fault):
     """Pairs without a difference are left out before anything is counted."""
 
     name = "dropped zero"
@@ -76,7 +76,7 @@ class DroppedZero(Fault):
         return np.asarray(ledger[np.cumsum(kept)], dtype=np.float64)
 
 
-class DoubledAlpha(Fault):
+class DoubledAlpha(_Fault):
     """Alpha is spent on each side, where it should be halved."""
 
     name = "doubled alpha"
@@ -88,7 +88,7 @@ class DoubledAlpha(Fault):
         return super().spent(magnitudes, 2 * alpha, budget)
 
 
-class PeekedT(Fault):
+class PeekedT(_Fault):
     """A paired t test at level alpha after every pair from the fifth on; its ledger claims that all is well."""
 
     name = "peeked t"

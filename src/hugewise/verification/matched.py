@@ -24,9 +24,9 @@ from numpy.random import Generator
 
 from hugewise import published
 from hugewise.stats.numbers import Numbers
-from hugewise.verification.generators import Pairs
+from hugewise.verification.generators import PairedTimes
 
-__all__ = ["OTHER_SHAPES", "SHAPES", "SOURCE", "Benchmark", "Moments", "Shape", "benchmarks"]
+__all__ = ["OTHER_SHAPES", "SHAPES", "SOURCE", "MatchedBenchmark", "Moments", "Shape", "benchmarks"]
 
 SOURCE = "redhat-2021-vm-1gib"
 
@@ -125,7 +125,7 @@ strikes both (their times then correlate less than the bulk); for the bandwidth:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class MatchedBenchmark:
     """A published comparison: the baseline's figures, the arm's, and whether less is better."""
 
     name: str
@@ -143,23 +143,23 @@ class Benchmark:
         """1 if the arm's mean is larger, -1 if smaller."""
         return 1 if self.arm.mean > self.baseline.mean else -1
 
-    def draw(self, random: Generator, streams: int, pairs: int, rho: float) -> Pairs:
+    def draw(self, random: Generator, streams: int, pairs: int, rho: float) -> PairedTimes:
         """Pairs whose times correlate by `rho`; none below a hundredth of the published least, so that logs exist."""
         drawn = self.shape.draw(random, (streams, pairs), rho)
         sides = [
             np.maximum(moments.mean + moments.sd * standard, moments.least / 100)
             for moments, standard in zip((self.arm, self.baseline), drawn, strict=True)
         ]
-        return Pairs(arm=sides[0], baseline=sides[1])
+        return PairedTimes(sides[0], sides[1])
 
 
-def benchmarks(shapes: Mapping[str, Shape] = SHAPES) -> tuple[Benchmark, ...]:
+def benchmarks(shapes: Mapping[str, Shape] = SHAPES) -> tuple[MatchedBenchmark, ...]:
     """The benchmarks of the article that `shapes` names, from the published figures that come with the package."""
     known = {benchmark.name: benchmark for benchmark in published.load(SOURCE).benchmarks}
     found = []
     for name, shape in shapes.items():
         (_, baseline), (_, arm) = known[name].pair
-        found.append(Benchmark(name, _moments(baseline), _moments(arm), shape))
+        found.append(MatchedBenchmark(name, _moments(baseline), _moments(arm), shape))
     return tuple(found)
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from hugewise.stats.numbers import Numbers
-from hugewise.verification.generators import Pairs
+from hugewise.verification.generators import PairedTimes
 
 __all__ = ["FIRST_LOOK", "paired_t", "peeked_f", "welch"]
 
 FIRST_LOOK = 5
 
 
-def paired_t(pairs: Pairs, level: float) -> float:
+def paired_t(pairs: PairedTimes, level: float) -> float:
     """Share of the streams in which the paired t test falls below `level` at any look."""
     from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
@@ -26,7 +26,7 @@ def paired_t(pairs: Pairs, level: float) -> float:
     return _share(mean**2 * n >= threshold**2 * variance)
 
 
-def welch(pairs: Pairs, level: float) -> float:
+def welch(pairs: PairedTimes, level: float) -> float:
     """Share of the streams in which Welch's test falls below `level` at any look."""
     from scipy.special import stdtr  # noqa: PLC0415  (slow to load)
 
@@ -38,7 +38,7 @@ def welch(pairs: Pairs, level: float) -> float:
     return _share(p <= level)
 
 
-def peeked_f(pairs: Pairs, level: float) -> float:
+def peeked_f(pairs: PairedTimes, level: float) -> float:
     """Share of the streams in which the F test of the two variances falls below `level` at any look."""
     from scipy.special import fdtri  # noqa: PLC0415  (slow to load)
 

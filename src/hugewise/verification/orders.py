@@ -20,12 +20,12 @@ from hugewise.store.runlog import BlockOpened, Closed, RunFolder
 from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator
 
-__all__ = ["Place", "of_design", "of_run", "places", "tasks"]
+__all__ = ["Turn", "of_design", "of_run", "places", "tasks"]
 
 _T = TypeVar("_T")
 
 
-class Place(NamedTuple):
+class Turn(NamedTuple):
     """An arm's turn in its block (from 0), the slot that it runs in, and the bytes added to its environment."""
 
     order: int
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     pad: int
 
 
-def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096) -> dict[str, Place]:
+def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096) -> dict[str, Turn]:
     """Each arm's place in a block, in the order in which they run."""
     words = _words(seed, block)
     names = _permutation(words, sorted(arms))
@@ -41,7 +41,7 @@ def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max
     found = {}
     for position, name in enumerate(names):
         slot = _below(words, slots) if own is None else own[position]
-        found[name] = Place(position, slot, _below(words, pad_max + 1))
+        found[name] = Turn(position, slot, _below(words, pad_max + 1))
     return found
 
 
@@ -63,7 +63,7 @@ def of_run(path: Path) -> Sequence[CheckResult]:
     starts: dict[int, dict[str, float]] = {}
     for attempt in attempts:
         place = expected.get(attempt.block, {}).get(attempt.arm)
-        other += place != Place(attempt.order, attempt.slot, attempt.environment_pad)
+        other += place != Turn(attempt.order, attempt.slot, attempt.environment_pad)
         early += attempt.block not in blocks or attempt.started < blocks[attempt.block].t
         starts.setdefault(attempt.block, {}).setdefault(attempt.arm, attempt.started)
     turned = 0
@@ -89,7 +89,7 @@ def of_design(seed: int, blocks: int = 2000) -> Sequence[CheckResult]:
         arms = ["a", "b", "c", "d", "e"][: 2 + block % 4]
         slots = 1 + block % 3
         made = {
-            trial.arm: Place(trial.order, trial.slot, trial.environment_pad)
+            trial.arm: Turn(trial.order, trial.slot, trial.environment_pad)
             for trial in coin.order(run_seed, block, arms, slots)
         }
         other += made != places(run_seed, block, arms, slots)

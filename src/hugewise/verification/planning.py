@@ -22,7 +22,7 @@ from hugewise.stats.signflip import stopped
 from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator
 
-__all__ = ["BAND", "CASES", "PAIRS", "Case", "budgets", "delivered", "fixed", "pairs", "tasks"]
+__all__ = ["BAND", "CASES", "PAIRS", "PilotCase", "budgets", "delivered", "fixed", "pairs", "tasks"]
 
 PAIRS = 20
 """Of a pilot."""
@@ -33,7 +33,7 @@ ROUGH = 0.05
 """The same for the pairs of half and for the hidden effect, which nobody plans by."""
 
 
-class Case(NamedTuple):
+class PilotCase(NamedTuple):
     """`shift` is the effect in standard deviations of a pair; `budget` is declared, and more than a pilot asks for."""
 
     shift: float
@@ -41,9 +41,8 @@ class Case(NamedTuple):
     budget: int
 
 
-CASES = tuple(
-    Case(shift, alpha, budget) for shift, budget in ((0.2, 5000), (0.4, 2000), (1.0, 500)) for alpha in (0.01, 0.0025)
-)
+_EFFECTS = ((0.2, 5000), (0.4, 2000), (1.0, 500))
+CASES = tuple(PilotCase(shift, alpha, budget) for shift, budget in _EFFECTS for alpha in (0.01, 0.0025))
 CAMPAIGNS = 2
 """In the pool, for each pilot; every pilot's pairs are tried on all of the pool."""
 REPLAYS = 10
@@ -51,7 +50,7 @@ REPLAYS = 10
 SHOWN = 200
 """Declared pairs whose shown and hidden effects are tried."""
 
-Draw = Callable[[Generator, tuple[int, ...]], Numbers]
+PilotDraw = Callable[[Generator, tuple[int, ...]], Numbers]
 
 
 def normal(random: Generator, shape: tuple[int, ...]) -> Numbers:
@@ -64,7 +63,7 @@ def heavy(random: Generator, shape: tuple[int, ...]) -> Numbers:
     return random.standard_t(3, shape) / math.sqrt(3)
 
 
-def pairs(case: Case, seed: int, pilots: int) -> Sequence[CheckResult]:
+def pairs(case: PilotCase, seed: int, pilots: int) -> Sequence[CheckResult]:
     """Pairs for 90%, those for half, the planted fault, and what is only reported: the worst pilots, heavy tails."""
     random = generator(seed, "planning", *case)
     scales, ends = _scales(random, normal, pilots), _ends(random, normal, case, pilots)
@@ -103,7 +102,7 @@ def budgets(alpha: float, seed: int, pilots: int) -> Sequence[CheckResult]:
         assert shift is not None
         scales = _scales(random, normal, pilots)
         ends = np.array(
-            [_end(random, normal, Case(shift * scale, alpha, SHOWN)) for scale in np.tile(scales, CAMPAIGNS)]
+            [_end(random, normal, PilotCase(shift * scale, alpha, SHOWN)) for scale in np.tile(scales, CAMPAIGNS)]
         )
         said = f"{SHOWN} pairs, alpha {alpha:g}: verdict on the {what} effect"
         found.append(_kept(said, float((ends <= SHOWN).mean()), chance, BAND if what == "shown" else ROUGH))
@@ -139,7 +138,7 @@ def tasks(seed: int, pilots: int) -> list[Task]:
     return found
 
 
-def _scales(random: Generator, draw: Draw, pilots: int) -> Numbers:
+def _scales(random: Generator, draw: PilotDraw, pilots: int) -> Numbers:
     """What pilots take the deviation for, which is 1."""
     return np.array([spread.scale(pilot) for pilot in draw(random, (pilots, PAIRS))])
 
@@ -152,12 +151,12 @@ def _asked(needed: Callable[[float], int | None], shift: float, scales: Numbers)
     return np.exp(np.interp(np.log(scales), np.log(grid), logs))
 
 
-def _ends(random: Generator, draw: Draw, case: Case, pilots: int) -> Numbers:
+def _ends(random: Generator, draw: PilotDraw, case: PilotCase, pilots: int) -> Numbers:
     """The pairs after which campaigns of the real test end in the right direction; infinite where they do not."""
     return np.array([_end(random, draw, case) for _ in range(CAMPAIGNS * pilots)])
 
 
-def _end(random: Generator, draw: Draw, case: Case) -> float:
+def _end(random: Generator, draw: PilotDraw, case: PilotCase) -> float:
     test = stopped((case.shift + draw(random, (case.budget,))).tolist(), case.alpha, case.budget)
     return float(test.pairs) if test.sign > 0 else math.inf
 

@@ -15,7 +15,7 @@ import numpy as np
 from hugewise.verification.candidate import Candidate
 from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator, log_ratios
-from hugewise.verification.matched import OTHER_SHAPES, Benchmark, benchmarks
+from hugewise.verification.matched import OTHER_SHAPES, MatchedBenchmark, benchmarks
 
 __all__ = ["ALPHA", "MOST", "RATIO", "power", "stops", "tasks"]
 
@@ -30,7 +30,7 @@ RATIO: Mapping[float, float] = {0.8: 45, 0.95: 130}
 
 
 def stops(
-    candidate: Candidate, benchmark: Benchmark, rho: float, seed: int, replays: int
+    candidate: Candidate, benchmark: MatchedBenchmark, rho: float, seed: int, replays: int
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Pairs to the verdict (the budget where none falls), and the verdicts, of each replay."""
     pairs, verdicts = [], []

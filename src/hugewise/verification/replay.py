@@ -12,7 +12,7 @@ import numpy as np
 from hugewise.verification import naive
 from hugewise.verification.candidate import Candidate
 from hugewise.verification.finding import CheckResult, Task
-from hugewise.verification.generators import FAMILIES, Pairs, generator, log_ratios
+from hugewise.verification.generators import FAMILIES, PairedTimes, generator, log_ratios
 
 __all__ = ["ALPHA", "CONTROL", "CONTROLS", "PAIRS", "limit", "replay", "tasks"]
 
@@ -33,7 +33,7 @@ def replay(candidate: Candidate, family: str, seed: int, streams: int, pairs: in
     raw = chosen.draw(generator(seed, "replay", family), max(streams, CONTROLS), pairs)
     verdicts = 0
     for arm, baseline in zip(raw.arm[:streams], raw.baseline[:streams], strict=True):
-        verdicts += candidate.verdict(log_ratios(Pairs(arm, baseline)), ALPHA, pairs) != 0
+        verdicts += candidate.verdict(log_ratios(PairedTimes(arm, baseline)), ALPHA, pairs) != 0
     share, most = verdicts / streams, limit(streams)
     what = f"{family}: {chosen.what}"
     findings = [CheckResult("null replay", what, f"{share:.4f}", f"<= {most:.3f}", share <= most)]

@@ -19,14 +19,14 @@ from hugewise.stats.signflip import stopped
 from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator
 
-__all__ = ["BUDGET", "CONTROL", "DEVIATION", "ROOM", "Case", "corrected", "tasks"]
+__all__ = ["BUDGET", "CONTROL", "DEVIATION", "ROOM", "StoppingCase", "corrected", "tasks"]
 
 BUDGET = 2000
 DEVIATION = 0.05  # of a pair's log-ratio
 ROOM = 0.1  # how far the mean of the corrected estimates may be from the truth, as a share of it
 
 
-class Case(NamedTuple):
+class StoppingCase(NamedTuple):
     """Differences of this noise around the logarithm of `ratio`, tested at `alpha`."""
 
     noise: str
@@ -34,18 +34,18 @@ class Case(NamedTuple):
     alpha: float
 
 
-CONTROL = Case("normal", 1.02, 0.01)
+CONTROL = StoppingCase("normal", 1.02, 0.01)
 """Where the plain estimate must be seen to be wrong."""
 
 _CASES = (
-    *(Case("normal", ratio, alpha) for alpha in (0.01, 0.0025) for ratio in (1.02, 1.05, 1.2)),
-    Case("normal", 1.01, 0.01),
-    Case("Student's t, 3 df", 1.02, 0.01),
-    Case("Student's t, 3 df", 1.05, 0.01),
+    *(StoppingCase("normal", ratio, alpha) for alpha in (0.01, 0.0025) for ratio in (1.02, 1.05, 1.2)),
+    StoppingCase("normal", 1.01, 0.01),
+    StoppingCase("Student's t, 3 df", 1.02, 0.01),
+    StoppingCase("Student's t, 3 df", 1.05, 0.01),
 )
 
 
-def corrected(case: Case, seed: int, streams: int) -> Sequence[CheckResult]:
+def corrected(case: StoppingCase, seed: int, streams: int) -> Sequence[CheckResult]:
     """The mean of the corrected estimates over the streams that crossed, over the truth."""
     random = generator(seed, "stopping", *case)
     truth = math.log(case.ratio)

@@ -32,7 +32,7 @@ from hugewise.verification import (
 from hugewise.verification.candidate import PUBLIC, Candidate
 from hugewise.verification.finding import CheckResult, Task
 
-__all__ = ["CHECKS", "Options", "Report", "verify"]
+__all__ = ["CHECKS", "Options", "SuiteReport", "verify"]
 
 _TASKS: dict[str, Callable[[Options, Candidate, Numbers | None], list[Task]]] = {
     "size": lambda of, candidate, own: size.tasks(candidate, of.seed, of.lengths, own),
@@ -50,7 +50,7 @@ _TASKS: dict[str, Callable[[Options, Candidate, Numbers | None], list[Task]]] = 
     "power": lambda of, candidate, _: power.tasks(candidate, of.seed, of.replays),
 }
 CHECKS = tuple(_TASKS)
-Listener = Callable[[str, int, int], None]
+PieceListener = Callable[[str, int, int], None]
 """Called with what was done last, how many pieces are done, and of how many."""
 
 
@@ -94,7 +94,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 0
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class SuiteReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was found. `seconds` is the wall time."""
 
     passed: bool
@@ -103,7 +103,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[CheckResult, ...]
 
 
-def verify(options: Options, listener: Listener | None = None, candidate: Candidate = PUBLIC) -> Report:
+def verify(options: Options, listener: PieceListener | None = None, candidate: Candidate = PUBLIC) -> SuiteReport:
     """Run the checks; findings come in the order of `CHECKS`. Raises UserError for a bad option, vector or run."""
     started = time.monotonic()
     listener = listener or _silent
@@ -111,7 +111,7 @@ def verify(options: Options, listener: Listener | None = None, candidate: Candid
     jobs = options.jobs or os.cpu_count() or 1
     found = _alone(pieces, listener) if jobs == 1 else _together(pieces, jobs, listener)
     findings = tuple(finding for some in found for finding in some)
-    return Report(
+    return SuiteReport(
         passed=all(finding.passed for finding in findings),
         seed=options.seed,
         seconds=time.monotonic() - started,
@@ -139,7 +139,7 @@ def _tasks(options: Options, candidate: Candidate) -> list[Task]:
     return [task for check in CHECKS if check in options.checks for task in _TASKS[check](options, candidate, own)]
 
 
-def _alone(pieces: Sequence[Task], listener: Listener) -> list[Sequence[CheckResult]]:
+def _alone(pieces: Sequence[Task], listener: PieceListener) -> list[Sequence[CheckResult]]:
     found = []
     for number, task in enumerate(pieces, 1):
         found.append(task.run())
@@ -147,7 +147,7 @@ def _alone(pieces: Sequence[Task], listener: Listener) -> list[Sequence[CheckRes
     return found
 
 
-def _together(pieces: Sequence[Task], jobs: int, listener: Listener) -> list[Sequence[CheckResult]]:
+def _together(pieces: Sequence[Task], jobs: int, listener: PieceListener) -> list[Sequence[CheckResult]]:
     """Fresh processes (spawned: no state of this one is shared); the longest kinds of piece are begun first."""
     begun_first = sorted(
         range(len(pieces)), key=lambda place: not pieces[place].name.startswith(("power", "null", "blocks", "planning"))
