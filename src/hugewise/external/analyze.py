@@ -54,11 +54,9 @@ def analyze(
 
 
 def _as_asked(series: Series, ask: Ask) -> Series:
-    metric = series.metric
-    return replace(
-        series,
-        metric=Metric(metric.name, ask.unit or metric.unit, ask.better or metric.better, metric.description),
-    )
+    told = series.metric
+    metric = Metric(told.name, ask.unit or told.unit, ask.better or told.better, told.description)
+    return replace(series, metric=metric)
 
 
 def _chosen(series: Sequence[Series], names: Sequence[str], plan: AnalysisPlan) -> list[str]:
@@ -85,15 +83,10 @@ def _joined(parts: Sequence[Series]) -> Series:
     failed = [np.zeros(len(one.values), np.bool_) if one.failed is None else one.failed for one in parts]
     return replace(
         parts[0],
-        values=np.concatenate([one.values for one in parts]),
         source=", ".join(dict.fromkeys(one.source for one in parts)),
-        order=together("order"),
-        block=together("block"),
-        session=together("session"),
-        slot=together("slot"),
-        run=together("run"),
         failed=np.concatenate(failed) if any(one.failed is not None for one in parts) else None,
         notes=tuple(dict.fromkeys(note for one in parts for note in one.notes)),
+        **{name: together(name) for name in ("values", "order", "block", "session", "slot", "run")},
     )
 
 
