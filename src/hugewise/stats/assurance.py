@@ -28,18 +28,18 @@ import numpy as np
 from hugewise.stats import power
 from hugewise.stats.numbers import Numbers
 
-__all__ = ["averaged", "nodes", "pairs_needed", "shift_shown", "student_needed", "student_shift"]
+__all__ = ["KNOWN", "averaged", "nodes", "pairs_needed", "shift_shown", "student_needed", "student_shift"]
+
+KNOWN = math.inf
+"""Degrees of freedom of a spread that is known: s is sigma."""
 
 _NODES = 7
 
 
 @lru_cache(maxsize=64)
 def nodes(freedom: float) -> tuple[tuple[float, float], ...]:
-    """Weights, and the values of s/sigma that have them. Raises ValueError unless freedom > 0.
-
-    With infinite freedom s is sigma: the spread is known.
-    """
-    if math.isinf(freedom):
+    """Weights, and the values of s/sigma that have them. Raises ValueError unless freedom > 0."""
+    if freedom == KNOWN:
         return ((1.0, 1.0),)
     from scipy.special import chdtri, ndtr  # noqa: PLC0415  (slow to load)
 

@@ -78,7 +78,7 @@ def pairs(case: PilotCase, seed: int, pilots: int) -> Sequence[CheckResult]:
         )
 
     seen, half = delivered(asked(scales), ends), delivered(asked(scales, 0.5), ends)
-    known = delivered(asked(scales, freedom=math.inf), ends)
+    known = delivered(asked(scales, freedom=assurance.KNOWN), ends)
     tails = delivered(asked(_scales(random, heavy, pilots)), _ends(random, heavy, case, pilots))
     name = f"effect {case.shift:g} sd, alpha {case.alpha:g}"
     planted, out = f"{name}: spread taken as known (planted)", abs(float(known.mean()) - CHANCE) > BAND
