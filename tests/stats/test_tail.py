@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -163,13 +164,14 @@ def test_what_cannot_be_said() -> None:
     assert quantile([], [], 0.99, 0.05) == (None, None, None, 0)
     found = quantile([1.0] * 100, [2.0] * 100, 0.99, 0.05)
     assert (found.estimate, found.low, found.high) == (0.5, None, None)
-    for wrong, message in (
+    refused: list[tuple[Callable[[], object], str]] = [
         (lambda: slow_rate([1.0, 2.0], [1.0], 0.05), "2 values of the arm, but 1"),
         (lambda: slow_rate([math.nan], [1.0], 0.05), "NaN"),
         (lambda: slow_rate([1.0], [1.0], 0.05, factor=1), "factor"),
         (lambda: quantile([1.0], [1.0], 1.0, 0.05), "probability"),
         (lambda: quantile([-1.0], [1.0], 0.5, 0.05), "negative"),
         (lambda: slow_rate([1.0], [1.0], 0), "alpha"),
-    ):
+    ]
+    for wrong, message in refused:
         with pytest.raises(ValueError, match=message):
             wrong()

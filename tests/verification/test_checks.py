@@ -14,6 +14,7 @@ from hugewise.errors import UserError
 from hugewise.model import coin
 from hugewise.stats import signflip
 from hugewise.stats.boundary import Boundary
+from hugewise.stats.numbers import Numbers
 from hugewise.store import runlog
 from hugewise.study.load import load
 from hugewise.verification import (
@@ -32,7 +33,6 @@ from hugewise.verification import (
 from hugewise.verification.candidate import PUBLIC, Candidate
 from hugewise.verification.faults import FAULTS, DroppedZero, OffByOneSpending, PeekedT, SignDependentRank
 from hugewise.verification.finding import CheckResult
-from hugewise.verification.generators import Floats
 from hugewise.verification.matched import benchmarks
 from tests import examples
 
@@ -55,7 +55,7 @@ def test_every_sign_vector_goes_through_the_verdict() -> None:
     seen: set[tuple[float, ...]] = set()
 
     class Recorder(Candidate):
-        def verdict(self, differences: Floats, alpha: float, budget: int) -> int:
+        def verdict(self, differences: Numbers, alpha: float, budget: int) -> int:
             assert budget == len(differences) == 6
             seen.add(tuple(np.sign(differences)))
             return super().verdict(differences, alpha, budget)

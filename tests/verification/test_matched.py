@@ -3,15 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hugewise.verification.generators import Floats, generator
+from hugewise.stats.numbers import Numbers
+from hugewise.verification.generators import generator
 from hugewise.verification.matched import OTHER_SHAPES, SHAPES, MatchedBenchmark, Moments, benchmarks
 
 DRAWS = 30
 SIDES = [(benchmark, side) for benchmark in benchmarks() for side in ("arm", "baseline")]
 
 
-def drawn(benchmark: MatchedBenchmark, side: str, rho: float = 0.8) -> Floats:
-    values: Floats = getattr(benchmark.draw(generator(7, benchmark.name), DRAWS, benchmark.n, rho), side)
+def drawn(benchmark: MatchedBenchmark, side: str, rho: float = 0.8) -> Numbers:
+    values: Numbers = getattr(benchmark.draw(generator(7, benchmark.name), DRAWS, benchmark.n, rho), side)
     return values
 
 

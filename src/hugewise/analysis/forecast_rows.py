@@ -133,7 +133,7 @@ def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
         baseline=contrast.baseline,
         metric=contrast.metric.name,
         pairs=len(known.usable),
-        failures=known.failures(),
+        failures=known.failures,
         sessions=len(pilot.groups.get(contrast.arm, {})),
         seconds=pilot.cost(contrast.arm) + pilot.cost(contrast.baseline) or None,
         budget=planner.budget,

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hugewise.external.reader import Ask, DataError, Labels, Series
 from hugewise.model.metric import Direction, Metric
@@ -118,7 +117,7 @@ def _series(connection: Any, names: Mapping[str, str], path: Path, ask: Ask) -> 
             raise DataError(f"no column {column!r} (--{option})", file=path, hint=f"columns: {', '.join(names)}")
     values = _numbers(connection, value, path)
     arm = ask.arm_column or ("arm" if "arm" in names and value != "arm" else None)
-    parts: dict[str, NDArray[Any]] = {}
+    parts: dict[str, Any] = {}
     for part in _PARTS:
         if (column := getattr(ask, part)) is not None:
             parts[part] = (
