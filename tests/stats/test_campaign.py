@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ville import AsymptoticCS
 
-from hugewise.stats.campaign import FEWEST, Campaign, ratio_of_means
+from hugewise.stats.campaign import Campaign, interval, ratio_of_means
 from hugewise.verification import coverage
 from tests.stats.blocks import known
 
@@ -22,13 +22,6 @@ def slots(generator: np.random.Generator, n: int, rho: float = 0.8) -> tuple[Row
     shared = math.sqrt(rho) * generator.normal(size=n)
     own = math.sqrt(1 - rho) * generator.normal(size=(2, n))
     return 0.0988 * (shared + own[0]), 0.0988 * (shared + own[1])
-
-
-def interval(differences: Sequence[float], alpha: float, *, n0: int = FEWEST) -> tuple[float, float] | None:
-    campaign = Campaign(alpha, n0=n0)
-    for difference in differences:
-        campaign.add(difference)
-    return campaign.interval()
 
 
 def ever_missed(differences: Sequence[float], truth: Sequence[float], alpha: float) -> bool:

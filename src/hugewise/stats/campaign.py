@@ -45,11 +45,11 @@ interval is the value itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hugewise.stats import sessions
 
-__all__ = ["FEWEST", "Campaign", "bound", "ratio_of_means"]
+__all__ = ["FEWEST", "Campaign", "bound", "interval", "ratio_of_means"]
 
 FEWEST = 100  # pairs below which no asymptotic interval is given
 _NARROWEST = 500  # the number of pairs at which the bound is tightest
@@ -117,6 +117,14 @@ class Campaign:
         if self.n <= bound(self.n, self.alpha):
             return f"{self.n} pairs are too few for a campaign average at this error rate"
         return ""
+
+
+def interval(differences: Iterable[float], alpha: float, *, n0: int = FEWEST) -> tuple[float, float] | None:
+    """Bounds of the average log-ratio over these pairs, valid at all n together with error `alpha`; None below `n0`."""
+    campaign = Campaign(alpha, n0=n0)
+    for difference in differences:
+        campaign.add(difference)
+    return campaign.interval()
 
 
 def ratio_of_means(
