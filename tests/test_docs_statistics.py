@@ -27,7 +27,9 @@ def test_the_example_prints_what_the_page_shows() -> None:
         exec(compile(code, "sequential.md", "exec"), {})  # noqa: S102  (our own page)
     assert printed.getvalue() == shown
     shift = math.log(1.01) / math.hypot(0.01, 0.01)
-    half, most = (power.pairs_needed(shift, 0.01, chance=chance, budget=150) for chance in (0.5, 0.9))
+    half, most = (
+        assurance.pairs_needed(shift, assurance.KNOWN, 0.01, chance=chance, budget=150) for chance in (0.5, 0.9)
+    )
     assert f"by pair {half}, nine in ten by pair {most}" in page.replace("\n", " ")
 
 
@@ -41,15 +43,15 @@ def test_the_floor_of_pairs_on_the_page() -> None:
 
 def test_a_tenth_of_the_error_costs_a_third_more_pairs() -> None:
     for shift in (0.2, 0.4):
-        one = power.pairs_needed(shift, 0.01, budget=2000)
-        shared = power.pairs_needed(shift, 0.001, budget=2000)
+        one = assurance.pairs_needed(shift, assurance.KNOWN, 0.01, budget=2000)
+        shared = assurance.pairs_needed(shift, assurance.KNOWN, 0.001, budget=2000)
         assert one is not None and shared is not None
         assert 1.25 < shared / one < 1.5
 
 
 def test_what_a_pilots_error_costs() -> None:
     page = " ".join((CONCEPTS / "planning.md").read_text(encoding="utf-8").split())
-    known = power.pairs_needed(0.4, 0.01, budget=2000)
+    known = assurance.pairs_needed(0.4, assurance.KNOWN, 0.01, budget=2000)
     assert known is not None
     for pairs, more in ((20, 1.25), (40, 1.125), (6, 2.5)):
         asked = assurance.pairs_needed(0.4, spread.freedom(pairs), 0.01, budget=2000)

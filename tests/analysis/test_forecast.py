@@ -137,7 +137,7 @@ def test_a_forecast_from_a_run(tmp_path: Path) -> None:
     assert row.variance_ratio == pytest.approx(0.02**2 / (2 * 0.05**2 + 0.02**2), rel=0.5)
     shift, freedom = math.log(1.01) / row.scale, spread.freedom(60)
     assert row.needed == assurance.pairs_needed(shift, freedom, found.level, budget=200)
-    plugged = power.pairs_needed(shift, found.level, budget=200)
+    plugged = assurance.pairs_needed(shift, assurance.KNOWN, found.level, budget=200)
     assert plugged is not None and plugged < row.needed < 1.2 * plugged
     assert row.needed_low is not None and row.needed_high is not None
     assert row.needed_low < row.needed < row.needed_high
@@ -219,7 +219,7 @@ def test_fixed_n_has_the_power_of_its_t_test(tmp_path: Path) -> None:
     assert row.scale is not None
     shift = math.log(1.01) / row.scale
     assert row.needed == assurance.student_needed(shift, spread.freedom(40), 1 - of.confidence)
-    plugged = power.student_needed(shift, 1 - of.confidence)
+    plugged = assurance.student_needed(shift, assurance.KNOWN, 1 - of.confidence)
     assert plugged is not None and row.needed is not None and plugged < row.needed
     assert row.typical == row.needed
 

@@ -16,7 +16,7 @@ from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.external.analyze import analyze
 from hugewise.external.reader import Ask, DataError
-from hugewise.external.types import ExternalComparison, ExternalResults, Plan, encode
+from hugewise.external.types import AnalysisPlan, ExternalComparison, ExternalResults, encode
 from hugewise.report.document import Heading, Line, Points, Table, Verdicts, brief
 from hugewise.report.external import report, sentence, write
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE
@@ -50,7 +50,7 @@ def only(results: ExternalResults) -> ExternalComparison:
 
 def test_randomised_pairs_get_the_exact_verdict(tmp_path: Path) -> None:
     path = campaign(tmp_path / "c.csv", n=150, effect=-0.02)
-    found = only(analyze([path], ask=ASK, plan=Plan(confidence=0.9999, randomised=True)))
+    found = only(analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.9999, randomised=True)))
     assert (found.arm, found.baseline, found.verdict) == ("shp1g", "thp", "better")
     assert found.low is not None and found.high is not None and found.ratio is not None
     assert found.low < np.exp(-0.02) < found.high < 1
@@ -64,7 +64,7 @@ def test_the_verdict_is_the_sign_tests_own(tmp_path: Path) -> None:
     """The same function as a study's, on the differences in the order of their blocks."""
     for seed, effect in enumerate((0.0, 0.0, 0.004, 0.01)):
         path = campaign(tmp_path / "c.csv", n=60, effect=effect, seed=seed)
-        found = only(analyze([path], ask=ASK, plan=Plan(confidence=0.95, randomised=True)))
+        found = only(analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.95, randomised=True)))
         table = np.genfromtxt(path, delimiter=",", skip_header=1, usecols=[5])
         arms = [line.split(",")[2] for line in path.read_text().splitlines()[1:]]
         first, second = table[0::2], table[1::2]
@@ -77,7 +77,7 @@ def test_the_verdict_is_the_sign_tests_own(tmp_path: Path) -> None:
 
 def test_two_equal_arms_are_equivalent_within_the_margin(tmp_path: Path) -> None:
     path = campaign(tmp_path / "c.csv", n=150, effect=0.0)
-    found = only(analyze([path], ask=ASK, plan=Plan(confidence=0.95, margin=0.03, randomised=True)))
+    found = only(analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.95, margin=0.03, randomised=True)))
     assert found.verdict == "equivalent"
 
 
@@ -94,7 +94,7 @@ def test_layouts_that_cannot_carry_a_verdict_get_none(
 ) -> None:
     path = campaign(tmp_path / "c.csv", n=200, effect=-0.05, fixed=fixed, coin=coin)
     ask = replace(ASK, slot="vm" if fixed else None)
-    found = only(analyze([path], ask=ask, plan=Plan(randomised=declared)))
+    found = only(analyze([path], ask=ask, plan=AnalysisPlan(randomised=declared)))
     assert found.verdict == "none" and why in found.reason
     assert found.suggestion == ("nothing" if fixed else "better")
 
@@ -127,7 +127,7 @@ def test_dependent_values_count_for_less(tmp_path: Path) -> None:
         (tmp_path / f"{arm}.csv").write_text(f"second,gbit_per_s\n{rows}\n")
     files = [tmp_path / "thp.csv", tmp_path / "shp1g.csv"]
     ask = Ask(value="gbit_per_s", better="higher", order="second")
-    results = analyze(files, ask=ask, plan=Plan(confidence=0.9999))
+    results = analyze(files, ask=ask, plan=AnalysisPlan(confidence=0.9999))
     found = only(results)
     assert 3000 < found.n < 5200
     assert any("depend on those before them" in caveat.sentence for caveat in found.layout.caveats)
@@ -150,15 +150,15 @@ def test_runs_are_counted_by_their_means(tmp_path: Path) -> None:
 def test_what_is_declared_wrongly_is_refused(tmp_path: Path) -> None:
     path = campaign(tmp_path / "c.csv", n=30, effect=0.0)
     with pytest.raises(UserError, match="no block holds both arms"):
-        analyze([DATA / "hyperfine.json"], plan=Plan(randomised=True))
+        analyze([DATA / "hyperfine.json"], plan=AnalysisPlan(randomised=True))
     with pytest.raises(UserError, match="--budget 20: there are 30 pairs"):
-        analyze([path], ask=ASK, plan=Plan(randomised=True, budget=20))
+        analyze([path], ask=ASK, plan=AnalysisPlan(randomised=True, budget=20))
     with pytest.raises(UserError, match="--baseline x: no such arm"):
-        analyze([path], ask=ASK, plan=Plan(baseline="x"))
+        analyze([path], ask=ASK, plan=AnalysisPlan(baseline="x"))
     with pytest.raises(UserError, match="--metric x: not in these files"):
-        analyze([path], ask=ASK, plan=Plan(metrics=("x",)))
+        analyze([path], ask=ASK, plan=AnalysisPlan(metrics=("x",)))
     with pytest.raises(DataError, match="no value of cycles"):
-        analyze([DATA / "perf-stat.json"], plan=Plan(metrics=("cycles",)))
+        analyze([DATA / "perf-stat.json"], plan=AnalysisPlan(metrics=("cycles",)))
 
 
 def test_the_three_questions_of_the_study_are_answered(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_the_three_questions_of_the_study_are_answered(tmp_path: Path) -> None:
         rows += [f"{arm},{value:.2f}" for value in rng.permutation(values)]
     path = tmp_path / "builds.csv"
     path.write_text("\n".join(rows))
-    results = analyze([path], ask=Ask(value="seconds", unit="s", better="lower"), plan=Plan(confidence=0.9999))
+    results = analyze([path], ask=Ask(value="seconds", unit="s", better="lower"), plan=AnalysisPlan(confidence=0.9999))
     thp = results.metrics[0].arms[0].figures
     assert thp.mean == pytest.approx(147.08, abs=0.4) and thp.sd == pytest.approx(14.53, abs=0.8)
     assert thp.margin == pytest.approx(0.36, abs=0.02)
@@ -257,7 +257,7 @@ def test_the_command_refuses_by_name(tmp_path: Path) -> None:
 
 def test_an_interval_with_one_end_and_the_legend_of_the_exact_test(tmp_path: Path) -> None:
     path = campaign(tmp_path / "c.csv", n=150, effect=-0.02)
-    results = analyze([path], ask=ASK, plan=Plan(confidence=0.9999, randomised=True))
+    results = analyze([path], ask=ASK, plan=AnalysisPlan(confidence=0.9999, randomised=True))
     (metric,) = results.metrics
     one = only(results)
     assert "(99.99% interval: at least 1.0% lower), from 150 pairs." in sentence(
@@ -275,4 +275,4 @@ def test_an_interval_with_one_end_and_the_legend_of_the_exact_test(tmp_path: Pat
     (legend,) = [section for section in told.sections if section.title == LEGEND_TITLE]
     assert legend.blocks == (Points(EXACT_LEGEND),)
     fixed = campaign(tmp_path / "f.csv", n=20, effect=-0.02, fixed=True, coin=False)
-    assert LEGEND_TITLE not in [one.title for one in report(analyze([fixed], ask=ASK, plan=Plan())).sections]
+    assert LEGEND_TITLE not in [one.title for one in report(analyze([fixed], ask=ASK, plan=AnalysisPlan())).sections]

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
 
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageKind, PageTarget
-from hugewise.model.trial import Attempt, AttemptState, Block, BlockState, Delivery
+from hugewise.model.results import Comparison
+from hugewise.model.trial import Attempt, Block, BlockState
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
+from hugewise.stats.tail import TailEffect
+from tests import examples
 
 LOWER = Metric("ns", "ns", "lower", "time")
 HIGHER = Metric("rate", "1/s", "higher", "rate")
 NEUTRAL = Metric("count", "1", "neutral", "count")
+
+
+Known = TypeVar("Known")
+
+
+def known(value: Known | None) -> Known:
+    """The value, which is there."""
+    assert value is not None
+    return value
+
+
+def ends(found: Comparison | TailEffect) -> tuple[float, float]:
+    """Both ends of an interval, which are there."""
+    return known(found.low), known(found.high)
 
 
 def attempt(
@@ -21,58 +40,32 @@ def attempt(
     value: float | None,
     *,
     block: int = 0,
-    state: AttemptState = "accepted",
     delivered: bool | None = True,
     reason: str | None = None,
     number: int = 1,
     kind: PageKind = "thp",
     absent: str = "no counter here",
-    coverage: dict[str, int] | None = None,
+    coverage: Mapping[str, int] = {"anon:2097152": 4096},
     peak_bytes: int | None = 100,
+    **more: Any,
 ) -> Attempt:
     """An attempt whose every metric is `value` (None: absent)."""
     names = (LOWER.name, HIGHER.name, NEUTRAL.name)
-    return Attempt(
-        run="r",
-        session=1,
-        block=block,
+    share = None if delivered is None else 1.0 if delivered else 0.25
+    target = PageTarget(kind, 2 << 20)
+    made = examples.attempt(
+        arm,
+        value,
+        number=block,
         cell="c",
-        arm=arm,
-        baseline=arm == "base",
-        policy=arm,
-        mechanism="system",
-        order=0,
-        slot=0,
-        number=number,
-        state=state,
-        reason=None,
-        started=0.0,
-        ended=1.0,
-        wall_s=1.0,
-        cpu_s=1.0,
-        overhead_s=0.1,
-        steal_s=0.0,
-        pressure={},
-        boot_id="b",
-        delivery=Delivery(
-            target=PageTarget(kind, 2 << 20),
-            delivered=delivered,
-            share=None if delivered is None else 1.0 if delivered else 0.25,
-            coverage={"anon:2097152": 4096} if coverage is None else coverage,
-            proof="ranges",
-            source="kpageflags",
-            reason=reason,
-        ),
-        knobs={},
+        delivery=examples.delivery(delivered, target=target, share=share, coverage=coverage, reason=reason),
         metrics=dict.fromkeys(names, value),
         absent=dict.fromkeys(names, absent) if value is None else {},
-        disturbances=(),
-        environment_pad=0,
         peak_bytes=peak_bytes,
         pool_bytes=7,
-        exit_code=0,
-        signal=None,
+        **more,
     )
+    return msgspec.structs.replace(made, number=number)
 
 
 def block(number: int, *attempts: Attempt, cell: str = "c", state: BlockState = "complete") -> Block:

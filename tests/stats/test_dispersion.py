@@ -8,7 +8,7 @@ import pytest
 
 from hugewise.stats.dispersion import FEWEST, Dispersion
 from hugewise.verification import dispersion as check
-from hugewise.verification.generators import Pairs, generator
+from hugewise.verification.generators import PairedTimes, generator
 
 Sides = list[tuple[float | None, float | None]]
 
@@ -70,7 +70,7 @@ def test_the_unit_does_not_matter() -> None:
 def test_a_mere_shift_is_no_spread(noise: str, shift: float) -> None:
     log = 0.1 * check._NOISE[noise](generator(3, noise), 60)
     log[0] += shift * np.std(log)
-    raw = Pairs(*np.exp(log[:, :, :120]))
+    raw = PairedTimes(*np.exp(log[:, :, :120]))
     exact = found = 0
     for arm, baseline in zip(raw.arm, raw.baseline, strict=True):
         test = run(list(zip(arm.tolist(), baseline.tolist(), strict=True)), 0.05)

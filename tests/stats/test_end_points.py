@@ -137,9 +137,9 @@ def test_slow_and_p99_are_the_tests_differences_and_the_mean_is_the_plain_ones()
     runs = [*LONG, (10.0, 40.0), (90.0, 10.0), (11.0, 10.0)]
     arm, baseline = [each[0] for each in runs], [each[1] for each in runs]
     made = [pair(*each) for each in runs]
-    assert differences("slow", made, LOWER) == tail.slow_differences(arm, baseline)
-    assert differences("p99", made, LOWER) == tail.beyond_differences(arm, baseline, 0.99)
-    down = [-d for d in tail.beyond_differences(arm, baseline, 0.01, better="higher")]
+    assert differences("slow", made, LOWER) == tail.SlowRuns().differences(arm, baseline)
+    assert differences("p99", made, LOWER) == tail.BeyondQuantile(0.99).differences(arm, baseline)
+    down = [-d for d in tail.BeyondQuantile(0.01, better="higher").differences(arm, baseline)]
     assert differences("p99", made, HIGHER) == down
     assert differences("mean", made, LOWER) == [a - b for a, b in runs]
     failed = [pair(None, 1.0), pair(1.0, None), pair(None, None)]

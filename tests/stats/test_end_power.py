@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hugewise.stats import campaign, end_power, tail
-from hugewise.stats.signflip import SignFlip
+from hugewise.stats.signflip import stopped
+from tests.stats.blocks import known
 
 Floats = np.typing.NDArray[np.float64]
 BUDGET = 6_000
@@ -27,12 +28,9 @@ def delivered(
     ends = []
     for _ in range(100):
         values = np.exp(draw((2, BUDGET)))
-        differ = tail.Slow() if kind == "slow" else tail.Beyond(0.99)
-        test = SignFlip(alpha, BUDGET)
-        for arm, baseline in zip((values[0] * (1 + effect)).tolist(), values[1].tolist(), strict=True):
-            test.add(differ.add(arm, baseline))
-            if test.sign:
-                break
+        differ = tail.SlowRuns() if kind == "slow" else tail.BeyondQuantile(0.99)
+        pairs = zip((values[0] * (1 + effect)).tolist(), values[1].tolist(), strict=True)
+        test = stopped((differ.add(arm, baseline) for arm, baseline in pairs), alpha, BUDGET)
         ends.append(test.pairs if test.sign > 0 else math.inf)
     share = np.searchsorted(np.sort(ends), [asked, half], "right").mean(axis=1) / len(ends)
     return float(share[0]), float(share[1])
@@ -51,12 +49,10 @@ def test_the_pairs_of_a_mean_deliver() -> None:
     effect, alpha, share = 0.03, 0.01, []
     for _ in range(60):
         pilot = np.exp(random.normal(0, 0.1, (2, 30)))
-        needed = end_power.pairs_needed(end_power.of_values("mean", pilot[0], pilot[1], alpha), effect, 2_000)
-        assert needed is not None
+        needed = known(end_power.pairs_needed(end_power.of_values("mean", pilot[0], pilot[1], alpha), effect, 2_000))
         for _ in range(5):
             arm, baseline = np.exp(random.normal(0, 0.1, (2, needed)))
-            found = campaign.ratio_of_means((arm * (1 + effect)).tolist(), baseline.tolist(), alpha)
-            assert found is not None
+            found = known(campaign.ratio_of_means((arm * (1 + effect)).tolist(), baseline.tolist(), alpha))
             share.append(found[1] > 1)
     assert 0.83 <= np.mean(share) <= 0.97
 

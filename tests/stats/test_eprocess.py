@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
@@ -27,16 +26,6 @@ def test_the_grid() -> None:
     assert GRID[0] == pytest.approx(0.02)
     assert GRID[-1] == pytest.approx(3.0)
     assert np.diff(np.log(GRID)) == pytest.approx([math.log(150) / 15] * 15)
-
-
-@pytest.mark.parametrize("sizes", [[0.3, 1.2, 0.7, 2.5, 0.1, 0.9, 1.7], [1, 1, 0, 2, math.inf, 2, math.inf, 0, 1]])
-def test_its_mean_over_all_coins_is_one(sizes: list[float]) -> None:
-    every = [
-        after([s * size if size else 0.0 for s, size in zip(signs, sizes, strict=True)])
-        for signs in product((1, -1), repeat=len(sizes))
-    ]
-    for side in ("value", "up", "down"):
-        assert np.mean([getattr(process, side) for process in every]) == pytest.approx(1, rel=1e-12)
 
 
 def test_by_definition() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise.stats.eprocess import EProcess
-from hugewise.stats.evidence import Carried, Source, adjusted, combine, not_separate
+from hugewise.stats.evidence import Carried, RunEvidence, adjusted, combine, not_separate
+from tests.stats.blocks import known
 
 LIKE = {"workload": "chase", "parameters": "{}"}
 
@@ -32,8 +33,8 @@ def carried(larger: float | None, smaller: float | None, arm: str = "thp", **cha
     return msgspec.structs.replace(made, **changes)
 
 
-def source(name: str, *comparisons: Carried, seed: str | None = None) -> Source:
-    return Source(run=name, seed_hash=seed or f"seed of {name}", host="", comparisons=comparisons)
+def source(name: str, *comparisons: Carried, seed: str | None = None) -> RunEvidence:
+    return RunEvidence(run=name, seed_hash=seed or f"seed of {name}", host="", comparisons=comparisons)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=6))
@@ -136,8 +137,7 @@ def test_bad_numbers_are_refused() -> None:
 
 def test_products_beyond_a_double_stay_numbers() -> None:
     (found,) = combine([source(name, carried(0.0, 1e300)) for name in "ab"], 0.01)
-    assert found.smaller is not None
-    assert math.isfinite(found.smaller)
+    assert math.isfinite(known(found.smaller))
     assert found.verdict == "better"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hugewise.model.trial import Block
-from hugewise.stats.pairs import Finding, Pairs, against
+from hugewise.stats.pairs import Inference, Pairs, against
 from hugewise.stats.sequential import Sequential
 from hugewise.verification.scenes import CONTRAST, Fate, pair
 
@@ -113,7 +113,7 @@ def test_a_start_that_fails_counts_with_undelivered_pages() -> None:
         "pages of arm not delivered in 1 of 4 attempts: no room; arm could not be started in 1 of 4 blocks: no room; "
         "wall_s of arm absent from 1 of 4 attempts: it was not reported"
     )
-    assert pairs.comparison("m", 10, Finding("none", ""), ratio_all=None, confidence=0.99).unstarted_arm == 1
+    assert pairs.comparison("m", 10, Inference("none", ""), ratio_all=None, confidence=0.99).unstarted_arm == 1
 
 
 def test_half_undelivered_is_no_verdict_whatever_was_declared() -> None:

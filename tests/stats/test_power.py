@@ -5,24 +5,23 @@ import math
 import numpy as np
 import pytest
 
+from hugewise.stats import assurance
 from hugewise.stats import power as planning
 from hugewise.stats.boundary import first_crossing
-from hugewise.stats.power import least_pairs, pairs_needed, power, smallest_shift
-from hugewise.stats.signflip import SignFlip
+from hugewise.stats.power import least_pairs, power
+from hugewise.stats.signflip import stopped
+from tests.stats.blocks import known
+
+
+def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int | None = None) -> int | None:
+    return assurance.pairs_needed(shift, assurance.KNOWN, alpha, chance=chance, budget=budget)
 
 
 def ends(shift: float, alpha: float, budget: int, replays: int, *, at_most: int) -> list[int]:
     """The pairs after which the real test ended, over simulated campaigns of normal differences."""
     random = np.random.default_rng(20261120)
-    found = []
-    for _ in range(replays):
-        test = SignFlip(alpha, budget)
-        for difference in random.normal(shift, 1.0, at_most):
-            test.add(float(difference))
-            if test.sign:
-                break
-        found.append(test.pairs if test.sign > 0 else at_most + 1)
-    return found
+    tests = [stopped(random.normal(shift, 1.0, at_most).tolist(), alpha, budget) for _ in range(replays)]
+    return [test.pairs if test.sign > 0 else at_most + 1 for test in tests]
 
 
 @pytest.mark.parametrize(
@@ -30,12 +29,10 @@ def ends(shift: float, alpha: float, budget: int, replays: int, *, at_most: int)
     [(0.36, 1e-4, 24_000, 400), (0.75, 1e-4, 5_000, 1000), (1.2, 1e-4, 200, 1000), (0.5, 1e-2, 2_000, 1000)],
 )
 def test_the_forecast_is_that_of_the_real_test(shift: float, alpha: float, budget: int, replays: int) -> None:
-    far = pairs_needed(shift, alpha, chance=0.999, budget=budget)
-    assert far is not None
+    far = known(pairs_needed(shift, alpha, chance=0.999, budget=budget))
     seen = np.array(ends(shift, alpha, budget, replays, at_most=far))
     for chance in (0.5, 0.9):
-        forecast = pairs_needed(shift, alpha, chance=chance, budget=budget)
-        assert forecast is not None
+        forecast = known(pairs_needed(shift, alpha, chance=chance, budget=budget))
         # How far the quantile may lie from the forecast by chance alone: 3 standard errors of its probability.
         room = 3 * math.sqrt(chance * (1 - chance) / replays)
         low, high = np.quantile(seen, [chance - room, min(1.0, chance + room)])
@@ -60,8 +57,8 @@ def test_without_a_difference_the_chance_of_one_direction_is_half_of_alpha() -> 
 @pytest.mark.parametrize("alpha", [0.01, 0.001, 1e-4])
 def test_the_floor_is_where_all_coins_agree(alpha: float) -> None:
     budget = 2_000
-    least = least_pairs(alpha, budget)
-    assert least is not None and least >= first_crossing(alpha)
+    least = known(least_pairs(alpha, budget))
+    assert least >= first_crossing(alpha)
     seen = set(ends(50.0, alpha, budget, 3, at_most=100))
     assert least in seen and seen <= {least, least + 1}
     assert least_pairs(alpha, first_crossing(alpha) - 1) is None
@@ -69,8 +66,7 @@ def test_the_floor_is_where_all_coins_agree(alpha: float) -> None:
 
 def test_needed_pairs_have_the_chance_and_no_fewer_have_it() -> None:
     for shift in (0.3, 0.6, 1.5, 5.0):
-        needed = pairs_needed(shift, 1e-3)
-        assert needed is not None
+        needed = known(pairs_needed(shift, 1e-3))
         assert power(shift, needed, 1e-3) >= 0.9
         assert power(shift, needed - 1, 1e-3) < 0.9
     assert pairs_needed(0.0, 1e-3) is None
@@ -81,10 +77,9 @@ def test_needed_pairs_have_the_chance_and_no_fewer_have_it() -> None:
 
 def test_the_smallest_shift_is_what_the_pairs_show() -> None:
     for pairs in (12, 50, 400, 24_000):
-        shift = smallest_shift(pairs, 0.01)
-        assert shift is not None
-        assert power(shift, pairs, 0.01) >= 0.9 > power(shift / 1.01, pairs, 0.01)
-    assert smallest_shift(7, 0.01) is None
+        shift = known(assurance.shift_shown(pairs, assurance.KNOWN, 0.01))
+        assert power(1.01 * shift, pairs, 0.01) >= 0.9 > power(shift / 1.02, pairs, 0.01)
+    assert assurance.shift_shown(7, assurance.KNOWN, 0.01) is None
 
 
 def test_halving_the_effect_takes_four_times_the_pairs() -> None:
@@ -102,8 +97,8 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[float, int, float]) -> 
 def test_students_power_is_that_of_tables() -> None:
     # Cohen 1988, table 2.3 for paired differences: n = 34, d = 0.5, two-sided 5%: 0.81 to 0.82
     assert planning.student_power(0.5, 34, 0.05) == pytest.approx(0.81, abs=0.01)
-    needed = planning.student_needed(0.5, 0.05, chance=0.8)
+    needed = assurance.student_needed(0.5, assurance.KNOWN, 0.05, chance=0.8)
     assert needed == 34
-    shift = planning.student_shift(34, 0.05, chance=0.8)
+    shift = assurance.student_shift(34, assurance.KNOWN, 0.05, chance=0.8)
     assert shift == pytest.approx(0.5, abs=0.01)
-    assert planning.student_needed(0.0, 0.05) is None
+    assert assurance.student_needed(0.0, assurance.KNOWN, 0.05) is None

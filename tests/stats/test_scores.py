@@ -36,7 +36,7 @@ def test_one_by_one_all_at_once_and_by_definition(differences: list[float]) -> N
     expected = by_definition(differences)
     assert one_by_one(differences) == expected
     assert signed(differences).tolist() == expected
-    assert Scores.magnitudes(differences).tolist() == [abs(score) for score in expected]
+    assert magnitudes(differences).tolist() == [abs(score) for score in expected]
 
 
 @pytest.mark.parametrize("kind", ["normal", "ties", "failures"])

@@ -20,6 +20,7 @@ from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import verdict
 from hugewise.study.load import parse
 from tests.examples import attempt, block, delivery
+from tests.stats.blocks import ends, known
 
 METRIC = Metric("ns_per_load", "ns", "lower", "")
 CONTRAST = Contrast("chase", "thp", "base", METRIC)
@@ -44,16 +45,19 @@ def noise(seed: int, count: int, mean: float = 0.0, sd: float = 0.05) -> list[fl
     return list(np.random.default_rng(seed).normal(mean, sd, count))
 
 
+def width(found: Comparison) -> float:
+    low, high = ends(found)
+    return high - low
+
+
 def test_a_clear_effect_stops_early_and_says_how_far_it_reaches() -> None:
     made = fed(pairs(noise(1, 200, mean=-0.3)))
     found = made.comparison()
     assert found.verdict == "better"
     assert 8 <= found.n <= 18
     assert found.reach == "this campaign"
-    assert found.high is not None
-    assert found.high < 1
-    assert found.alpha_spent is not None
-    assert 0 < found.alpha_spent <= 0.01
+    assert known(found.high) < 1
+    assert 0 < known(found.alpha_spent) <= 0.01
     here, average, beyond = found.tiers
     assert here.supported
     assert not average.supported
@@ -91,9 +95,8 @@ def test_it_says_what_the_public_test_says() -> None:
 def test_tight_pairs_are_equivalent_within_the_margin() -> None:
     found = fed(pairs(noise(4, 200, sd=0.002)), method(margin=0.01)).comparison()
     assert found.verdict == "equivalent"
-    assert found.low is not None
-    assert found.high is not None
-    assert 1 / 1.01 <= found.low < found.high <= 1.01
+    low, high = ends(found)
+    assert 1 / 1.01 <= low < high <= 1.01
 
 
 def test_a_failure_counts_as_the_worst_and_forbids_equivalence() -> None:
@@ -113,8 +116,7 @@ def test_a_failure_counts_as_the_worst_and_forbids_equivalence() -> None:
 def test_a_budget_without_a_crossing_is_undecided_with_the_largest_effect() -> None:
     found = fed(pairs(noise(6, 40)), method(planned=40)).comparison()
     assert found.verdict == "undecided"
-    assert found.change is not None
-    assert 0.005 < found.change < 0.2
+    assert 0.005 < known(found.change) < 0.2
 
 
 def test_the_campaign_average_is_named_from_100_pairs_on() -> None:
@@ -123,8 +125,7 @@ def test_the_campaign_average_is_named_from_100_pairs_on() -> None:
     assert found.verdict == "better"
     average = found.tiers[1]
     assert average.supported
-    assert average.high is not None
-    assert average.high < 1
+    assert known(average.high) < 1
     assert found.reach == "campaign average"
 
 
@@ -141,17 +142,6 @@ def test_undelivered_pages_take_the_pair_out_and_above_one_percent_the_verdict()
     assert (found.verdict, found.n) == ("none", 0)
     assert "pool too short" in found.reason
     assert found.ratio_all is not None
-
-
-def test_false_verdicts_stay_within_alpha() -> None:
-    """Peeking after every pair at nominal 20% on heavy tails: 3 standard errors above would be 0.29 for 200 streams."""
-    rng = np.random.default_rng(8)
-    false = sum(
-        fed(pairs(rng.standard_t(2, 60) * 0.05), method(alpha=0.2, planned=60, margin=1e-6)).decision().verdict
-        in ("better", "worse")
-        for _ in range(200)
-    )
-    assert false <= 0.29 * 200
 
 
 STUDY = """
@@ -221,11 +211,7 @@ def test_a_width_that_is_asked_for_is_waited_for_and_costs_no_verdict() -> None:
     early = fed(blocks).comparison()
     made = fed(blocks, Sequential(CONTRAST, planned=200, alpha=0.01, margin=0.005, width=0.03))
     waited = made.comparison()
-    assert early.low is not None
-    assert early.high is not None
-    assert waited.low is not None
-    assert waited.high is not None
-    assert early.high - early.low > 0.03 >= waited.high - waited.low
+    assert width(early) > 0.03 >= width(waited)
     assert early.n < waited.n < 200
     assert (waited.verdict, made.decision().status) == ("better", "stop")
     never = fed(blocks, Sequential(CONTRAST, planned=60, alpha=0.01, margin=0.005, width=0.0001))
@@ -242,9 +228,7 @@ def test_the_studys_width_reaches_its_methods() -> None:
         made.observe(each)
     assert made.decision().status == "stop"
     (found,) = conclude([made], 0.99, 0.005)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.high - found.low <= 0.03
+    assert width(found) <= 0.03
 
 
 def test_the_evidence_is_the_open_ended_one_on_the_pairs_up_to_the_stop() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from itertools import product
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,6 +31,7 @@ def trace(differences: list[float], alpha: float = 0.2, budget: int = 40) -> lis
         [0.3, 1.2, 0.7, 2.5, 0.1, 0.9, 1.7, 0.2, 3.0, 1.1, 0.6],
         [1.0, 1.0, 2.0, 2.0, 1.0, 3.0, 3.0, 1.0, 2.0, 1.0, 1.0],
         [0.0, 1.0, 0.0, 2.0, 5.0, 4.0, 0.0, 3.0, 6.0, 7.0, 0.5],
+        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0],
         [1.0, math.inf, 2.0, 1e6, math.inf, 0.5, 0.2, 3.0, 0.0, 9.0, 1.0],
     ],
 )
@@ -67,12 +67,8 @@ def test_incremental_batch_and_one_shot_agree(differences: list[float]) -> None:
     for difference in differences:
         live.add(difference)
     whole = signflip.run(differences, 0.05, 40)
-    assert (live.sign, live.crossed_at, live.walk, live.boundary) == (
-        whole.sign,
-        whole.crossed_at,
-        whole.walk,
-        whole.boundary,
-    )
+    for told in ("sign", "crossed_at", "walk", "boundary", "ledger"):
+        assert getattr(live, told) == getattr(whole, told)
     assert signflip.verdict(differences, 0.05, 40) == whole.sign
     assert live.pairs == len(differences) == len(live.ledger)
 
@@ -98,15 +94,3 @@ def test_failures_of_one_side_decide() -> None:
     assert signflip.verdict([math.inf] * 15, 0.01, 60) == 1
     assert signflip.verdict([-math.inf] * 15, 0.01, 60) == -1
     assert signflip.verdict([0.0] * 60, 0.2, 60) == 0
-
-
-def test_false_verdicts_while_looking_at_every_pair() -> None:
-    """Drifting, correlated magnitudes, coins of our own: at most alpha of the streams, to three standard errors."""
-    generator = np.random.default_rng(11)
-    alpha, streams, pairs = 0.05, 400, 120
-    wrong = 0
-    for _ in range(streams):
-        sizes = np.exp(np.cumsum(generator.normal(0, 0.1, pairs))) * np.abs(generator.standard_t(3, pairs))
-        wrong += signflip.verdict((sizes * generator.choice((-1, 1), pairs)).tolist(), alpha, pairs) != 0
-    assert wrong <= streams * alpha + 3 * math.sqrt(streams * alpha)
-    assert wrong > 0

@@ -7,12 +7,14 @@ import pytest
 
 from hugewise.stats import scores, stopping
 from hugewise.verification import stopping as check
+from tests.stats.blocks import known
 
 
 @pytest.mark.parametrize(
-    "case", [check.CONTROL, check.Case("normal", 1.05, 0.0025), check.Case("Student's t, 3 df", 1.2, 0.01)]
+    "case",
+    [check.CONTROL, check.StoppingCase("normal", 1.05, 0.0025), check.StoppingCase("Student's t, 3 df", 1.2, 0.01)],
 )
-def test_corrected_estimates_average_the_truth_and_plain_ones_do_not(case: check.Case) -> None:
+def test_corrected_estimates_average_the_truth_and_plain_ones_do_not(case: check.StoppingCase) -> None:
     findings = check.corrected(case, 3, 150)
     assert [finding for finding in findings if not finding.passed] == []
     assert [finding.check for finding in findings] == ["stopping", "control"][: 1 + (case == check.CONTROL)]
@@ -27,8 +29,7 @@ def test_the_correction_is_large_where_luck_was_needed_and_none_where_it_was_not
 
 
 def test_sides_and_units_are_alike_and_the_answer_is_always_the_same() -> None:
-    one = stopping.corrected(0.02, 0.05, 60, 0.01, 500)
-    assert one is not None
+    one = known(stopping.corrected(0.02, 0.05, 60, 0.01, 500))
     assert stopping.corrected(-0.02, 0.05, 60, 0.01, 500) == -one
     assert stopping.corrected(0.2, 0.5, 60, 0.01, 500) == pytest.approx(10 * one)
     stopping._expected.cache_clear()

@@ -7,7 +7,7 @@ import pytest
 
 from hugewise.stats import scores
 from hugewise.verification import blocks, coverage, reverts
-from hugewise.verification.scenes import Scene
+from hugewise.verification.scenes import BlockScene
 
 SOME = [
     number
@@ -39,7 +39,7 @@ def test_the_ends_of_early_stops() -> None:
 
 
 def test_a_scene_is_what_it_says() -> None:
-    scene = Scene(share=0.3, slower=0.1, arm=1.0)
+    scene = BlockScene(share=0.3, slower=0.1, arm=1.0)
     made = list(scene.blocks(np.random.default_rng(1), 2000))
     lost = [one for one in made if any(each.delivery.delivered is False for each in one.attempts)]
     assert {one.attempts[0].arm for one in made} == {"arm"}

@@ -3,20 +3,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hugewise.verification.generators import Floats, generator
-from hugewise.verification.matched import OTHER_SHAPES, SHAPES, Benchmark, Moments, benchmarks
+from hugewise.stats.numbers import Numbers
+from hugewise.verification.generators import generator
+from hugewise.verification.matched import OTHER_SHAPES, SHAPES, MatchedBenchmark, Moments, benchmarks
 
 DRAWS = 30
 SIDES = [(benchmark, side) for benchmark in benchmarks() for side in ("arm", "baseline")]
 
 
-def drawn(benchmark: Benchmark, side: str, rho: float = 0.8) -> Floats:
-    values: Floats = getattr(benchmark.draw(generator(7, benchmark.name), DRAWS, benchmark.n, rho), side)
+def drawn(benchmark: MatchedBenchmark, side: str, rho: float = 0.8) -> Numbers:
+    values: Numbers = getattr(benchmark.draw(generator(7, benchmark.name), DRAWS, benchmark.n, rho), side)
     return values
 
 
 @pytest.mark.parametrize(("benchmark_", "side"), SIDES, ids=lambda value: getattr(value, "name", value))
-def test_generators_meet_the_published_moments_and_extremes(benchmark_: Benchmark, side: str) -> None:
+def test_generators_meet_the_published_moments_and_extremes(benchmark_: MatchedBenchmark, side: str) -> None:
     published: Moments = getattr(benchmark_, side)
     values = drawn(benchmark_, side)
     assert values.mean() == pytest.approx(published.mean, rel=0.002)

@@ -19,7 +19,7 @@ from hugewise.errors import UserError
 from hugewise.model.results import Comparison, Guests
 from hugewise.stats import evidence
 from hugewise.stats.end_points import END_POINTS
-from hugewise.stats.evidence import TYPICAL, Carried, Combined, Source
+from hugewise.stats.evidence import TYPICAL, Carried, Combined, RunEvidence
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import CellRecord, Opened, Run
 from hugewise.study.tables import Layout
@@ -97,13 +97,13 @@ def _level(runs: Sequence[Run]) -> float:
     return levels[0]
 
 
-def _unread(opened: Opened) -> Source:
+def _unread(opened: Opened) -> RunEvidence:
     name = opened.host.get("name")
     host = name if isinstance(name, str) else ""
-    return Source(run=opened.run, seed_hash=opened.seed_hash, host=host, comparisons=())
+    return RunEvidence(run=opened.run, seed_hash=opened.seed_hash, host=host, comparisons=())
 
 
-def _source(run: Run) -> Source:
+def _source(run: Run) -> RunEvidence:
     results = analysis.results_of(run)
     guests = results.guests
     if guests is not None and guests.counting and any(arm.attempts and not arm.initramfs for arm in guests.arms):

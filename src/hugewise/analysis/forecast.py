@@ -24,7 +24,7 @@ from hugewise.analysis.forecast_rows import CHANCE, FEWEST, TYPICAL, Planner, Ro
 from hugewise.analysis.pilots import Pilot
 from hugewise.errors import UserError
 from hugewise.stats import power
-from hugewise.stats.family import Planned
+from hugewise.stats.family import ComparedCell
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 
@@ -117,7 +117,7 @@ def pilot(study: Study, blocks: int, results: Path, *, run: Callable[[Study, Pat
     return run(msgspec.structs.replace(short, name=name, method="fixed-n", end_points=()), results).path
 
 
-def missing(study: Study, cells: Sequence[Planned], results: Path) -> UserError:
+def missing(study: Study, cells: Sequence[ComparedCell], results: Path) -> UserError:
     """What is missing to plan `study` when neither a run nor a pilot is named, and what is known without one."""
     judged = len(pilots.judged(study, cells))
     level = _level(study, judged)

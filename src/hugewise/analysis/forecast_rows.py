@@ -14,7 +14,7 @@ from statistics import pvariance, stdev
 import msgspec
 
 from hugewise.analysis.pilots import Pilot
-from hugewise.stats import assurance, end_power, power, spread
+from hugewise.stats import assurance, end_power, spread
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pair, Pairs
 from hugewise.stats.sessions import components, pairs_per_session
@@ -109,10 +109,7 @@ class Planner:
 
     def known(self, shift: float) -> int | None:
         """The same if the spread were known."""
-        if self.method == "fixed-n":
-            return power.student_needed(shift, self.level, chance=CHANCE)
-        within = power.pairs_needed(shift, self.level, chance=CHANCE, budget=self.declared)
-        return within or power.pairs_needed(shift, self.level, chance=CHANCE)
+        return self.needed(shift, assurance.KNOWN)
 
     def typical(self, shift: float, freedom: float, needed: int | None) -> int | None:
         """Pairs after which half have ended."""
@@ -136,7 +133,7 @@ def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
         baseline=contrast.baseline,
         metric=contrast.metric.name,
         pairs=len(known.usable),
-        failures=known.failures(),
+        failures=known.failures,
         sessions=len(pilot.groups.get(contrast.arm, {})),
         seconds=pilot.cost(contrast.arm) + pilot.cost(contrast.baseline) or None,
         budget=planner.budget,

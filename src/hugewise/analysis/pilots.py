@@ -13,7 +13,7 @@ from statistics import fmean
 from hugewise.analysis.earlier import comparable, unlike
 from hugewise.errors import UserError
 from hugewise.model.trial import Block
-from hugewise.stats.family import Planned, methods_for
+from hugewise.stats.family import ComparedCell, methods_for
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pairs
 from hugewise.store.folder import RunFolder
@@ -39,7 +39,7 @@ class Pilot:
         return fmean(self.seconds[arm]) * self.spans / self.busy if self.seconds.get(arm) and self.busy else 0.0
 
 
-def judged(study: Study, cells: Sequence[Planned]) -> list[Contrast]:
+def judged(study: Study, cells: Sequence[ComparedCell]) -> list[Contrast]:
     """The comparisons that share the error rate, each once: its end points are judged on the same pairs."""
     contrasts = dict.fromkeys(method.contrast for method in methods_for(study, cells))
     return [contrast for contrast in contrasts if contrast.metric.better != "neutral"]

@@ -12,7 +12,7 @@ import math
 import msgspec
 
 from hugewise.published import Benchmark, Published, Sample
-from hugewise.stats import power
+from hugewise.stats import assurance, power
 
 __all__ = ["ASSUMED", "Assumed", "Replanned", "Reread", "replan"]
 
@@ -162,7 +162,7 @@ def _assumed(  # noqa: PLR0917
 ) -> Assumed:
     one, other = variations
     sd = math.sqrt(one**2 + other**2 - 2 * rho * one * other)
-    median = power.pairs_needed(effect / sd, alpha, chance=0.5, budget=budget)
-    pairs = power.pairs_needed(effect / sd, alpha, chance=0.9, budget=budget)
+    median = assurance.pairs_needed(effect / sd, assurance.KNOWN, alpha, chance=0.5, budget=budget)
+    pairs = assurance.pairs_needed(effect / sd, assurance.KNOWN, alpha, chance=0.9, budget=budget)
     hours = None if pairs is None or seconds is None else pairs * seconds / 3600
     return Assumed(correlation=rho, sd=sd, median=median, pairs=pairs, hours=hours)

@@ -10,7 +10,7 @@ from typing import Any
 from hugewise.errors import UserError
 from hugewise.external.analyze import analyze
 from hugewise.external.reader import Ask
-from hugewise.external.types import Plan
+from hugewise.external.types import AnalysisPlan
 from hugewise.quantity import parse_share
 from hugewise.report.document import brief
 from hugewise.report.external import report, write
@@ -36,7 +36,7 @@ def run(files: Sequence[Path], options: Mapping[str, Any]) -> None:
     show(brief(told), write(results, told, folder)["html"])
 
 
-def _plan(options: Mapping[str, Any]) -> Plan:
+def _plan(options: Mapping[str, Any]) -> AnalysisPlan:
     confidence = options["confidence"]
     if not 0.5 <= confidence < 1:
         raise UserError(f"--confidence {confidence}: not between 0.5 and 1", hint="write 0.99 for 99%")
@@ -48,7 +48,7 @@ def _plan(options: Mapping[str, Any]) -> Plan:
         raise UserError(f"--margin {options['margin']}: nothing is equivalent within 0", hint="write for example 0.5%")
     if options["budget"] is not None and not options["randomised"]:
         raise UserError("--budget belongs to --randomised", hint="a budget of pairs is spent by the sequential test")
-    return Plan(
+    return AnalysisPlan(
         confidence=confidence,
         margin=margin,
         baseline=options["baseline"],

@@ -15,9 +15,10 @@ from hugewise.errors import UserError
 from hugewise.external.compare import compare, grouped, usable
 from hugewise.external.reader import Ask, DataError, Series
 from hugewise.external.reading import load
-from hugewise.external.types import ArmFigures, ExternalResults, MetricResults, Plan
+from hugewise.external.types import AnalysisPlan, ArmFigures, ExternalResults, MetricResults
 from hugewise.model.metric import Metric
 from hugewise.stats.classical import Figures, figures
+from hugewise.stats.numbers import Integers, Numbers
 
 __all__ = ["analyze"]
 
@@ -29,11 +30,11 @@ def analyze(
     *,
     arms: Sequence[str] = (),
     ask: Ask | None = None,
-    plan: Plan | None = None,
+    plan: AnalysisPlan | None = None,
     format_: str | None = None,
 ) -> ExternalResults:
     """Read the files and say what they show. Raises UserError and DataError."""
-    ask, plan = ask or Ask(), plan or Plan()
+    ask, plan = ask or Ask(), plan or AnalysisPlan()
     loaded = load([Path(path) for path in paths], ask, arms=arms, name=format_)
     series = [_as_asked(one, ask) for found in loaded.values() for one in found]
     names = list(dict.fromkeys(one.metric.name for one in series))
@@ -53,14 +54,12 @@ def analyze(
 
 
 def _as_asked(series: Series, ask: Ask) -> Series:
-    metric = series.metric
-    return replace(
-        series,
-        metric=Metric(metric.name, ask.unit or metric.unit, ask.better or metric.better, metric.description),
-    )
+    told = series.metric
+    metric = Metric(told.name, ask.unit or told.unit, ask.better or told.better, told.description)
+    return replace(series, metric=metric)
 
 
-def _chosen(series: Sequence[Series], names: Sequence[str], plan: Plan) -> list[str]:
+def _chosen(series: Sequence[Series], names: Sequence[str], plan: AnalysisPlan) -> list[str]:
     for name in plan.metrics:
         if name not in names:
             raise UserError(f"--metric {name}: not in these files", hint=f"one of: {', '.join(names)}")
@@ -84,19 +83,14 @@ def _joined(parts: Sequence[Series]) -> Series:
     failed = [np.zeros(len(one.values), np.bool_) if one.failed is None else one.failed for one in parts]
     return replace(
         parts[0],
-        values=np.concatenate([one.values for one in parts]),
         source=", ".join(dict.fromkeys(one.source for one in parts)),
-        order=together("order"),
-        block=together("block"),
-        session=together("session"),
-        slot=together("slot"),
-        run=together("run"),
         failed=np.concatenate(failed) if any(one.failed is not None for one in parts) else None,
         notes=tuple(dict.fromkeys(note for one in parts for note in one.notes)),
+        **{name: together(name) for name in ("values", "order", "block", "session", "slot", "run")},
     )
 
 
-def _metric(series: Sequence[Series], plan: Plan, judged: int) -> MetricResults:
+def _metric(series: Sequence[Series], plan: AnalysisPlan, judged: int) -> MetricResults:
     names = [str(one.arm) for one in series]
     baseline = plan.baseline or names[0]
     if baseline not in names:
@@ -145,7 +139,7 @@ def _arm(series: Series, confidence: float) -> ArmFigures:
     )
 
 
-def _sampled(values: NDArray[np.float64]) -> tuple[tuple[int, float], ...]:
+def _sampled(values: Numbers) -> tuple[tuple[int, float], ...]:
     """Values to draw: all, or the first, the lowest and the highest of each of 500 stretches: no peak is lost."""
     n = len(values)
     if n <= _FIGURE_POINTS:
@@ -167,7 +161,7 @@ def _run_means(series: Series, good: NDArray[np.bool_], confidence: float) -> Fi
     return figures(np.array([group.mean() for group in groups]), confidence, ordered_in_time=False)
 
 
-def _between(sessions: NDArray[np.int64], values: NDArray[np.float64]) -> float | None:
+def _between(sessions: Integers, values: Numbers) -> float | None:
     """The share of the variance between sessions."""
     from hugewise.stats.sessions import components  # noqa: PLC0415
 

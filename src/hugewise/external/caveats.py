@@ -7,19 +7,19 @@ says which of them is missing, and by how much where the data show it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hugewise.external.reader import Series
+from hugewise.external.reader import Labels, Series
+from hugewise.stats.numbers import Integers, Numbers
 
-__all__ = ["Caveat", "Layout", "Paired", "examine", "pair"]
+__all__ = ["Caveat", "DataLayout", "Paired", "examine", "pair"]
 
-Numbers = NDArray[np.float64]
-Kind = Literal["randomised blocks", "blocks", "unpaired"]
+LayoutKind = Literal["randomised blocks", "blocks", "unpaired"]
 Threat = Literal["drift", "coin", "replication", "confounded", "missing"]
 
 _CHANCE = 1e-4  # an order as regular as this is none that a coin made
@@ -34,10 +34,10 @@ class Caveat(msgspec.Struct, frozen=True):
     fatal: bool = False
 
 
-class Layout(msgspec.Struct, frozen=True):
+class DataLayout(msgspec.Struct, frozen=True):
     """Of one comparison. `replicates` is what a statistic may count: pairs, runs, or values."""
 
-    kind: Kind
+    kind: LayoutKind
     caveats: tuple[Caveat, ...]
 
     @property
@@ -64,7 +64,7 @@ class Paired(msgspec.Struct, frozen=True):
     failures_arm: int
     failures_baseline: int
     arm_first: NDArray[np.bool_] | None
-    sessions: NDArray[np.int64] | None
+    sessions: Integers | None
     incomplete: int
     repeated: int
 
@@ -104,49 +104,43 @@ def pair(arm: Series, baseline: Series) -> Paired | None:
         differences=differences,
         failures_arm=int(a_failed.sum()),
         failures_baseline=int(b_failed.sum()),
-        arm_first=arm.order[first] < baseline.order[second]
-        if arm.order is not None and baseline.order is not None
-        else None,
+        arm_first=None if arm.order is None or baseline.order is None else arm.order[first] < baseline.order[second],
         sessions=arm.session[first] if arm.session is not None else None,
         incomplete=len(over.keys() | under.keys()) - len(a),
         repeated=over_repeated + under_repeated,
     )
 
 
-def examine(arm: Series, baseline: Series, paired: Paired | None, *, randomised: bool, same_source: bool) -> Layout:
+def examine(arm: Series, baseline: Series, paired: Paired | None, *, randomised: bool, same_source: bool) -> DataLayout:
     """The layout of one comparison. `same_source`: orders of the two series are on one scale."""
-    caveats = [*_missing(arm), *_missing(baseline), *_slots(arm, baseline), *_sessions(arm, baseline)]
-    blocks = paired is not None and len(paired.differences) > 0
-    if paired is not None and blocks:
-        if randomised:
-            caveats += _coin(paired, arm.arm or "")
-        else:
-            caveats.append(
-                Caveat(
-                    "coin",
-                    "Values are paired by block, but nothing says that a coin chose the order within the blocks: what "
-                    "always goes with the first, or with the second, goes with its arm. If one did, say --randomised.",
-                )
-            )
-        if paired.repeated:
-            caveats.append(
-                Caveat(
-                    "replication",
-                    f"{paired.repeated} values are a further one of the same arm in the same block; the first counts.",
-                )
-            )
-        if paired.incomplete > _TOLERATED * (len(paired.differences) + paired.incomplete):
-            caveats.append(
-                Caveat(
-                    "missing",
-                    f"{paired.incomplete} blocks lack a value of one side: if they are missing because of how they "
-                    "went, the rest is a selection.",
-                )
-            )
-        return Layout("randomised blocks" if randomised else "blocks", tuple(caveats))
-    caveats += _runs(arm, baseline)
-    caveats += _order(arm, baseline, same_source=same_source)
-    return Layout("unpaired", tuple(caveats))
+    caveats = [*_missing(arm), *_missing(baseline), *_shared(arm, baseline)]
+    if paired is None or not len(paired.differences):
+        caveats += [*_runs(arm, baseline), _order(arm, baseline, same_source=same_source)]
+        return DataLayout("unpaired", tuple(caveats))
+    caveats += _blocks(paired, arm.arm or "", randomised=randomised)
+    return DataLayout("randomised blocks" if randomised else "blocks", tuple(caveats))
+
+
+def _blocks(paired: Paired, name: str, *, randomised: bool) -> Iterator[Caveat]:
+    if randomised:
+        yield from _coin(paired, name)
+    else:
+        yield Caveat(
+            "coin",
+            "Values are paired by block, but nothing says that a coin chose the order within the blocks: what always "
+            "goes with the first, or with the second, goes with its arm. If one did, say --randomised.",
+        )
+    if paired.repeated:
+        yield Caveat(
+            "replication",
+            f"{paired.repeated} values are a further one of the same arm in the same block; the first counts.",
+        )
+    if paired.incomplete > _TOLERATED * (len(paired.differences) + paired.incomplete):
+        yield Caveat(
+            "missing",
+            f"{paired.incomplete} blocks lack a value of one side: if they are missing because of how they went, the "
+            "rest is a selection.",
+        )
 
 
 def _by_block(series: Series) -> tuple[dict[int, int], int]:
@@ -162,82 +156,62 @@ def _at(order: Numbers | None, place: int) -> float:
     return math.inf if order is None else float(order[place])
 
 
-def _missing(series: Series) -> Sequence[Caveat]:
-    failed = 0 if series.failed is None else int(series.failed.sum())
-    count = int((~np.isfinite(series.values)).sum()) - (
-        0 if series.failed is None else int((series.failed & ~np.isfinite(series.values)).sum())
-    )
-    caveats = []
+def _missing(series: Series) -> Iterator[Caveat]:
+    failed = np.zeros(len(series.values), np.bool_) if series.failed is None else series.failed
+    count = int((~np.isfinite(series.values) & ~failed).sum())
     if count > _TOLERATED * len(series.values):
-        caveats.append(
-            Caveat(
-                "missing",
-                f"{count} of {len(series.values)} values of {series.arm} are missing: if that depends on how the run "
-                "went (a time-out, a crash), what is left is a selection.",
-            )
+        yield Caveat(
+            "missing",
+            f"{count} of {len(series.values)} values of {series.arm} are missing: if that depends on how the run went "
+            "(a time-out, a crash), what is left is a selection.",
         )
-    if failed and series.block is None:
-        caveats.append(
-            Caveat(
-                "missing",
-                f"{failed} of {len(series.values)} runs of {series.arm} failed; their times are left out of all "
-                "figures, which describe successful runs only.",
-            )
+    if failed.any() and series.block is None:
+        yield Caveat(
+            "missing",
+            f"{int(failed.sum())} of {len(series.values)} runs of {series.arm} failed; their times are left out of all "
+            "figures, which describe successful runs only.",
         )
-    return caveats
 
 
-def _slots(arm: Series, baseline: Series) -> Sequence[Caveat]:
-    if arm.slot is None or baseline.slot is None:
-        return ()
-    mine, other = set(arm.slot.tolist()), set(baseline.slot.tolist())
-    if mine & other:
-        return ()
-    return (
-        Caveat(
+def _shared(arm: Series, baseline: Series) -> Iterator[Caveat]:
+    """Slots and sessions that go with the arm."""
+    never = f"{arm.arm} and {baseline.arm} never shared a"
+    if _apart(arm.slot, baseline.slot):
+        yield Caveat(
             "confounded",
-            f"{arm.arm} and {baseline.arm} never shared a slot (CPU, VM, machine): a difference between the slots "
-            "cannot be told from one between the arms, however many values there are.",
+            f"{never} slot (CPU, VM, machine): a difference between the slots cannot be told from one between the "
+            "arms, however many values there are.",
             fatal=True,
-        ),
-    )
-
-
-def _sessions(arm: Series, baseline: Series) -> Sequence[Caveat]:
-    if arm.session is None or baseline.session is None or set(arm.session.tolist()) & set(baseline.session.tolist()):
-        return ()
-    return (
-        Caveat(
+        )
+    if _apart(arm.session, baseline.session):
+        yield Caveat(
             "confounded",
-            f"{arm.arm} and {baseline.arm} never shared a session (boot, build, allocation): what differs between "
-            "sessions goes with the arm.",
-        ),
-    )
+            f"{never} session (boot, build, allocation): what differs between sessions goes with the arm.",
+        )
 
 
-def _coin(paired: Paired, name: str) -> Sequence[Caveat]:
+def _apart(mine: Labels | None, other: Labels | None) -> bool:
+    return mine is not None and other is not None and not set(mine.tolist()) & set(other.tolist())
+
+
+def _coin(paired: Paired, name: str) -> Iterator[Caveat]:
     """Whether the order looks like one that a coin made, where it is known."""
     if paired.arm_first is None or len(paired.arm_first) < 2:
-        return ()
+        return
     first, n = int(paired.arm_first.sum()), len(paired.arm_first)
-    if _lopsided(first, n) < _CHANCE:
-        return (
-            Caveat(
-                "coin",
-                f"{name} was first in {first} of {n} blocks: no fair coin does that. Whatever goes with being first "
-                "goes with the arm.",
-            ),
-        )
     turns = int((paired.arm_first[1:] != paired.arm_first[:-1]).sum())
-    if _lopsided(turns, n - 1) < _CHANCE:
-        return (
-            Caveat(
-                "coin",
-                f"The order within the blocks changes {turns} times in {n} blocks: a pattern, not a coin. A rhythm of "
-                "the machine that fits it would go with the arm.",
-            ),
+    if _lopsided(first, n) < _CHANCE:
+        yield Caveat(
+            "coin",
+            f"{name} was first in {first} of {n} blocks: no fair coin does that. Whatever goes with being first goes "
+            "with the arm.",
         )
-    return ()
+    elif _lopsided(turns, n - 1) < _CHANCE:
+        yield Caveat(
+            "coin",
+            f"The order within the blocks changes {turns} times in {n} blocks: a pattern, not a coin. A rhythm of the "
+            "machine that fits it would go with the arm.",
+        )
 
 
 def _lopsided(count: int, n: int) -> float:
@@ -247,74 +221,51 @@ def _lopsided(count: int, n: int) -> float:
     return min(1.0, 2 * float(bdtr(min(count, n - count), n, 0.5)))
 
 
-def _runs(arm: Series, baseline: Series) -> Sequence[Caveat]:
+def _runs(arm: Series, baseline: Series) -> Iterator[Caveat]:
     """Values that are parts of the same run are no replicates."""
-    caveats = []
-    counts: Mapping[str, tuple[int, int]] = {
+    counts = {
         str(one.arm): (len(np.unique(one.run)), len(one.values)) for one in (arm, baseline) if one.run is not None
     }
-    within = {name: found for name, found in counts.items() if found[0] < found[1]}
+    within = [
+        f"{values} values of {name} come from {runs:,} run{'' if runs == 1 else 's'}"
+        for name, (runs, values) in counts.items()
+        if runs < values
+    ]
     if within:
-        told = ", ".join(
-            f"{values} values of {name} come from {_count(runs, 'run')}" for name, (runs, values) in within.items()
+        yield Caveat(
+            "replication",
+            f"Pseudo-replication: {', '.join(within)}. Parts of one run share its memory layout, its place on the "
+            "machine and its moment: the run is the replicate, not its parts.",
         )
-        caveats.append(
-            Caveat(
-                "replication",
-                f"Pseudo-replication: {told}. Parts of one run share its memory layout, its place on the machine and "
-                "its moment: the run is the replicate, not its parts.",
-            )
-        )
-    single = [name for name, (runs, _) in counts.items() if runs == 1]
-    if single:
-        caveats.append(
-            Caveat(
-                "replication",
-                f"There is one run of {' and of '.join(single)}: nothing shows how far another run would lie from it.",
-                fatal=True,
-            )
-        )
-    few = [str(one.arm) for one in (arm, baseline) if one.run is None and int(np.isfinite(one.values).sum()) < 2]
-    if few:
-        caveats.append(
-            Caveat(
-                "replication", f"There is one value of {' and of '.join(few)}: nothing shows its spread.", fatal=True
-            )
-        )
-    return caveats
+    if single := " and of ".join(name for name, (runs, _) in counts.items() if runs == 1):
+        sentence = f"There is one run of {single}: nothing shows how far another run would lie from it."
+        yield Caveat("replication", sentence, fatal=True)
+    known = [(str(one.arm), np.isfinite(one.values).sum()) for one in (arm, baseline) if one.run is None]
+    if few := " and of ".join(name for name, count in known if count < 2):
+        yield Caveat("replication", f"There is one value of {few}: nothing shows its spread.", fatal=True)
 
 
-def _order(arm: Series, baseline: Series, *, same_source: bool) -> Sequence[Caveat]:
+def _order(arm: Series, baseline: Series, *, same_source: bool) -> Caveat:
     unpaired = "The values are unpaired: nothing says which of them met the same state of the machine."
     if arm.order is None or baseline.order is None or not same_source:
-        return (
-            Caveat(
-                "drift",
-                f"{unpaired} Their order between the arms is not known either: drift of the machine, and whatever else "
-                "changed between the two recordings, goes into the difference.",
-            ),
+        return Caveat(
+            "drift",
+            f"{unpaired} Their order between the arms is not known either: drift of the machine, and whatever else "
+            "changed between the two recordings, goes into the difference.",
         )
     order = np.concatenate([arm.order, baseline.order])
-    mine = np.concatenate([np.ones(len(arm.order), np.bool_), np.zeros(len(baseline.order), np.bool_)])
+    mine = np.arange(len(order)) < len(arm.order)
     sorted_ = mine[np.argsort(order, kind="stable")]
     switches = int((sorted_[1:] != sorted_[:-1]).sum())
     if switches == 1:
         first, second = (arm.arm, baseline.arm) if sorted_[0] else (baseline.arm, arm.arm)
-        return (
-            Caveat(
-                "drift",
-                f"All values of {first} were taken before all values of {second} (AAAA..BBBB): there is no defence "
-                "against drift. In measurements of ours this layout found a difference that did not exist in 71-86% of "
-                "cases, at a nominal 5%.",
-            ),
-        )
-    return (
-        Caveat(
+        return Caveat(
             "drift",
-            f"{unpaired} The arms took turns {switches} times in {len(order)} values; whether by a coin is not known.",
-        ),
+            f"All values of {first} were taken before all values of {second} (AAAA..BBBB): there is no defence "
+            "against drift. In measurements of ours this layout found a difference that did not exist in 71-86% of "
+            "cases, at a nominal 5%.",
+        )
+    return Caveat(
+        "drift",
+        f"{unpaired} The arms took turns {switches} times in {len(order)} values; whether by a coin is not known.",
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

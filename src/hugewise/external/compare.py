@@ -9,30 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from hugewise.errors import UserError
-from hugewise.external.caveats import Caveat, Layout, Paired, examine, pair
+from hugewise.external.caveats import Caveat, DataLayout, Paired, examine, pair
 from hugewise.external.reader import Series
-from hugewise.external.types import ArmFigures, ExternalComparison, Plan, Suggestion, TierLine
+from hugewise.external.types import AnalysisPlan, ArmFigures, ExternalComparison, Suggestion, TierLine
 from hugewise.model.metric import Metric
-from hugewise.model.results import Verdict
+from hugewise.model.results import Reach, Verdict
 from hugewise.stats.classical import chance_of_medians
+from hugewise.stats.numbers import Integers, Numbers
 
 __all__ = ["compare", "effective", "grouped", "usable"]
 
-Numbers = NDArray[np.float64]
-_Sides = tuple[Series, Series]
-
 _FEWEST_FOR_ORDER = 50  # values below which an autocorrelation is noise
+_SIGNS = ("no difference shown", "arm larger", "arm smaller")
 _MOST_INVERTED = 30_000  # pairs up to which the interval by inversion is a matter of seconds
 
 
 def compare(
-    arm: Series, base: Series, known: tuple[ArmFigures, ArmFigures], plan: Plan, alpha: float
+    arm: Series, base: Series, known: tuple[ArmFigures, ArmFigures], plan: AnalysisPlan, alpha: float
 ) -> ExternalComparison:
     """The comparison at error rate `alpha`, its share of the plan's. Raises UserError for what was declared wrongly."""
     paired = pair(arm, base)
@@ -44,11 +44,22 @@ def compare(
         no_pairs = "--randomised says that a coin chose the order within blocks, but no block holds both arms"
         raise UserError(f"{no_pairs}: {arm.arm} against {base.arm}", hint="name the column of blocks with --block")
     if paired is not None and len(paired.differences):
-        method = _exact if plan.randomised else _student
-        found = method((arm, base), paired, layout, plan, alpha)
+        own = (_exact if plan.randomised else _student)((arm, base), paired, layout, plan, alpha)
+        own |= {
+            "shared": _shared(paired),
+            "failures_arm": paired.failures_arm,
+            "failures_baseline": paired.failures_baseline,
+        }
     else:
-        found = _welch(known, arm.metric, layout, plan, alpha)
-    return msgspec.structs.replace(found, medians=_medians(arm, base))
+        own = _welch(known, arm.metric, layout, plan, alpha)
+    return ExternalComparison(
+        arm=str(arm.arm),
+        baseline=str(base.arm),
+        confidence=1 - alpha,
+        layout=layout,
+        medians=_medians(arm, base),
+        **own,
+    )
 
 
 def effective(one: ArmFigures) -> float:
@@ -75,8 +86,8 @@ def _medians(arm: Series, base: Series) -> dict[str, float]:
 
 
 def _exact(
-    sides: tuple[Series, Series], paired: Paired, layout: Layout, plan: Plan, alpha: float
-) -> ExternalComparison:
+    sides: tuple[Series, Series], paired: Paired, layout: DataLayout, plan: AnalysisPlan, alpha: float
+) -> dict[str, Any]:
     """The sequential sign-flip test, with its interval and the tiers, as for a study's pairs."""
     from hugewise.stats import campaign, inversion, sessions, signflip  # noqa: PLC0415
 
@@ -94,9 +105,10 @@ def _exact(
         low, high = inversion.interval(differences, alpha, budget)
     else:
         low, high = -math.inf, math.inf
-    centre = inversion.point(differences)
-    finite = differences[np.isfinite(differences)]
-    average = campaign.interval(differences, alpha)
+    averaged = campaign.Campaign(alpha)
+    for difference in differences.tolist():
+        averaged.add(difference)
+    average = averaged.interval()
     failures = paired.failures_arm + paired.failures_baseline
     margin = math.log1p(plan.margin)
     contradicted = average is not None and ((sign > 0 and average[1] < 0) or (sign < 0 and average[0] > 0))
@@ -116,66 +128,40 @@ def _exact(
         verdict, reason = "undecided", f"The exact test has not crossed its boundary in {n:,} pairs"
     means = _session_means(paired)
     beyond = sessions.interval(means, alpha) if means else None
+    why_no_average = f"{failures} attempts failed, so that there is no average" if failures else averaged.reason()
+    why_not_beyond = "sessions are not told apart (--session), so nothing can be said beyond them"
+    if means:
+        why_not_beyond = sessions.reason(means, alpha)
     tiers = (
-        TierLine(
-            "this campaign",
-            _exp(low),
-            _exp(high),
-            f"exact, by the coin alone: {('no difference shown', 'arm larger', 'arm smaller')[sign]}",
-        ),
-        TierLine(
-            "campaign average",
-            None if average is None else math.exp(average[0]),
-            None if average is None else math.exp(average[1]),
-            _average_reason(finite, failures, alpha) or "average effect over the pairs that were run",
-        ),
-        TierLine(
-            "beyond these sessions",
-            None if beyond is None else math.exp(beyond[0]),
-            None if beyond is None else math.exp(beyond[1]),
-            sessions.reason(means, alpha)
-            if means and beyond is None
-            else "mean over sessions like these"
-            if means
-            else "sessions are not told apart (--session), so nothing can be said beyond them",
-        ),
+        _tier("this campaign", (low, high), f"exact, by the coin alone: {_SIGNS[sign]}"),
+        _tier("campaign average", average, why_no_average or "average effect over the pairs that were run"),
+        _tier("beyond these sessions", beyond, why_not_beyond or "mean over sessions like these"),
     )
-    return ExternalComparison(
-        arm=str(arm.arm),
-        baseline=str(base.arm),
-        method="sequential sign-flip test on randomised blocks",
-        estimand="typical ratio of a pair (Hodges and Lehmann)",
-        n=n,
-        ratio=_exp(centre),
-        low=_exp(low),
-        high=_exp(high),
-        confidence=1 - alpha,
-        p=None,
-        verdict=verdict,
-        suggestion="nothing" if verdict != "none" or layout.fatal else _suggest(low, high, plan.margin, arm.metric),
-        reason=reason,
-        assumptions=(
+    return {
+        "method": "sequential sign-flip test on randomised blocks",
+        "estimand": "typical ratio of a pair (Hodges and Lehmann)",
+        "n": n,
+        "ratio": _exp(inversion.point(differences)),
+        "low": _exp(low),
+        "high": _exp(high),
+        "p": None,
+        "verdict": verdict,
+        "suggestion": "nothing" if verdict != "none" or layout.fatal else _suggest(low, high, plan.margin, arm.metric),
+        "reason": reason,
+        "assumptions": (
             "a fair coin chose the order (and the slot) in each block, as was declared",
             "blocks stand in the order in which they were run",
             "open-ended: holds however often one looked and whenever one stopped"
             if budget is None
             else f"a budget of {budget:,} pairs was declared before the first; holds however often one looked",
         ),
-        layout=layout,
-        tiers=tiers,
-        shared=_shared(paired),
-        failures_arm=paired.failures_arm,
-        failures_baseline=paired.failures_baseline,
-    )
+        "tiers": tiers,
+    }
 
 
-def _average_reason(finite: Numbers, failures: int, alpha: float) -> str:
-    from hugewise.stats.campaign import Campaign  # noqa: PLC0415
-
-    told = Campaign(alpha)
-    for value in finite:
-        told.add(float(value))
-    return f"{failures} attempts failed, so that there is no average" if failures else told.reason()
+def _tier(name: Reach, ends: tuple[float, float] | None, sentence: str) -> TierLine:
+    low, high = (None, None) if ends is None else map(_exp, ends)
+    return TierLine(name, low, high, sentence)
 
 
 def _session_means(paired: Paired) -> list[float]:
@@ -185,97 +171,77 @@ def _session_means(paired: Paired) -> list[float]:
 
 
 def _student(
-    sides: tuple[Series, Series], paired: Paired, layout: Layout, plan: Plan, alpha: float
-) -> ExternalComparison:
+    sides: tuple[Series, Series], paired: Paired, layout: DataLayout, plan: AnalysisPlan, alpha: float
+) -> dict[str, Any]:
     """Student's t on the log-ratios of pairs that no coin is known to have ordered: a suggestion at most."""
     from hugewise.stats.paired import paired as tests_of  # noqa: PLC0415
 
-    arm, base = sides
     finite = paired.differences[np.isfinite(paired.differences)]
     tests = tests_of(finite.tolist())
     interval = tests.interval(alpha) if tests is not None and len(finite) > 1 else None
     low, high = interval or (-math.inf, math.inf)
     centre = None if tests is None else tests.centre
     failures = paired.failures_arm + paired.failures_baseline
-    return ExternalComparison(
-        arm=str(arm.arm),
-        baseline=str(base.arm),
-        method="Student's t on pairs, at this fixed n",
-        estimand="ratio of geometric means",
-        n=len(finite),
-        ratio=None if centre is None else math.exp(centre),
-        low=_exp(low),
-        high=_exp(high),
-        confidence=1 - alpha,
-        p=tests.p_difference() if tests is not None and len(finite) > 1 else None,
-        verdict="none",
-        suggestion="nothing" if layout.fatal or failures else _suggest(low, high, plan.margin, arm.metric),
-        reason=_why_not(layout),
-        assumptions=(
+    return {
+        "method": "Student's t on pairs, at this fixed n",
+        "estimand": "ratio of geometric means",
+        "n": len(finite),
+        "ratio": None if centre is None else math.exp(centre),
+        "low": _exp(low),
+        "high": _exp(high),
+        "p": tests.p_difference() if tests is not None and len(finite) > 1 else None,
+        "verdict": "none",
+        "suggestion": "nothing" if layout.fatal or failures else _suggest(low, high, plan.margin, sides[0].metric),
+        "reason": _why_not(layout),
+        "assumptions": (
             "differences of pairs are independent of each other and their mean is near normal",
             "nothing but the arm goes with the order within the pairs",
             "the number of pairs was chosen before looking: no guarantee for anybody who looked and stopped",
         ),
-        layout=layout,
-        shared=_shared(paired),
-        failures_arm=paired.failures_arm,
-        failures_baseline=paired.failures_baseline,
-    )
+    }
 
 
 def _welch(
-    known: tuple[ArmFigures, ArmFigures], metric: Metric, layout: Layout, plan: Plan, alpha: float
-) -> ExternalComparison:
+    known: tuple[ArmFigures, ArmFigures], metric: Metric, layout: DataLayout, plan: AnalysisPlan, alpha: float
+) -> dict[str, Any]:
     """Welch on what replicates: means of runs where values are parts of runs, else values at their effective n."""
-    from hugewise.stats.welch import Sample, welch  # noqa: PLC0415
+    from hugewise.stats.welch import SampleMean, welch  # noqa: PLC0415
 
     samples, counted = [], []
     for one in known:
         if one.run_means is not None and one.run_means.sd is not None:
-            samples.append(Sample(one.run_means.mean, one.run_means.sd, one.run_means.n))
+            samples.append(SampleMean(one.run_means.mean, one.run_means.sd, one.run_means.n))
             counted.append(f"{one.run_means.n:,} runs of {one.arm}, each by its mean")
             continue
-        shown = one.figures
-        n = effective(one)
-        samples.append(Sample(shown.mean, shown.sd or 0.0, n))
-        told = f"{shown.n:,} values of {one.arm}"
-        if n < 0.95 * shown.n:
-            told += f", worth {n:,.0f} independent ones by their autocorrelation"
-        counted.append(told)
+        shown, n = one.figures, effective(one)
+        worth = f", worth {n:,.0f} independent ones by their autocorrelation" if n < 0.95 * shown.n else ""
+        samples.append(SampleMean(shown.mean, shown.sd or 0.0, n))
+        counted.append(f"{shown.n:,} values of {one.arm}{worth}")
     single = [one.arm for one in known if one.runs == 1 or one.figures.n < 2]
     ratio = None if single else welch(samples[0], samples[1], 1 - alpha)
-    plain = samples[0].mean / samples[1].mean if min(samples[0].mean, samples[1].mean) > 0 else None
-    low, high = (ratio.low, ratio.high) if ratio is not None else (None, None)
-    unknown = [one.arm for one in known if not one.order_known]
-    return ExternalComparison(
-        arm=known[0].arm,
-        baseline=known[1].arm,
-        method="Welch's t, at this fixed n",
-        estimand="ratio of arithmetic means",
-        n=min(sample.n for sample in samples),
-        ratio=plain,
-        low=low,
-        high=high,
-        confidence=1 - alpha,
-        p=None if ratio is None else ratio.p,
-        verdict="none",
-        suggestion="nothing"
-        if layout.fatal or low is None or high is None
-        else _suggest(math.log(low), math.log(high), plan.margin, metric),
-        reason=_why_not(layout),
-        assumptions=(
+    suggestion: Suggestion = "nothing"
+    if ratio is not None and not layout.fatal:
+        suggestion = _suggest(math.log(ratio.low), math.log(ratio.high), plan.margin, metric)
+    unknown = " and ".join(one.arm for one in known if not one.order_known)
+    unchecked = f" (of {unknown} the order in time is not known, so it cannot be checked)" if unknown else ""
+    return {
+        "method": "Welch's t, at this fixed n",
+        "estimand": "ratio of arithmetic means",
+        "n": min(sample.n for sample in samples),
+        "ratio": samples[0].mean / samples[1].mean if min(sample.mean for sample in samples) > 0 else None,
+        "low": None if ratio is None else ratio.low,
+        "high": None if ratio is None else ratio.high,
+        "p": None if ratio is None else ratio.p,
+        "verdict": "none",
+        "suggestion": suggestion,
+        "reason": _why_not(layout),
+        "assumptions": (
             f"what is counted: {counted[0]}; {counted[1]}",
-            "these are independent, within each arm and between the arms"
-            + (
-                f" (of {' and '.join(unknown)} the order in time is not known, so it cannot be checked)"
-                if unknown
-                else ""
-            ),
+            f"these are independent, within each arm and between the arms{unchecked}",
             "nothing but the arm differs between the two sets of runs",
             "their number was chosen before looking: no guarantee for anybody who looked and stopped",
         ),
-        layout=layout,
-    )
+    }
 
 
 def _suggest(low: float, high: float, margin: float, metric: Metric) -> Suggestion:
@@ -289,9 +255,8 @@ def _suggest(low: float, high: float, margin: float, metric: Metric) -> Suggesti
     return "better" if (low > 0) == (metric.better == "higher") else "worse"
 
 
-def _why_not(layout: Layout) -> str:
-    fatal = layout.fatal
-    chosen: Caveat | None = fatal or (layout.caveats[0] if layout.caveats else None)
+def _why_not(layout: DataLayout) -> str:
+    chosen = layout.fatal or next(iter(layout.caveats), None)
     return chosen.sentence if chosen is not None else "No coin is known to have chosen the order"
 
 
@@ -316,7 +281,7 @@ def usable(series: Series) -> NDArray[np.bool_]:
     return good if series.failed is None else good & ~series.failed
 
 
-def grouped(labels: NDArray[np.int64], values: Numbers) -> list[Numbers]:
+def grouped(labels: Integers, values: Numbers) -> list[Numbers]:
     """The values of each label, in the order of the labels."""
     order = np.argsort(labels, kind="stable")
     cuts = np.flatnonzero(np.diff(labels[order])) + 1

@@ -11,19 +11,20 @@ Readers recognise content, never file names, and no content is recognised by two
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hugewise.errors import UserError
 from hugewise.model.metric import Direction, Metric
+from hugewise.stats.numbers import Numbers
 
-__all__ = ["Ask", "DataError", "Labels", "Numbers", "Reader", "Series", "text_of"]
+__all__ = ["Ask", "DataError", "Labels", "Reader", "Series", "json_of", "text_of"]
 
-Numbers = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 
@@ -104,3 +105,11 @@ def text_of(path: Path) -> str:
         ) from error
     except OSError as error:
         raise DataError(str(error.strerror or error), file=path, hint="check the name and its permissions") from error
+
+
+def json_of(path: Path, cure: str) -> Any:
+    """The whole file as JSON. Raises DataError."""
+    try:
+        return json.loads(text_of(path))
+    except json.JSONDecodeError as error:
+        raise DataError(error.msg, file=path, where=f"line {error.lineno}", hint=cure) from error

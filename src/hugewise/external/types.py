@@ -8,17 +8,17 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from hugewise.external.caveats import Layout
+from hugewise.external.caveats import DataLayout
 from hugewise.model.metric import Metric
 from hugewise.model.results import Reach, Verdict
 from hugewise.stats.classical import Figures
 
 __all__ = [
+    "AnalysisPlan",
     "ArmFigures",
     "ExternalComparison",
     "ExternalResults",
     "MetricResults",
-    "Plan",
     "Suggestion",
     "TierLine",
     "encode",
@@ -28,7 +28,7 @@ Suggestion = Literal["better", "worse", "larger", "smaller", "equivalent", "noth
 
 
 @dataclass(frozen=True)
-class Plan:
+class AnalysisPlan:
     """What was decided about the analysis; `budget` is the number of pairs declared before the first one, or None."""
 
     confidence: float = 0.99
@@ -73,7 +73,7 @@ class ExternalComparison(msgspec.Struct, frozen=True, kw_only=True):
     suggestion: Suggestion
     reason: str
     assumptions: tuple[str, ...]
-    layout: Layout
+    layout: DataLayout
     tiers: tuple[TierLine, ...] = ()
     medians: dict[str, float] = {}
     shared: float | None = None

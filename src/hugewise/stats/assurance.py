@@ -24,19 +24,23 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from hugewise.stats import power
+from hugewise.stats.numbers import Numbers
 
-__all__ = ["averaged", "nodes", "pairs_needed", "shift_shown", "student_needed", "student_shift"]
+__all__ = ["KNOWN", "averaged", "nodes", "pairs_needed", "shift_shown", "student_needed", "student_shift"]
+
+KNOWN = math.inf
+"""Degrees of freedom of a spread that is known: s is sigma."""
 
 _NODES = 7
-_Row = npt.NDArray[np.float64]
 
 
 @lru_cache(maxsize=64)
 def nodes(freedom: float) -> tuple[tuple[float, float], ...]:
     """Weights, and the values of s/sigma that have them. Raises ValueError unless freedom > 0."""
+    if freedom == KNOWN:
+        return ((1.0, 1.0),)
     from scipy.special import chdtri, ndtr  # noqa: PLC0415  (slow to load)
 
     if not freedom > 0:
@@ -114,17 +118,9 @@ def student_shift(pairs: int, freedom: float, level: float, *, chance: float = 0
 
 def _shown(power_of: Callable[[float], float], freedom: float, chance: float, most: float) -> float | None:
     """The least shift up to `most` with this chance."""
-    low, high = 1e-4, most
-
-    def enough(shift: float) -> bool:
-        return averaged(lambda factor: power_of(shift * factor), freedom) >= chance
-
-    if not enough(high):
-        return None
-    while high / low > 1.005:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return power.least(
+        lambda shift: averaged(lambda factor: power_of(shift * factor), freedom) >= chance, 1e-4, most, to=1.005
+    )
 
 
 def _undeclared(shift: float, freedom: float, alpha: float, chance: float) -> int | None:
@@ -139,7 +135,7 @@ def _undeclared(shift: float, freedom: float, alpha: float, chance: float) -> in
 
 
 @lru_cache(maxsize=16)
-def _response(pairs: int, alpha: float) -> tuple[_Row, _Row]:
+def _response(pairs: int, alpha: float) -> tuple[Numbers, Numbers]:
     """Logarithms of shifts, and the normal score of the chance of a verdict in `pairs` declared pairs at each.
 
     One table for all spreads; between its shifts the score is taken for straight.

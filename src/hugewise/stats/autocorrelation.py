@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+
+from hugewise.stats.numbers import Numbers
 
 __all__ = ["Dependence", "autocorrelation", "dependence"]
-
-Numbers = NDArray[np.float64]
 
 _FIRST_LAGS = 1 << 11
 _PIECES = 1 << 16

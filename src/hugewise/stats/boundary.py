@@ -30,8 +30,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from hugewise.stats.numbers import Numbers
 from hugewise.stats.scores import CAP
 
 __all__ = ["Boundary", "Spending", "first_crossing", "log_spending", "open_ended"]
@@ -147,7 +147,7 @@ class Boundary:
         window = _WINDOW
         while True:
             low = max(1, self._reach - window)
-            tail: npt.NDArray[np.float64] = self._mass[low : self._reach][::-1].cumsum()
+            tail: Numbers = self._mass[low : self._reach][::-1].cumsum()
             count = int(tail.searchsorted(half, "right"))
             if count < len(tail) or low == 1:
                 break

@@ -30,9 +30,10 @@ from statistics import NormalDist, median
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["FEWEST", "Change", "host_changes"]
+from hugewise.stats.numbers import Numbers
+
+__all__ = ["FEWEST", "HostChange", "host_changes"]
 
 FEWEST = 40  # pairs below which a change is not looked for
 _SEGMENT = 10
@@ -40,7 +41,7 @@ _CLIP = 3.0
 _MAD = 1.4826  # standard deviations per median absolute deviation, for normal noise
 
 
-class Change(NamedTuple):
+class HostChange(NamedTuple):
     """`pair` is the number (from 1) of the first pair after the change, `ratio` how much slower one run got."""
 
     pair: int
@@ -48,7 +49,7 @@ class Change(NamedTuple):
     sentence: str
 
 
-def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> list[Change]:
+def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> list[HostChange]:
     """Where the level of both sides together changed, in the order of the pairs; empty for a steady host.
 
     `log_sums` has log(arm) + log(baseline) of each pair (None, or infinite, where a side failed: left out, and counted
@@ -80,10 +81,10 @@ def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> li
     ]
 
 
-def _change(pair: int, ratio: float) -> Change:
+def _change(pair: int, ratio: float) -> HostChange:
     percent = 100 * abs(ratio - 1)
     direction = "higher" if ratio > 1 else "lower"
-    return Change(
+    return HostChange(
         pair,
         ratio,
         f"from pair {pair} on, both sides together are {percent:.2g}% {direction} than before: the host changed; "
@@ -91,7 +92,7 @@ def _change(pair: int, ratio: float) -> Change:
     )
 
 
-def _whitened(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _whitened(values: Numbers) -> Numbers:
     """The series without its first-order autocorrelation; one shorter."""
     near, far = _clipped_variance(values[1:] - values[:-1]), _clipped_variance(values[2:] - values[:-2])
     coefficient = max(0.0, far / near - 1) if near > 0 else 0.0
@@ -99,7 +100,7 @@ def _whitened(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return values[1:] - coefficient * values[:-1]
 
 
-def _standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+def _standardised(values: Numbers) -> Numbers | None:
     """Centred, scaled and clipped; None where there is no noise to compare a change with."""
     scale = _MAD * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
     if scale <= 0:
@@ -107,7 +108,7 @@ def _standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | 
     return np.clip((values - np.median(values)) / scale, -_CLIP, _CLIP)
 
 
-def _clipped_variance(values: npt.NDArray[np.float64]) -> float:
+def _clipped_variance(values: Numbers) -> float:
     """Mean square of values around 0, those beyond three robust standard deviations counted as three."""
     limit = _CLIP * _MAD * float(np.median(np.abs(values)))
     return float(np.mean(np.clip(values, -limit, limit) ** 2))

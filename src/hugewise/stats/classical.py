@@ -14,14 +14,21 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from hugewise.stats.autocorrelation import Dependence, dependence
 from hugewise.stats.normality import QQ, Normality, correlation, missing_chances, normality, qq
+from hugewise.stats.numbers import Integers, Numbers
 
-__all__ = ["CONFIDENCES", "Beyond", "Figures", "MedianOf", "chance_of_medians", "figures", "margin_of_error"]
-
-Numbers = NDArray[np.float64]
+__all__ = [
+    "CONFIDENCES",
+    "Figures",
+    "MedianOf",
+    "Outliers",
+    "chance_of_medians",
+    "figures",
+    "margin_of_error",
+    "quantile",
+]
 
 CONFIDENCES = (0.95, 0.99, 0.999, 0.9999)
 PROBABILITIES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
@@ -30,7 +37,7 @@ _STEP = 1 << 20
 _GRID = 2000  # quantiles that stand for a large sample where its exact values do not matter
 
 
-class Beyond(msgspec.Struct, frozen=True, kw_only=True):
+class Outliers(msgspec.Struct, frozen=True, kw_only=True):
     """Values further than `k` standard deviations from the mean.
 
     expected             how many a normal sample of this size would have
@@ -94,14 +101,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     quantiles: dict[str, float]
     margins: dict[str, float]
     misses: tuple[float, float] | None
-    beyond: tuple[Beyond, ...]
+    beyond: tuple[Outliers, ...]
     medians: tuple[MedianOf, ...]
     normality: Normality | None
     dependence: Dependence | None
     slow_share: float | None
     modes: int | None
     edges: Numbers
-    counts: NDArray[np.int64]
+    counts: Integers
     qq: QQ | None
 
     @property
@@ -139,7 +146,7 @@ def figures(values: Numbers, confidence: float = 0.95, *, ordered_in_time: bool 
         spread=float(ordered[-1] / ordered[0]) if ordered[0] > 0 else None,
         skewness=skewness if varied else None,
         kurtosis=kurtosis if varied else None,
-        quantiles={str(p): _quantile(ordered, p) for p in PROBABILITIES},
+        quantiles={str(p): quantile(ordered, p) for p in PROBABILITIES},
         margins={}
         if sd is None
         else {str(c): margin_of_error(sd, n, c) for c in sorted({*CONFIDENCES, confidence}) if n > 1},
@@ -190,7 +197,8 @@ def _moments(ordered: Numbers, mean: float) -> tuple[float, float, float]:
     return float(sums[0]), float(sums[1] / n / variance**1.5), float(sums[2] / n / variance**2 - 3)
 
 
-def _quantile(ordered: Numbers, probability: float) -> float:
+def quantile(ordered: Numbers | Sequence[float], probability: float) -> float:
+    """Linear in the order statistics (type 7)."""
     place = probability * (len(ordered) - 1)
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
@@ -216,14 +224,14 @@ def _deviation(ordered: Numbers, median: float, rank: int) -> float:
     return high
 
 
-def _beyond(ordered: Numbers, mean: float, squares: float, k: int, confidence: float) -> Beyond:
+def _beyond(ordered: Numbers, mean: float, squares: float, k: int, confidence: float) -> Outliers:
     sd = math.sqrt(squares / (len(ordered) - 1))
     low = int(np.searchsorted(ordered, mean - k * sd, "left"))
     high = int(np.searchsorted(ordered, mean + k * sd, "right"))
     ends = np.concatenate([ordered[:low], ordered[high:]]) - mean
     kept = ordered[low:high]
     rest_sd = float(kept.std(ddof=1)) if len(kept) > 1 else 0.0
-    return Beyond(
+    return Outliers(
         k=k,
         below=low,
         above=len(ordered) - high,
@@ -275,15 +283,15 @@ def _slow_share(values: Numbers) -> float | None:
     return max(0.0, between) / (max(0.0, between) + within) if within > 0 else None
 
 
-def _histogram(ordered: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
+def _histogram(ordered: Numbers) -> tuple[Numbers, Integers]:
     """Bins of Freedman and Diaconis (1981), 10 to 120 of them over the bulk, on as far as the ends reach."""
     low, high = float(ordered[0]), float(ordered[-1])
     n = len(ordered)
     if low == high:
         half = abs(low) * 0.005 or 0.5
         return np.array([low - half, low + half]), np.array([n], dtype=np.int64)
-    width = 2 * (_quantile(ordered, 0.75) - _quantile(ordered, 0.25)) / n ** (1 / 3)
-    inner = _quantile(ordered, 0.995) - _quantile(ordered, 0.005)
+    width = 2 * (quantile(ordered, 0.75) - quantile(ordered, 0.25)) / n ** (1 / 3)
+    inner = quantile(ordered, 0.995) - quantile(ordered, 0.005)
     width = min(max(width, inner / 60 if inner > 0 else (high - low) / 60), (high - low) / 10)
     bins = min(math.ceil((high - low) / width), 1000)
     edges = np.linspace(low, high, bins + 1)
@@ -294,8 +302,8 @@ def _histogram(ordered: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
 def _modes(ordered: Numbers, robust: float) -> int | None:
     """Peaks of a Gaussian kernel estimate (Silverman 1986, 3.4.2) that stand apart by a valley of a fifth or more."""
     n = len(ordered)
-    low, high = _quantile(ordered, 0.001), _quantile(ordered, 0.999)
-    quartiles = _quantile(ordered, 0.75) - _quantile(ordered, 0.25)
+    low, high = quantile(ordered, 0.001), quantile(ordered, 0.999)
+    quartiles = quantile(ordered, 0.75) - quantile(ordered, 0.25)
     scale = quartiles / 1.34 if quartiles > 0 else robust
     if not (high > low and scale > 0):
         return None

@@ -19,13 +19,13 @@ part of the effect with it, or makes one up: the test then always ends in a verd
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, variance
 
 from hugewise.stats.location import point
-from hugewise.stats.signflip import SignFlip, verdict
+from hugewise.stats.signflip import run, verdict
 
-__all__ = ["FALSIFICATION_ALPHA", "ControlVariate", "Controlled", "adjusted", "falsification", "variance_ratio"]
+__all__ = ["FALSIFICATION_ALPHA", "ControlVariate", "Controlled", "falsification", "variance_ratio"]
 
 FALSIFICATION_ALPHA = 0.01
 """Error rate of the check whether the covariate differs by arm, for each comparison over its declared budget. It is no
@@ -35,14 +35,9 @@ _FIRST, _CUT = 10, 2.5  # see Controlled
 
 
 class ControlVariate:
-    """Adjusts differences as pairs come, in constant time and space.
+    """Adjusts differences as pairs come, in constant time and space."""
 
-    `effect` is the log-ratio under test: D - effect is what the coin flips when the effect is that (for an interval
-    by inversion of the test).
-    """
-
-    def __init__(self, effect: float = 0.0) -> None:
-        self._effect = effect
+    def __init__(self) -> None:
         self._products = 0.0
         self._squares = 0.0
 
@@ -64,7 +59,7 @@ class ControlVariate:
         if not math.isfinite(covariate_difference):
             raise ValueError("a covariate must be a finite number, or None where it is missing")
         result = difference - self.coefficient * covariate_difference
-        self._products += (difference - self._effect) * covariate_difference
+        self._products += difference * covariate_difference
         self._squares += covariate_difference**2
         return result
 
@@ -123,14 +118,6 @@ class Controlled:
         return verdict((v - theta * w for v, w in zip(self.values, self.weights, strict=True)), alpha, budget)
 
 
-def adjusted(
-    differences: Iterable[float], covariate_differences: Iterable[float | None], *, effect: float = 0.0
-) -> list[float]:
-    """All pairs' adjusted differences, in their order; for the test of "the log-ratio is `effect`", subtract it."""
-    control = ControlVariate(effect)
-    return [control.add(d, c) for d, c in zip(differences, covariate_differences, strict=True)]
-
-
 def variance_ratio(differences: Sequence[float], adjusted_differences: Sequence[float]) -> float | None:
     """Variance of the adjusted differences over that of the plain ones: what the covariate bought, in pairs.
 
@@ -157,9 +144,7 @@ def falsification(
     treatment's reach is refused with probability at most `alpha`, however often one looks. Raises ValueError on a NaN
     or an alpha outside (0, 1).
     """
-    test = SignFlip(alpha, budget)
-    for difference in covariate_differences:
-        test.add(difference)
+    test = run(covariate_differences, alpha, budget)
     if test.sign:
         direction = "larger" if test.sign > 0 else "smaller"
         return False, (

@@ -34,9 +34,9 @@ import msgspec
 from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats import campaign, tail
-from hugewise.stats.eprocess import EProcess, SumEProcess, finite
+from hugewise.stats.eprocess import EProcess, SumEProcess, e_values, finite
 from hugewise.stats.method import Contrast, Decision
-from hugewise.stats.pairs import Finding, Pair, Pairs, against
+from hugewise.stats.pairs import Inference, Pair, Pairs, against
 
 __all__ = ["END_POINTS", "EndPoint", "differences", "evidence"]
 
@@ -74,24 +74,21 @@ class EndPoint:
         found = self._pairs.comparison(
             self.name, self.planned, finding, ratio_all=everything.ratio, confidence=1 - self.alpha
         )
-        judged = finding.verdict != "none"
-        up = finite(evidence(self.kind, self._kept(1), self.contrast).up) if judged else None
-        down = finite(evidence(self.kind, self._kept(-1), self.contrast).down) if judged else None
+        up = evidence(self.kind, self._kept(1), self.contrast).up
+        down = evidence(self.kind, self._kept(-1), self.contrast).down
         return msgspec.structs.replace(
             found,
             estimand=END_POINTS[self.kind].estimand,
             alpha=self.alpha,
             constant=False,
-            evidence=None if up is None or down is None else finite((up + down) / 2),
-            evidence_larger=up,
-            evidence_smaller=down,
+            **e_values(finding.verdict, finite(up), finite(down)),
         )
 
     def _kept(self, claim: int) -> list[Pair]:
         """The kept-in pairs, with what is lost scored against "the arm's metric is larger" (1) or "smaller" (-1)."""
         return against(self._pairs.kept, claim, higher_is_better=self.contrast.metric.better == "higher")
 
-    def _held(self, usable: Finding) -> Finding:
+    def _held(self, usable: Inference) -> Inference:
         """The finding on the usable pairs, with its verdict only where all pairs together give the same one."""
         if usable.verdict == "none":
             return usable
@@ -100,27 +97,27 @@ class EndPoint:
         larger = (verdict == "better") == (self.contrast.metric.better == "higher")
         for claim in () if verdict == "undecided" else (1, -1) if verdict == "equivalent" else (1 if larger else -1,):
             # A ratio of means has no place for a failure: lost pairs are left out there, and stay in its e-values.
-            kept = self._kept(claim) if END_POINTS[self.kind].beyond else [p for p in self._pairs.kept if not p.lost]
+            kept = self._kept(claim) if END_POINTS[self.kind].threshold else [p for p in self._pairs.kept if not p.lost]
             whole = self._finding(kept)
             if whole.verdict != verdict:
                 verdict, reason = "undecided", f"{reason}; but {_KEPT_IN}, {self._said(whole)}"
                 break
         return msgspec.structs.replace(usable, verdict=verdict, reason=f"{reason}; {of}")
 
-    def _said(self, whole: Finding) -> str:
+    def _said(self, whole: Inference) -> str:
         if whole.verdict != "undecided":
             return f"it is {whole.verdict}"
-        return "the test has not crossed" if END_POINTS[self.kind].beyond else whole.reason
+        return "the test has not crossed" if END_POINTS[self.kind].threshold else whole.reason
 
-    def _finding(self, pairs: Sequence[Pair]) -> Finding:
+    def _finding(self, pairs: Sequence[Pair]) -> Inference:
         refusal = self._pairs.refusal(self.planned)
         if refusal is not None:
-            return Finding("none", refusal)
+            return Inference("none", refusal)
         if not pairs:
-            return Finding("undecided", "there are no pairs yet")
+            return Inference("undecided", "there are no pairs yet")
         arm, baseline = _sides(pairs, self.contrast)
-        higher = self.contrast.metric.better == "higher"
-        return END_POINTS[self.kind].find(arm, baseline, _Terms(self.alpha, self.planned, self._margin, higher))
+        better: tail.Better = "higher" if self.contrast.metric.better == "higher" else "lower"
+        return END_POINTS[self.kind].find(arm, baseline, _Terms(self.alpha, self.planned, self._margin, better))
 
 
 def differences(kind: str, pairs: Sequence[Pair], contrast: Contrast) -> list[float]:
@@ -131,17 +128,18 @@ def differences(kind: str, pairs: Sequence[Pair], contrast: Contrast) -> list[fl
     for an unknown kind.
     """
     higher = contrast.metric.better == "higher"
-    beyond = END_POINTS[kind].beyond
-    if beyond is None:
+    threshold = END_POINTS[kind].threshold
+    if threshold is None:
         return [_plain(pair, higher_is_better=higher) for pair in pairs]
     arm, baseline = _sides(pairs, contrast)
     # There +1 is "the arm is worse", which is a larger metric only where lower is better.
-    return [-value if higher else value for value in beyond(arm, baseline, "higher" if higher else "lower")]
+    beyond = threshold("higher" if higher else "lower").differences(arm, baseline)
+    return [-value if higher else value for value in beyond]
 
 
 def evidence(kind: str, pairs: Sequence[Pair], contrast: Contrast) -> EProcess | SumEProcess:
     """The e-process of an end point after these pairs, in their order; `up`: the arm's metric is larger."""
-    process = EProcess() if END_POINTS[kind].beyond else SumEProcess()
+    process = EProcess() if END_POINTS[kind].threshold else SumEProcess()
     for difference in differences(kind, pairs, contrast):
         process.add(difference)
     return process
@@ -161,45 +159,34 @@ def _sides(pairs: Sequence[Pair], contrast: Contrast) -> tuple[list[float], list
     worst, best = (0.0, math.inf) if contrast.metric.better == "higher" else (math.inf, 0.0)
 
     def value(measured: float | None, failed: bool) -> float:
-        if failed:
-            return worst
-        return best if measured is None else measured
+        return worst if failed else best if measured is None else measured
 
-    return [value(pair.arm, pair.arm_failed) for pair in pairs], [
-        value(pair.baseline, pair.baseline_failed) for pair in pairs
-    ]
+    arm = [value(pair.arm, pair.arm_failed) for pair in pairs]
+    return arm, [value(pair.baseline, pair.baseline_failed) for pair in pairs]
 
 
-class _Terms(msgspec.Struct, frozen=True):
+class _Terms(NamedTuple):
     alpha: float
     planned: int
     margin: float
-    higher_is_better: bool
-
-    @property
-    def better(self) -> tail.Better:
-        return "higher" if self.higher_is_better else "lower"
-
-    def verdict(self, *, larger: bool) -> Verdict:
-        """`larger`: the arm's metric is the larger one."""
-        return "better" if larger == self.higher_is_better else "worse"
+    better: tail.Better
 
 
-def _mean(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
+def _mean(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inference:
     found = campaign.ratio_of_means(arm, baseline, terms.alpha)
     if found is None:
-        return Finding("undecided", f"a ratio of means needs 100 pairs without failure, there are {len(arm)}")
+        return Inference("undecided", f"a ratio of means needs 100 pairs without failure, there are {len(arm)}")
     ratio, low, high = found
     edge = round(math.log1p(terms.margin), 9)  # an effect of the margin itself is not within it
     if low > 0 and -edge < round(math.log(low), 9) and round(math.log(high), 9) < edge:
-        return Finding("equivalent", "the whole interval lies within the margin", ratio, low, high)
+        return Inference("equivalent", "the whole interval lies within the margin", ratio, low, high)
     if low > 1 or high < 1:
-        verdict = terms.verdict(larger=low > 1)
-        return Finding(verdict, "the interval of the campaign excludes no change", ratio, low, high)
-    return Finding("undecided", "the interval includes no change and reaches beyond the margin", ratio, low, high)
+        verdict: Verdict = "better" if (low > 1) == (terms.better == "higher") else "worse"
+        return Inference(verdict, "the interval of the campaign excludes no change", ratio, low, high)
+    return Inference("undecided", "the interval includes no change and reaches beyond the margin", ratio, low, high)
 
 
-def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
+def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inference:
     found = tail.slow_rate(arm, baseline, terms.alpha, better=terms.better, budget=terms.planned)
     rates = "slow runs cannot be told yet"
     if found.estimate is not None and found.low is not None and found.high is not None:
@@ -208,8 +195,8 @@ def _slow(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Fin
             f"({100 * found.low:+.1f} to {100 * found.high:+.1f}) against the baseline"
         )
     if found.sign:
-        return Finding("worse" if found.sign > 0 else "better", f"{rates}; the exact test crossed")
-    return Finding("undecided", f"{rates}; the exact test has not crossed")
+        return Inference("worse" if found.sign > 0 else "better", f"{rates}; the exact test crossed")
+    return Inference("undecided", f"{rates}; the exact test has not crossed")
 
 
 def _worst_hundredth(better: tail.Better) -> float:
@@ -217,37 +204,29 @@ def _worst_hundredth(better: tail.Better) -> float:
     return 0.01 if better == "higher" else 0.99
 
 
-def _p99(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Finding:
+def _p99(arm: Sequence[float], baseline: Sequence[float], terms: _Terms) -> Inference:
     found = tail.quantile(
         arm, baseline, _worst_hundredth(terms.better), terms.alpha, better=terms.better, budget=terms.planned
     )
     verdict: Verdict = "undecided" if found.sign == 0 else "worse" if found.sign > 0 else "better"
     reason = "the exact test has crossed" if found.sign else "the exact test has not crossed"
-    return Finding(verdict, f"on the worst hundredth of runs {reason}", found.estimate, found.low, found.high)
-
-
-_Finder = Callable[[Sequence[float], Sequence[float], _Terms], Finding]
-_Beyond = Callable[[Sequence[float], Sequence[float], tail.Better], list[float]]
-
-
-def _slow_differences(arm: Sequence[float], baseline: Sequence[float], better: tail.Better) -> list[float]:
-    return tail.slow_differences(arm, baseline, better=better)
-
-
-def _p99_differences(arm: Sequence[float], baseline: Sequence[float], better: tail.Better) -> list[float]:
-    return tail.beyond_differences(arm, baseline, _worst_hundredth(better), better=better)
+    return Inference(verdict, f"on the worst hundredth of runs {reason}", found.estimate, found.low, found.high)
 
 
 class _Kind(NamedTuple):
-    """`beyond`: the +-1 differences of an exact test, None where there is none."""
+    """`threshold`: what makes the +-1 differences of an exact test, None where there is none."""
 
     estimand: str
-    find: _Finder
-    beyond: _Beyond | None
+    find: Callable[[Sequence[float], Sequence[float], _Terms], Inference]
+    threshold: Callable[[tail.Better], tail.SlowRuns | tail.BeyondQuantile] | None
 
 
 END_POINTS: Mapping[str, _Kind] = {
     "mean": _Kind("ratio of arithmetic means (cost per job)", _mean, None),
-    "slow": _Kind(tail.SLOW_RATE, _slow, _slow_differences),
-    "p99": _Kind("ratio of the 99th percentiles over all runs", _p99, _p99_differences),
+    "slow": _Kind(tail.SLOW_RATE, _slow, lambda better: tail.SlowRuns(better=better)),
+    "p99": _Kind(
+        "ratio of the 99th percentiles over all runs",
+        _p99,
+        lambda better: tail.BeyondQuantile(_worst_hundredth(better), better),
+    ),
 }

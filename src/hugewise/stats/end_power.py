@@ -33,10 +33,10 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from hugewise.stats import assurance, campaign, power, spread, tail
 from hugewise.stats.boundary import first_crossing
+from hugewise.stats.numbers import Numbers
 
 __all__ = ["FEWEST", "EndPower", "UnplannableError", "effect_shown", "of_values", "pairs_needed"]
 
@@ -47,8 +47,7 @@ _P99 = 0.99
 _TAIL = 0.1  # of the values
 _DRAWS = 200
 _LARGEST = 10.0  # effects beyond 1,000% are not sought
-_Row = npt.NDArray[np.float64]
-Values = Sequence[float] | _Row
+Values = Sequence[float] | Numbers
 
 
 class UnplannableError(Exception):
@@ -90,13 +89,9 @@ def pairs_needed(end: EndPower, effect: float, declared: int, *, chance: float =
 
 def effect_shown(end: EndPower, pairs: int, *, chance: float = 0.9) -> float | None:
     """The effect, as ratio - 1, that so many declared pairs show with this chance, to 1%; None beyond 1,000%."""
-    low, high = 1e-5, _LARGEST
-    if pairs < end.least or end.power(high, pairs, pairs) < chance:
+    if pairs < end.least:
         return None
-    while high / low > 1.01:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if end.power(middle, pairs, pairs) >= chance else (middle, high)
-    return high
+    return power.least(lambda effect: end.power(effect, pairs, pairs) >= chance, 1e-5, _LARGEST, to=1.01)
 
 
 @dataclass(frozen=True)
@@ -122,7 +117,7 @@ class _Mean:
         return assurance.averaged(lambda factor: math.erfc((edge - shift * factor) / math.sqrt(2)) / 2, self.freedom)
 
 
-def _mean(arm: _Row, baseline: _Row, alpha: float) -> _Mean:
+def _mean(arm: Numbers, baseline: Numbers, alpha: float) -> _Mean:
     over, under = arm / arm.mean(), baseline / baseline.mean()
     both = np.cov(over, under)
     differences = (over - under).tolist()
@@ -146,13 +141,13 @@ class _Tail:
     mean    by how much runs in it exceed that on average, shape (draws,)
     """
 
-    values: _Row
-    upto: _Row
-    start: _Row
-    mean: _Row
+    values: Numbers
+    upto: Numbers
+    start: Numbers
+    mean: Numbers
 
     @staticmethod
-    def fitted(arm: _Row, baseline: _Row) -> _Tail:
+    def fitted(arm: Numbers, baseline: Numbers) -> _Tail:
         """From two rows of as many values. Raises UnplannableError."""
         runs = 2 * len(arm)
         if runs < FEWEST:
@@ -175,7 +170,7 @@ class _Tail:
             raise UnplannableError("the upper tenth of the runs are alike: there is no tail to plan from")
         return _Tail(values, upto, start, excess / share)
 
-    def beyond(self, limit: _Row) -> _Row:
+    def beyond(self, limit: Numbers) -> Numbers:
         """The share of runs beyond a limit for each draw."""
         place = np.searchsorted(self.values, limit, "right")
         draws = np.arange(len(limit))
@@ -183,7 +178,7 @@ class _Tail:
         far = _TAIL * np.exp(-np.maximum(0.0, limit - self.start) / self.mean)
         return np.where(limit >= self.start, far, np.maximum(_TAIL, 1 - below))
 
-    def quantile(self, share: float, effect: float) -> _Row:
+    def quantile(self, share: float, effect: float) -> Numbers:
         """The limit that this share of runs is beyond, if those of the arm are worse by `effect`."""
         low = np.full_like(self.start, self.values[0])
         high = self.start + effect - self.mean * math.log(min(1.0, share / _TAIL)) + 1e-9
@@ -206,7 +201,7 @@ class _Signs:
 
     @property
     def _start(self) -> int:
-        return (tail.Slow() if self.kind == "slow" else tail.Beyond(_P99)).start
+        return (tail.SlowRuns() if self.kind == "slow" else tail.BeyondQuantile(_P99)).start
 
     def power(self, effect: float, pairs: int, budget: int) -> float:
         if pairs <= self._start:
@@ -226,7 +221,7 @@ class _Signs:
 
 
 @lru_cache(maxsize=64)
-def _signs(of: _Signs, effect: float) -> tuple[_Row, _Row]:
+def _signs(of: _Signs, effect: float) -> tuple[Numbers, Numbers]:
     """How often a pair has one run beyond the threshold, and the drift that it then gives the walk."""
     if of.kind == "slow":
         limit = of.tail.quantile(0.5, effect) + math.log(tail.FACTOR)

@@ -27,11 +27,11 @@ import sys
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 
+from hugewise.stats.numbers import Numbers
 from hugewise.stats.scores import UNIT, Scores
 
-__all__ = ["GRID", "EProcess", "SumEProcess", "combine", "finite"]
+__all__ = ["GRID", "EProcess", "SumEProcess", "combine", "e_values", "finite"]
 
 GRID: tuple[float, ...] = tuple(float(rate) for rate in np.geomspace(0.02, 3.0, 16))
 """The rates l, per unit of the amounts: a standard normal score, or the largest difference."""
@@ -44,7 +44,7 @@ class _Mixture:
         rates = np.array(sorted(grid), dtype=np.float64)
         if not len(rates) or not np.isfinite(rates).all() or rates[0] <= 0:
             raise ValueError("the grid needs at least one rate, and all of them positive")
-        self._rates: npt.NDArray[np.float64] = rates / unit
+        self._rates: Numbers = rates / unit
         self._drift = np.zeros(len(rates))  # sum of log cosh(l * a)
         self._walk = 0.0
         self._log_largest = 0.0
@@ -154,6 +154,16 @@ def combine(values: Iterable[float]) -> float:
 def finite(value: float) -> float:
     """An e-value for JSON, which has no infinity: at most the largest double, which is still an e-value."""
     return min(value, sys.float_info.max)
+
+
+def e_values(verdict: str, larger: float, smaller: float) -> dict[str, float | None]:
+    """The fields of a comparison that has these one-sided e-values; null where no verdict is possible."""
+    known = verdict != "none"
+    return {
+        "evidence": finite((larger + smaller) / 2) if known else None,
+        "evidence_larger": finite(larger) if known else None,
+        "evidence_smaller": finite(smaller) if known else None,
+    }
 
 
 def _exp(log: float) -> float:

@@ -45,17 +45,17 @@ __all__ = [
     "TYPICAL",
     "Carried",
     "Combined",
-    "Direction",
-    "Key",
-    "Part",
-    "Source",
+    "CombinedDirection",
+    "ComparisonKey",
+    "RunEvidence",
+    "RunShare",
     "adjusted",
     "combine",
     "not_separate",
 ]
 
-Direction = Literal["larger", "smaller", "undecided", "refused"]
-Key = tuple[str, str, str, str, str]
+CombinedDirection = Literal["larger", "smaller", "undecided", "refused"]
+ComparisonKey = tuple[str, str, str, str, str]
 """Cell, arm, baseline, metric, end point."""
 
 TYPICAL = "typical ratio"
@@ -83,11 +83,11 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     end_point: str = TYPICAL
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ComparisonKey:
         return self.cell, self.arm, self.baseline, self.metric, self.end_point
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class RunEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """A run: its id, the hash of its seed, the host's name for the reader, and its judged comparisons."""
 
     run: str
@@ -96,7 +96,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: tuple[Carried, ...]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class RunShare(msgspec.Struct, frozen=True, kw_only=True):
     """A run's share of a combined comparison."""
 
     run: str
@@ -119,21 +119,21 @@ class Combined(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     baseline: str
     metric: str
-    parts: tuple[Part, ...]
+    parts: tuple[RunShare, ...]
     larger: float | None
     smaller: float | None
     adjusted: float | None
-    direction: Direction
+    direction: CombinedDirection
     verdict: Verdict
     reason: str
     end_point: str = TYPICAL
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ComparisonKey:
         return self.cell, self.arm, self.baseline, self.metric, self.end_point
 
 
-def not_separate(sources: Sequence[Source]) -> str | None:
+def not_separate(sources: Sequence[RunEvidence]) -> str | None:
     """Why the runs' coins are not separate, or None when they are."""
     for number, later in enumerate(sources):
         for earlier in sources[:number]:
@@ -144,7 +144,7 @@ def not_separate(sources: Sequence[Source]) -> str | None:
     return None
 
 
-def combine(sources: Sequence[Source], alpha: float) -> tuple[Combined, ...]:
+def combine(sources: Sequence[RunEvidence], alpha: float) -> tuple[Combined, ...]:
     """The comparisons that at least two of the runs have, in the order of their first run, judged at level `alpha`.
 
     Raises ValueError where the runs' coins are not separate, and for an alpha out of range.
@@ -153,14 +153,16 @@ def combine(sources: Sequence[Source], alpha: float) -> tuple[Combined, ...]:
         raise ValueError("alpha must be within 0 and 1")
     if (same := not_separate(sources)) is not None:
         raise ValueError(same)
-    found: dict[Key, list[tuple[Source, Carried]]] = {}
+    found: dict[ComparisonKey, list[tuple[RunEvidence, Carried]]] = {}
     for source in sources:
         for one in source.comparisons:
             found.setdefault(one.key, []).append((source, one))
     shared = [each for each in found.values() if len(each) > 1]
     reasons = [_refusal(each) for each in shared]
     sides = [
-        (0.0, 0.0) if reason else (product(one.larger or 0.0 for _, one in each), _smaller(each))
+        (0.0, 0.0)
+        if reason
+        else (product(one.larger or 0.0 for _, one in each), product(one.smaller or 0.0 for _, one in each))
         for each, reason in zip(shared, reasons, strict=True)
     ]
     values = adjusted([value for pair in sides for value in pair])
@@ -189,11 +191,7 @@ def adjusted(values: Sequence[float]) -> list[float]:
     return found
 
 
-def _smaller(each: Sequence[tuple[Source, Carried]]) -> float:
-    return product(one.smaller or 0.0 for _, one in each)
-
-
-def _refusal(each: Sequence[tuple[Source, Carried]]) -> str:
+def _refusal(each: Sequence[tuple[RunEvidence, Carried]]) -> str:
     """Why these are not put together; empty when they may be."""
     first_source, first = each[0]
     for source, one in each[1:]:
@@ -207,7 +205,7 @@ def _refusal(each: Sequence[tuple[Source, Carried]]) -> str:
 
 
 def _combined(
-    each: Sequence[tuple[Source, Carried]],
+    each: Sequence[tuple[RunEvidence, Carried]],
     refused: str,
     sides: tuple[float, float],
     after: tuple[float, float],
@@ -216,7 +214,7 @@ def _combined(
     first = each[0][1]
     up = after[0] >= after[1]
     value = max(after)
-    direction: Direction = "undecided" if value < 1 / alpha else "larger" if up else "smaller"
+    direction: CombinedDirection = "undecided" if value < 1 / alpha else "larger" if up else "smaller"
     if refused:
         direction, reason = "refused", refused
     elif direction == "undecided":
@@ -232,7 +230,7 @@ def _combined(
         baseline=first.baseline,
         metric=first.metric,
         parts=tuple(
-            Part(run=source.run, host=source.host, pairs=one.pairs, larger=one.larger, smaller=one.smaller)
+            RunShare(run=source.run, host=source.host, pairs=one.pairs, larger=one.larger, smaller=one.smaller)
             for source, one in each
         ),
         larger=None if refused else finite(sides[0]),

@@ -48,7 +48,7 @@ from hugewise.stats.method import Contrast, Method
 from hugewise.stats.sequential import Sequential
 from hugewise.study.study import Study
 
-__all__ = ["Planned", "conclude", "holm", "methods_for"]
+__all__ = ["ComparedCell", "conclude", "holm", "methods_for"]
 
 
 class _Named(Protocol):
@@ -56,7 +56,7 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-class Planned(Protocol):
+class ComparedCell(Protocol):
     """What a comparison needs of a cell: a planned one, or one read back from a run."""
 
     @property
@@ -71,7 +71,7 @@ class Planned(Protocol):
     def arms(self) -> Sequence[_Named]: ...
 
 
-def methods_for(study: Study, cells: Iterable[Planned]) -> tuple[Method, ...]:
+def methods_for(study: Study, cells: Iterable[ComparedCell]) -> tuple[Method, ...]:
     """A fresh method for every arm against the baseline of its cell, in the order of the plan."""
     contrasts = [
         Contrast(cell.id, arm.name, cell.baseline, cell.metric, cell.delivery.share > 0)

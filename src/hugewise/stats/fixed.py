@@ -29,7 +29,7 @@ from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.paired import Signs, Tests, paired
-from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
+from hugewise.stats.pairs import Inference, Pair, Pairs, ratio_of
 
 __all__ = ["FixedN"]
 
@@ -94,7 +94,7 @@ class FixedN:
         return self._pairs.comparison(
             self.name,
             self.planned,
-            Finding(verdict, reason, _ratio(tests), low, high),
+            Inference(verdict, reason, _ratio(tests), low, high),
             ratio_all=_ratio(self._tests(self._pairs.everything)),
             confidence=1 - level,
             p=_p_difference(analyses),
@@ -147,7 +147,7 @@ class FixedN:
             return self._by_signs(tests, level)
         if low is None or high is None:
             return "undecided", f"{len(self._pairs.usable)} pairs are too few for an interval at this confidence"
-        failures = self._pairs.failures()
+        failures = self._pairs.failures
         inside = 1 / (1 + margin) <= low and high <= 1 + margin
         if inside and not failures:
             return "equivalent", f"the whole interval lies within the margin of {margin:.3g}"

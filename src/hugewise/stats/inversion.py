@@ -29,16 +29,14 @@ import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import numpy.typing as npt
 
 from hugewise.stats.boundary import Boundary, first_crossing
 from hugewise.stats.location import point
+from hugewise.stats.numbers import Integers, Numbers
 from hugewise.stats.scores import signed
 from hugewise.stats.signflip import SignFlip, run
 
 __all__ = ["Interval", "interval", "point"]
-
-Row = npt.NDArray[np.float64]
 
 _CLEARLY = 1.15  # boundaries at two thetas differ by a few percent, less the more pairs
 
@@ -129,7 +127,7 @@ class Interval:
 class _Tests:
     """The tests on D - theta of one set of differences. `sign` is exact, `guess` borrows the boundaries at 0."""
 
-    def __init__(self, values: Row, alpha: float, budget: int | None, weights: Row | None = None) -> None:
+    def __init__(self, values: Numbers, alpha: float, budget: int | None, weights: Numbers | None = None) -> None:
         self._values, self._alpha, self._budget = values, alpha, budget
         self._weights = np.ones_like(values) if weights is None else weights
         finite = values[np.isfinite(values)]
@@ -161,7 +159,7 @@ class _Tests:
         return 0
 
 
-def _first(walk: npt.NDArray[np.int64], levels: Row) -> int:
+def _first(walk: Integers, levels: Numbers) -> int:
     """The sign of the first crossing, 0 for none."""
     crossed = np.abs(walk) >= levels
     if not crossed.any():

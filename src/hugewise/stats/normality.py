@@ -12,11 +12,10 @@ import math
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+
+from hugewise.stats.numbers import Numbers
 
 __all__ = ["QQ", "Normality", "correlation", "missing_chances", "normality", "qq"]
-
-Numbers = NDArray[np.float64]
 
 _SHAPIRO_MOST = 5000  # Royston's p value is fitted up to here
 

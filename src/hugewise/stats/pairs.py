@@ -42,7 +42,7 @@ from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats.method import Contrast
 
-__all__ = ["Finding", "Pair", "Pairs", "against", "log_ratio", "ratio_of"]
+__all__ = ["Inference", "Pair", "Pairs", "against", "log_ratio", "ratio_of"]
 
 _TOLERATED = 0.01  # share of a side's turns that may lack pages, proof, a value or a start
 _SHOWN = 30  # blocks after which a comparison that can have no verdict any more ends: enough to see what there was
@@ -57,7 +57,7 @@ def log_ratio(arm: float, baseline: float) -> float:
     return round(math.log(arm) - math.log(baseline), 9)
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Inference(msgspec.Struct, frozen=True):
     """What a method says of the pairs so far; ratios are arm/baseline."""
 
     verdict: Verdict
@@ -170,7 +170,8 @@ class Pairs:
         """Blocks that were not completed, or disturbed, after their coin was tossed."""
         self.failed = 0
         """Blocks in which a side failed, or could not be started."""
-        self._failures = 0
+        self.failures = 0
+        """Usable pairs in which a side failed."""
         self._not_positive: str | None = None
 
     @property
@@ -213,7 +214,7 @@ class Pairs:
         if over.out or under.out:
             return None
         self.usable.append(pair)
-        self._failures += pair.arm_failed or pair.baseline_failed
+        self.failures += pair.arm_failed or pair.baseline_failed
         return pair
 
     def _turn(self, side: _Side, attempt: Attempt | None, block: Block) -> _Turn:
@@ -250,15 +251,11 @@ class Pairs:
         moved = covariate.difference(self.covariate, arm.covariates, baseline.covariates) if self.covariate else None
         return Pair(block.number, arm.session, ratio, over.value, under.value, over.failed, under.failed, moved)
 
-    def failures(self) -> int:
-        """Usable pairs in which a side failed."""
-        return self._failures
-
     def comparison(
         self,
         method: str,
         planned: int,
-        finding: Finding,
+        finding: Inference,
         *,
         ratio_all: float | None,
         confidence: float,

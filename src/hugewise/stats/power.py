@@ -26,9 +26,9 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from hugewise.stats.boundary import Boundary, first_crossing
+from hugewise.stats.numbers import Numbers
 from hugewise.stats.scores import magnitudes
 
 __all__ = [
@@ -39,14 +39,11 @@ __all__ = [
     "curve",
     "drift_of",
     "first_enough",
+    "least",
     "least_pairs",
-    "pairs_needed",
     "power",
     "sizes",
-    "smallest_shift",
-    "student_needed",
     "student_power",
-    "student_shift",
     "typical",
     "undeclared",
 ]
@@ -59,7 +56,6 @@ WALKED = 2_000
 PIECES = (250, WALKED)
 """So far it is followed first, as that is often far enough."""
 _SHORT = 400  # pairs up to which walks cost nothing
-Row = npt.NDArray[np.float64]
 
 
 @cache
@@ -89,48 +85,9 @@ def power(shift: float, pairs: int, alpha: float, budget: int | None = None) -> 
     return float(brownian(drift_of(shift), pairs, alpha, budget))
 
 
-def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int | None = None) -> int | None:
-    """Pairs after which there is a verdict with this chance. None where that is beyond the budget, or `MOST`.
-
-    Without a `budget`: the smallest budget that gives this chance when it is the one declared.
-    """
-    if shift <= 0:
-        return None
-    if budget is None:
-        drift = drift_of(shift)
-        return undeclared(
-            lambda n: float(brownian(drift, n, alpha, n)), lambda n: power(shift, n, alpha), alpha, chance=chance
-        )
-    for pairs in PIECES:
-        walked = curve(shift, alpha, budget, pairs)
-        if walked[-1] >= chance:
-            return int(np.searchsorted(walked, chance)) + 1
-    if budget <= WALKED:
-        return None
-    return first_enough(lambda n: power(shift, n, alpha, budget) >= chance, WALKED + 1, budget)
-
-
-def curve(shift: float, alpha: float, budget: int, pairs: int = WALKED) -> npt.NDArray[np.float64]:
+def curve(shift: float, alpha: float, budget: int, pairs: int = WALKED) -> Numbers:
     """The chance of a verdict in the right direction after each of the first `pairs`, at most `WALKED`, of `budget`."""
     return _walked(shift, alpha, budget, min(budget, pairs, WALKED))
-
-
-@lru_cache(maxsize=256)
-def smallest_shift(pairs: int, alpha: float, *, chance: float = 0.9) -> float | None:
-    """The smallest |mean| / standard deviation that `pairs` declared pairs show with this chance, to 0.5%.
-
-    None where even differences that all agree would not: there are too few pairs for this alpha.
-    """
-    least = least_pairs(alpha, pairs)
-    if least is None:
-        return None
-    low, high = 1e-4, 16.0
-    if power(high, pairs, alpha) < chance:
-        return None
-    while high / low > 1.005:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if power(middle, pairs, alpha) >= chance else (middle, high)
-    return high
 
 
 def first_enough(enough: Callable[[int], bool], start: int, most: int) -> int | None:
@@ -147,6 +104,16 @@ def first_enough(enough: Callable[[int], bool], start: int, most: int) -> int | 
         middle = (below + above) // 2
         below, above = (below, middle) if enough(middle) else (middle, above)
     return above
+
+
+def least(enough: Callable[[float], bool], low: float, high: float, *, to: float) -> float | None:
+    """The least effect between `low` and `high` that is enough, to this ratio; None where `high` is not."""
+    if not enough(high):
+        return None
+    while high / low > to:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def undeclared(
@@ -170,7 +137,7 @@ def undeclared(
 
 
 @cache
-def _quantiles() -> Row:
+def _quantiles() -> Numbers:
     """The van der Corput sequence in base 2 (1935): 1/2, 1/4, 3/4, 1/8, ..."""
     found = np.zeros(WALKED)
     for index in range(1, WALKED + 1):
@@ -189,7 +156,7 @@ def typical(alpha: float, budget: int, pairs: int) -> tuple[tuple[int, int | Non
 
 
 @lru_cache(maxsize=256)
-def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Row:
+def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Numbers:
     """The chance of having crossed upwards after each of `pairs` pairs."""
     steps = typical(alpha, budget, pairs)
     grid, below = sizes(shift)
@@ -219,7 +186,7 @@ def _walked(shift: float, alpha: float, budget: int, pairs: int) -> Row:
     return chances
 
 
-def sizes(shift: float) -> tuple[Row, Row]:
+def sizes(shift: float) -> tuple[Numbers, Numbers]:
     """A grid of |D| in standard deviations, and its distribution function there."""
     from scipy.special import ndtr  # noqa: PLC0415  (slow to load)
 
@@ -237,7 +204,7 @@ def drift_of(shift: float) -> float:
     return float(np.sum(score[:-1] * np.tanh(shift * grid[:-1]) * np.diff(below)))
 
 
-def _height(moved: Row, spent: float) -> Row:
+def _height(moved: Numbers, spent: float) -> Numbers:
     """The boundary after `moved` steps in standard deviations of the walk; `spent` is alpha per unit of log n."""
     low, high = np.full_like(moved, 1.0), np.full_like(moved, 40.0)
     for _ in range(27):  # to 1e-6
@@ -248,7 +215,7 @@ def _height(moved: Row, spent: float) -> Row:
     return high
 
 
-def brownian(drift: Row | float, pairs: int, alpha: float, budget: int, moving: Row | float = 1.0) -> Row:
+def brownian(drift: Numbers | float, pairs: int, alpha: float, budget: int, moving: Numbers | float = 1.0) -> Numbers:
     """The chance of having crossed upwards by `pairs`, by the tangent of the boundary there.
 
     `drift` is the walk's in a pair that moves it, in standard deviations of its step; `moving` the share of such pairs.
@@ -270,19 +237,3 @@ def student_power(shift: float, pairs: int, level: float) -> float:
 
     freedom = pairs - 1
     return 1 - float(nctdtr(freedom, shift * math.sqrt(pairs), stdtrit(freedom, 1 - level / 2)))
-
-
-def student_needed(shift: float, level: float, *, chance: float = 0.9) -> int | None:
-    """The pairs that a paired t test needs; None beyond `MOST`."""
-    return None if shift <= 0 else first_enough(lambda n: student_power(shift, n, level) >= chance, 2, MOST)
-
-
-def student_shift(pairs: int, level: float, *, chance: float = 0.9) -> float | None:
-    """The smallest shift that a paired t test shows with this chance, to 0.5%; None where it is beyond 1,000."""
-    low, high = 1e-4, 1e3
-    if student_power(high, pairs, level) < chance:
-        return None
-    while high / low > 1.005:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if student_power(middle, pairs, level) >= chance else (middle, high)
-    return high

@@ -30,7 +30,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
+
+from hugewise.stats.numbers import Integers, Numbers
 
 __all__ = ["CAP", "STEPS", "UNIT", "Scores", "magnitudes", "signed"]
 
@@ -52,9 +53,6 @@ class Scores:
     def __init__(self) -> None:
         self._seen: list[float] = []
 
-    def __len__(self) -> int:
-        return len(self._seen)
-
     def add(self, difference: float) -> int:
         """The signed score of a new pair. Raises ValueError on a NaN."""
         if math.isnan(difference):
@@ -68,13 +66,8 @@ class Scores:
         score = bisect_right(STEPS, (below + upto + 1) / (2 * len(self._seen)))
         return score if difference > 0 else -score
 
-    @staticmethod
-    def magnitudes(differences: Iterable[float]) -> npt.NDArray[np.int64]:
-        """See `magnitudes`."""
-        return magnitudes(differences)
 
-
-def magnitudes(differences: Iterable[float]) -> npt.NDArray[np.int64]:
+def magnitudes(differences: Iterable[float]) -> Integers:
     """The scores without their signs, shape (pairs,): those that `Scores` gives, all at once. 15 ms for 24,000.
 
     Raises ValueError on a NaN.
@@ -98,13 +91,13 @@ def magnitudes(differences: Iterable[float]) -> npt.NDArray[np.int64]:
     return scores
 
 
-def signed(differences: Iterable[float]) -> npt.NDArray[np.int64]:
+def signed(differences: Iterable[float]) -> Integers:
     """The signed scores of all pairs, shape (pairs,). Raises ValueError on a NaN."""
     values = _array(differences)
     return magnitudes(values) * np.sign(values).astype(np.int64)
 
 
-def _array(differences: Iterable[float]) -> npt.NDArray[np.float64]:
+def _array(differences: Iterable[float]) -> Numbers:
     given = differences if isinstance(differences, np.ndarray) else list(differences)
     values = np.asarray(given, dtype=np.float64)
     if values.ndim != 1 or np.isnan(values).any():

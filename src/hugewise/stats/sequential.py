@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -50,12 +51,12 @@ from hugewise.model.trial import Block
 from hugewise.stats import campaign, inversion, stopping, tiers
 from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsification, variance_ratio
 from hugewise.stats.dispersion import Dispersion
-from hugewise.stats.eprocess import EProcess, finite
+from hugewise.stats.eprocess import EProcess, e_values
 from hugewise.stats.method import Contrast, Decision, Effect
-from hugewise.stats.pairs import Finding, Pair, Pairs, ratio_of
+from hugewise.stats.pairs import Inference, Pair, Pairs, ratio_of
 from hugewise.stats.power import least_pairs
-from hugewise.stats.signflip import SignFlip
 from hugewise.stats.spread import scale
+from hugewise.stats.watched import Watched
 
 __all__ = ["Sequential"]
 
@@ -95,7 +96,7 @@ class Sequential:
         self._edge = round(math.log1p(margin), 9)  # as log-ratios are rounded: an effect of the margin itself ties
         # On the usable pairs, and on the kept-in ones with what is lost scored against "the arm is larger", or against
         # "smaller"; one and the same until they differ.
-        self._usable = self._larger = self._smaller = _Watched(alpha, planned, self._edge)
+        self._usable = self._larger = self._smaller = Watched(alpha, planned, self._edge)
         self._average = campaign.Campaign(alpha)
         self._for_larger, self._for_smaller = EProcess(), EProcess()
         self._spread = Dispersion(alpha, planned)
@@ -122,11 +123,9 @@ class Sequential:
         """The result with interval, tiers and the alpha spent. Some seconds at thousands of pairs."""
         verdict, reason, reach = self._verdict()
         effect, bias = self._effect(), self._bias()
-        finding = (
-            Finding(verdict, reason)
-            if effect is None
-            else Finding(verdict, reason, effect.ratio, effect.low, effect.high)
-        )
+        finding = Inference(verdict, reason)
+        if effect is not None:
+            finding = Inference(verdict, reason, effect.ratio, effect.low, effect.high)
         found = self.pairs.comparison(
             self.name, self.planned, finding, ratio_all=self._ratio_all(), confidence=1 - self.alpha
         )
@@ -138,9 +137,7 @@ class Sequential:
             reach=reach,
             tiers=self._tiers(effect),
             warnings=self._warnings(),
-            evidence=None if verdict == "none" else finite((self._for_larger.up + self._for_smaller.down) / 2),
-            evidence_larger=None if verdict == "none" else finite(self._for_larger.up),
-            evidence_smaller=None if verdict == "none" else finite(self._for_smaller.down),
+            **e_values(verdict, self._for_larger.up, self._for_smaller.down),
             corrected=self._corrected() if verdict in ("better", "worse") and self._width is None else None,
             spread=self._spread_found(),
             bias=None if bias is None or not math.isfinite(bias) else math.expm1(min(bias, 99)),
@@ -202,7 +199,8 @@ class Sequential:
         if self._moved.test.sign:
             return "none", f"{self._covariate}: {self._falsification()}", None
         usable, withheld = self._usable, ""
-        if usable.below and usable.above and self._smaller.below and self._larger.above and not self.pairs.failed:
+        within = usable.below and usable.above and self._smaller.below and self._larger.above
+        if within and not self.pairs.failed:
             # What costs least is asked first: while a verdict is withheld, all of it is asked after every block.
             if not self._average.within(self._edge):
                 withheld = "the campaign average is not known to lie within the margin, as the interval does"
@@ -218,9 +216,7 @@ class Sequential:
                 if not (withheld := self._withheld(*sides)):
                     return self._crossed()
                 withheld = f"the test has crossed, but {withheld}"
-        if withheld:
-            return "undecided", withheld, None
-        return "undecided", self._open(), None
+        return "undecided", withheld or self._open(), None
 
     def _open(self) -> str:
         """Why nothing is decided, though nothing stands against it."""
@@ -254,12 +250,7 @@ class Sequential:
         return "" if self._fits(low, high) else "the estimate lies outside its interval: pairs share no one effect"
 
     def _fits(self, low: float, high: float) -> bool:
-        """Whether the estimate lies between these, and its own test has not rejected it."""
-        pairs = self._usable.pairs
-        centre = pairs.centre()
-        if math.isinf(centre):
-            return low <= centre <= high
-        return low < centre < high and pairs.sign(centre, self.alpha, self.planned) == 0
+        return self._usable.fits(low, high)
 
     def _borne_out(self, low: float, high: float, bias: float) -> bool:
         """Whether the interval lies between these log-ratios by more than `bias`, with all pairs kept in too.
@@ -268,9 +259,9 @@ class Sequential:
         """
         for end, side, kept in ((low + bias, 1, self._larger), (high - bias, -1, self._smaller)):
             for watched in {id(one): one for one in (self._usable, kept)}.values():
-                if math.isfinite(end) and watched.pairs.sign(end, self.alpha, self.planned) != side:
+                if math.isfinite(end) and watched.sign(end) != side:
                     return False
-        ends = self._interval(self._usable.pairs)
+        ends = self._usable.interval()
         return low + bias < ends[0] <= ends[1] < high - bias
 
     def _bias(self) -> float | None:
@@ -334,7 +325,7 @@ class Sequential:
 
     def _campaign_interval(self) -> tuple[float, float] | None:
         """Interval of the campaign average of the log-ratio; None where there is none (too few pairs, failures)."""
-        return None if self.pairs.failures() else self._average.interval()
+        return None if self.pairs.failures else self._average.interval()
 
     def _spread_found(self) -> Spread:
         """The finding on spread; none where pairs were lost, as what is lost may be what lies far out on one side."""
@@ -357,35 +348,30 @@ class Sequential:
             return None
         if len(self.pairs.everything) == len(self.pairs.usable) and not self._moved.test.sign:
             return ratio_of(self._usable.pairs.centre())  # they are the same
-        everything = Controlled()
-        for pair in self.pairs.everything:
-            everything.add(self._difference(pair), None if self._moved.test.sign else pair.covariate)
-        return ratio_of(everything.centre())
+        return ratio_of(self._centre(self.pairs.everything))
+
+    def _centre(self, pairs: Sequence[Pair]) -> float:
+        """The typical log-ratio of these pairs, with the covariate taken out unless the arm moves it."""
+        controlled = Controlled()
+        for pair in pairs:
+            controlled.add(self._difference(pair), None if self._moved.test.sign else pair.covariate)
+        return controlled.centre()
 
     def _effect(self) -> Effect | None:
         if not self.pairs.usable:
             return None
-        controlled = self._usable.pairs
-        if self._moved.test.sign:  # such a covariate is not used, and what it made of the interval not shown
-            controlled = Controlled()
-            for pair in self.pairs.usable:
-                controlled.add(self._difference(pair), None)
-        low, high = (-math.inf, math.inf) if self._moved.test.sign else self._interval(controlled)
+        # A covariate that the arm moves is not used, and what it made of the interval not shown.
+        moved = bool(self._moved.test.sign)
+        low, high = (-math.inf, math.inf) if moved else self._usable.interval()
+        centre = self._centre(self.pairs.usable) if moved else self._usable.pairs.centre()
         return Effect(
-            ratio=ratio_of(controlled.centre()),
+            ratio=ratio_of(centre),
             low=ratio_of(low) if math.isfinite(low) else None,
             high=ratio_of(high) if math.isfinite(high) else None,
             confidence=1 - self.alpha,
             p=math.nan,
             n=len(self.pairs.usable),
         )
-
-    def _interval(self, pairs: Controlled) -> tuple[float, float]:
-        """The interval; an end that rounding put on "no change" or the margin, or beyond it, is looked at closely."""
-        found = inversion.interval(pairs.values, self.alpha, self.planned, weights=pairs.weights)
-        if all(abs(end - known) > 2e-4 for end in found for known in (0.0, self._edge, -self._edge)):
-            return found
-        return inversion.interval(pairs.values, self.alpha, self.planned, 1e-7, weights=pairs.weights)
 
     def _tiers(self, effect: Effect | None) -> tuple[Tier, ...]:
         if effect is None or self._moved.test.sign:
@@ -402,34 +388,6 @@ class Sequential:
         )
         return (
             here,
-            tiers.average(self._average, failures=self.pairs.failures()),
+            tiers.average(self._average, failures=self.pairs.failures),
             tiers.beyond(self.pairs.usable, self.alpha),
         )
-
-
-class _Watched:
-    """The tests on one set of pairs, as these come: of no difference, and of both ends of the margin (log-ratio)."""
-
-    def __init__(self, alpha: float, planned: int, margin: float) -> None:
-        self._margin = margin
-        self.pairs = Controlled()
-        self.test = SignFlip(alpha, planned)
-        self._below_upper = SignFlip(alpha, planned)
-        self._above_lower = SignFlip(alpha, planned)
-
-    def add(self, difference: float, covariate: float | None) -> None:
-        """Take a pair's difference, and that of its covariate."""
-        value, weight = self.pairs.add(difference, covariate)
-        self.test.add(value)
-        self._below_upper.add(value - self._margin * weight)
-        self._above_lower.add(value + self._margin * weight)
-
-    @property
-    def below(self) -> bool:
-        """Whether "arm/baseline is 1 + margin or more" is rejected."""
-        return self._below_upper.sign < 0
-
-    @property
-    def above(self) -> bool:
-        """Whether "1/(1 + margin) or less" is rejected."""
-        return self._above_lower.sign > 0

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from hugewise.stats.boundary import Boundary, Spending
 from hugewise.stats.scores import Scores
 
-__all__ = ["SignFlip", "run", "verdict"]
+__all__ = ["SignFlip", "run", "stopped", "verdict"]
 
 
 class SignFlip:
@@ -70,19 +70,26 @@ class SignFlip:
         return self._boundary.ledger
 
 
-def run(differences: Iterable[float], alpha: float, budget: int | None) -> SignFlip:
+def run(differences: Iterable[float], alpha: float, budget: int | None, spending: Spending | None = None) -> SignFlip:
     """The test after all of these pairs, in their order."""
-    test = SignFlip(alpha, budget)
+    test = SignFlip(alpha, budget, spending)
     for difference in differences:
         test.add(difference)
     return test
 
 
-def verdict(differences: Iterable[float], alpha: float, budget: int | None) -> int:
-    """What the test says to somebody who looks after each of these pairs and stops at the first verdict."""
-    test = SignFlip(alpha, budget)
+def stopped(
+    differences: Iterable[float], alpha: float, budget: int | None, spending: Spending | None = None
+) -> SignFlip:
+    """The test of somebody who looks after each of these pairs and stops at the first verdict."""
+    test = SignFlip(alpha, budget, spending)
     for difference in differences:
         test.add(difference)
         if test.sign:
             break
-    return test.sign
+    return test
+
+
+def verdict(differences: Iterable[float], alpha: float, budget: int | None) -> int:
+    """What the test says to somebody who looks after each of these pairs and stops at the first verdict."""
+    return stopped(differences, alpha, budget).sign

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from statistics import NormalDist, correlation, fmean, stdev
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["Correlation", "correlated", "deviation_freedom", "deviation_interval", "freedom", "scale"]
+from hugewise.stats.numbers import Numbers
+
+__all__ = ["correlated", "deviation_freedom", "deviation_interval", "freedom", "scale"]
 
 _Z = 1.0
 _WIDE = 0.4  # by what part of 1/n the width is too wide on average, in simulations
@@ -77,21 +78,20 @@ def deviation_freedom(values: Sequence[float]) -> float:
     return min(most, 2 / variance) if variance > 0 else most
 
 
-class Correlation(tuple[float, float, float]):
-    """Estimate, low, high."""
+def correlated(
+    first: Sequence[float], second: Sequence[float], confidence: float = 0.95
+) -> tuple[float, float, float] | None:
+    """Pearson's correlation with Fisher's interval (Fisher 1921, Metron 1:3): estimate, low, high.
 
-    __slots__ = ()
-
-
-def correlated(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Correlation | None:
-    """Pearson's correlation with Fisher's interval (Fisher 1921, Metron 1:3). None below 6 pairs, or without spread."""
+    None below 6 pairs, or without spread.
+    """
     n = len(first)
     if n < 6 or len(set(first)) < 2 or len(set(second)) < 2:
         return None
     r = correlation(first, second)
     half = NormalDist().inv_cdf((1 + confidence) / 2) / math.sqrt(n - 3)
     near = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, r)))
-    return Correlation((r, math.tanh(near - half), math.tanh(near + half)))
+    return r, math.tanh(near - half), math.tanh(near + half)
 
 
 def _log_variance(values: Sequence[float]) -> float:
@@ -108,7 +108,7 @@ def _trimmed(values: Sequence[float], share: float) -> float:
     return fmean(sorted(values)[cut : len(values) - cut])
 
 
-def _crossing(values: npt.NDArray[np.float64], finite: npt.NDArray[np.float64], level: float) -> float:
+def _crossing(values: Numbers, finite: Numbers, level: float) -> float:
     """The shift at which the standardised signed-rank score of `values - shift` falls through `level`."""
     from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
 

@@ -49,9 +49,9 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from hugewise.stats.boundary import first_crossing
+from hugewise.stats.numbers import Integers, Numbers
 from hugewise.stats.power import WALKED, sizes, typical
 from hugewise.stats.scores import STEPS, magnitudes
 
@@ -62,8 +62,6 @@ _WORK = 2_000_000  # pairs of all streams together, at most
 _STEP = 32  # pairs followed at once; the ranks of the first of these are real
 _REACH = 5  # walks are followed to so many times the pairs at the crossing
 _GRID = 0.04  # between two thetas, in their logarithm
-
-_Row = npt.NDArray[np.float64]
 
 
 def corrected(
@@ -112,12 +110,12 @@ def _stop(least: int, pairs: int, alpha: float, budget: int) -> _Stop:
 
 
 @lru_cache(maxsize=64)
-def _shares(alpha: float, budget: int, pairs: int) -> _Row:
+def _shares(alpha: float, budget: int, pairs: int) -> Numbers:
     """The boundary after each pair, as a share of the sum of the scores up to it."""
     steps = typical(alpha, budget, pairs)
     sums = np.cumsum([score for score, _ in steps])
     levels = np.array([math.inf if boundary is None else boundary for _, boundary in steps])
-    shares: _Row = levels / np.maximum(sums, 1)
+    shares: Numbers = levels / np.maximum(sums, 1)
     return shares - 1e-9  # where all have to agree, the share is 1 whatever the rounding
 
 
@@ -146,7 +144,7 @@ def _expected(stop: _Stop, place: int) -> float:
     return theta + float(np.mean(error) - slope * np.mean(sums))
 
 
-def _walks(stop: _Stop, theta: float) -> tuple[_Row, _Row]:
+def _walks(stop: _Stop, theta: float) -> tuple[Numbers, Numbers]:
     """Of each stream, the pairs at its stop and the sum of D - theta over them."""
     edges, every = _edges(theta), _shares(stop.alpha, stop.budget, stop.last)
     streams = min(_STREAMS, _WORK // stop.last)
@@ -176,19 +174,19 @@ def _walks(stop: _Stop, theta: float) -> tuple[_Row, _Row]:
 
 
 @lru_cache(maxsize=-(-WALKED // _STEP))
-def _noise(start: int) -> _Row:
+def _noise(start: int) -> Numbers:
     """Standard normal noise of all streams, from pair `start` on; with its mirror image, for no bias at theta = 0."""
     half = np.random.default_rng((_STREAMS, start)).standard_normal((_STREAMS // 2, _STEP))
     return np.stack((half, -half), axis=1).reshape(_STREAMS, _STEP)
 
 
-def _edges(theta: float) -> _Row:
+def _edges(theta: float) -> Numbers:
     """The |D| at which each score begins when all of the distribution is known."""
     grid, below = sizes(theta)
     return np.interp(STEPS, below, grid)
 
 
-def _ranked(rows: _Row) -> npt.NDArray[np.int64]:
+def _ranked(rows: Numbers) -> Integers:
     """The scores of `scores.magnitudes` for each row of sizes without ties, of 32 pairs at most."""
     found = np.empty(rows.shape, dtype=np.int64)
     for place, table in enumerate(_by_rank()[: rows.shape[1]]):
@@ -197,7 +195,7 @@ def _ranked(rows: _Row) -> npt.NDArray[np.int64]:
 
 
 @cache
-def _by_rank() -> tuple[npt.NDArray[np.int64], ...]:
+def _by_rank() -> tuple[Integers, ...]:
     """The score of each rank among the first 1, 2, ... pairs: the last of so many of which all but it are in order."""
     return tuple(
         np.array([magnitudes([*range(1, pairs), rank + 0.5])[-1] for rank in range(pairs)])

@@ -17,6 +17,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Deployment, Mechanism
 from hugewise.model.results import ArmSummary
 from hugewise.model.trial import Attempt, Block
+from hugewise.stats.classical import margin_of_error, quantile
 
 __all__ = ["PROBABILITIES", "Description", "describe", "summarise"]
 
@@ -50,8 +51,8 @@ def describe(values: Sequence[float], confidence: float) -> Description:
         min=ordered[0],
         max=ordered[-1],
         median=median(ordered),
-        quantiles={str(p): _quantile(ordered, p) for p in PROBABILITIES},
-        margin=None if sd is None else _t_quantile(n - 1, confidence) * sd / math.sqrt(n),
+        quantiles={str(p): quantile(ordered, p) for p in PROBABILITIES},
+        margin=None if sd is None else margin_of_error(sd, n, confidence),
     )
 
 
@@ -76,23 +77,15 @@ def summarise(
     ]
     accepted = [attempt for attempt in attempts if attempt.state == "accepted"]
     values = [value for attempt in accepted if (value := _finite(attempt, metric)) is not None]
-    numbers = describe(values, confidence)
     shares = [attempt.delivery.share for attempt in accepted if attempt.delivery.share is not None]
     return ArmSummary(
+        **msgspec.structs.asdict(describe(values, confidence)),
         arm=arm,
         policy=policy,
         mechanism=mechanism,
-        n=numbers.n,
         failed=len(attempts) - len(accepted),
         undelivered=sum(attempt.delivery.delivered is False for attempt in attempts),
         unproven=sum(attempt.delivery.delivered is None for attempt in accepted),
-        mean=numbers.mean,
-        sd=numbers.sd,
-        min=numbers.min,
-        max=numbers.max,
-        median=numbers.median,
-        quantiles=numbers.quantiles,
-        margin=numbers.margin,
         first=values[0] if values else None,
         coverage=_coverage(accepted),
         delivered_share=fmean(shares) if shares else None,
@@ -115,16 +108,3 @@ def _coverage(attempts: Sequence[Attempt]) -> dict[str, float]:
     shares = [{kind: size / total for kind, size in coverage.items()} for coverage, total in scanned if total > 0]
     kinds = sorted({kind for share in shares for kind in share})
     return {kind: fmean(share.get(kind, 0.0) for share in shares) for kind in kinds}
-
-
-def _quantile(ordered: Sequence[float], probability: float) -> float:
-    place = probability * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-
-def _t_quantile(freedom: int, confidence: float) -> float:
-    from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
-
-    return -float(stdtrit(freedom, (1 - confidence) / 2))

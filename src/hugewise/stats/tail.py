@@ -7,8 +7,8 @@ Sign. Both end points make differences of D_t = 1{arm beyond c_t} - 1{baseline b
 made of both sides' values in *earlier* pairs alone, sides not told apart. Swapping the labels of a pair flips D_t and
 changes nothing else: D_t is +1 or -1 by the coin when the pair is discordant, and 0 (no evidence) when it is not. The
 sequential sign-flip test on these is exact, whatever the noise and however often one looks. (The sign test for
-correlated proportions: McNemar 1947, Psychometrika 12:153; here sequential.) `Slow` and
-`Beyond` give D pair by pair.
+correlated proportions: McNemar 1947, Psychometrika 12:153; here sequential.) `SlowRuns`
+and `BeyondQuantile` give D pair by pair.
 
 Estimates and intervals, see the two functions; they hold for all numbers of pairs together.
 
@@ -18,30 +18,17 @@ A failed attempt counts as slow: give it as the worst value (inf where lower is 
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from hugewise.stats.signflip import SignFlip
+from hugewise.stats.signflip import verdict
 
-__all__ = [
-    "FACTOR",
-    "QUANTILE",
-    "SLOW_RATE",
-    "Better",
-    "Beyond",
-    "Slow",
-    "TailEffect",
-    "beyond_differences",
-    "quantile",
-    "slow_differences",
-    "slow_rate",
-]
+__all__ = ["FACTOR", "SLOW_RATE", "Better", "BeyondQuantile", "SlowRuns", "TailEffect", "quantile", "slow_rate"]
 
 Better = Literal["lower", "higher"]
 
 SLOW_RATE = "difference of the rates of slow runs (arm minus baseline)"
-QUANTILE = "ratio of a quantile over all runs (arm/baseline)"
 
 FACTOR = 1.25
 """A run is slow if it takes more than this many times the usual."""
@@ -91,21 +78,14 @@ def slow_rate(
 
     Raises ValueError for lengths that differ, a NaN, a factor of 1 or less, or an alpha outside (0, 1).
     """
-    differences = slow_differences(arm_values, baseline_values, factor=factor, better=better)
+    differences = SlowRuns(factor, better).differences(arm_values, baseline_values)
     judged = differences[_WARM_UP:]
-    sign = _sign(differences, alpha, budget)
+    sign = verdict(differences, alpha, budget)
     if not judged:
         return TailEffect(None, None, None, sign)
     estimate = math.fsum(judged) / len(judged)
     half = _rate_bound(judged, alpha) / len(judged)
     return TailEffect(estimate, max(-1.0, estimate - half), min(1.0, estimate + half), sign)
-
-
-def slow_differences(
-    arm_values: Sequence[float], baseline_values: Sequence[float], *, factor: float = FACTOR, better: Better = "lower"
-) -> list[float]:
-    """Per pair +1 where only the arm was slow, -1 where only the baseline was, else 0; see `slow_rate`."""
-    return _all(Slow(factor, better), arm_values, baseline_values)
 
 
 def quantile(
@@ -137,22 +117,15 @@ def quantile(
 
     Raises ValueError for lengths that differ, a NaN or negative value, or a probability or alpha outside (0, 1).
     """
-    differences = beyond_differences(arm_values, baseline_values, probability, better=better)
+    differences = BeyondQuantile(probability, better).differences(arm_values, baseline_values)
     if any(value < 0 for values in (arm_values, baseline_values) for value in values):
         raise ValueError("a value is negative: a ratio of quantiles is for values of 0 or more")
-    sign = _sign(differences, alpha, budget)
+    sign = verdict(differences, alpha, budget)
     if not arm_values:
         return TailEffect(None, None, None, sign)
     counts = _ruled_out(len(arm_values), probability, alpha / 4)
     arm, baseline = (_bounds(values, probability, counts) for values in (arm_values, baseline_values))
     return TailEffect(_ratio(arm[0], baseline[0]), _ratio(arm[1], baseline[2]), _ratio(arm[2], baseline[1]), sign)
-
-
-def beyond_differences(
-    arm_values: Sequence[float], baseline_values: Sequence[float], probability: float, *, better: Better = "lower"
-) -> list[float]:
-    """Per pair +1 where only the arm was worse than the quantile of earlier runs, -1 the baseline, else 0."""
-    return _all(Beyond(probability, better), arm_values, baseline_values)
 
 
 class _Threshold:
@@ -179,6 +152,15 @@ class _Threshold:
         insort(self._earlier, baseline)
         return difference
 
+    def differences(self, arm_values: Sequence[float], baseline_values: Sequence[float]) -> list[float]:
+        """Per pair +1 where only the arm was beyond, -1 where only the baseline was, else 0.
+
+        Raises ValueError for lengths that differ, or a NaN.
+        """
+        if len(arm_values) != len(baseline_values):
+            raise ValueError(f"{len(arm_values)} values of the arm, but {len(baseline_values)} of the baseline")
+        return [self.add(arm, baseline) for arm, baseline in zip(arm_values, baseline_values, strict=True)]
+
     def _limit(self, earlier: Sequence[float]) -> float:
         raise NotImplementedError
 
@@ -186,7 +168,7 @@ class _Threshold:
         return int(value == self._worst or (value > limit if self._better == "lower" else value < limit))
 
 
-class Slow(_Threshold):
+class SlowRuns(_Threshold):
     """The differences of `slow_rate`, pair by pair. Raises ValueError for a factor of 1 or less."""
 
     def __init__(self, factor: float = FACTOR, better: Better = "lower") -> None:
@@ -199,7 +181,7 @@ class Slow(_Threshold):
         return self._factor * (earlier[(len(earlier) - 1) // 2] + earlier[len(earlier) // 2]) / 2
 
 
-class Beyond(_Threshold):
+class BeyondQuantile(_Threshold):
     """The differences of `quantile`, pair by pair. Raises ValueError for a probability outside (0, 1)."""
 
     def __init__(self, probability: float, better: Better = "lower") -> None:
@@ -210,19 +192,6 @@ class Beyond(_Threshold):
 
     def _limit(self, earlier: Sequence[float]) -> float:
         return earlier[_rank(len(earlier), self._probability) - 1]
-
-
-def _all(threshold: _Threshold, arm_values: Sequence[float], baseline_values: Sequence[float]) -> list[float]:
-    if len(arm_values) != len(baseline_values):
-        raise ValueError(f"{len(arm_values)} values of the arm, but {len(baseline_values)} of the baseline")
-    return [threshold.add(arm, baseline) for arm, baseline in zip(arm_values, baseline_values, strict=True)]
-
-
-def _sign(differences: Sequence[float], alpha: float, budget: int | None) -> int:
-    test = SignFlip(alpha, budget)
-    for difference in differences:
-        test.add(difference)
-    return test.sign
 
 
 def _rate_bound(differences: Sequence[float], alpha: float) -> float:
@@ -268,16 +237,10 @@ def _ruled_out(n: int, probability: float, alpha: float) -> tuple[int, int]:
         return mixture - count * math.log(probability) - (n - count) * math.log1p(-probability)
 
     # Evidence falls with the count on the small side, and rises on the large side.
-    low, high = -1, math.ceil(probability * n)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if evidence(middle, below=True) >= -math.log(alpha) else (low, middle)
-    small = low
-    low, high = math.floor(probability * n), n + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if evidence(middle, below=False) >= -math.log(alpha) else (middle, high)
-    return small, high
+    enough = -math.log(alpha)
+    small, large = range(math.ceil(probability * n)), range(math.floor(probability * n) + 1, n + 1)
+    least = bisect_left(small, 1, key=lambda count: evidence(count, below=True) < enough)
+    return least - 1, large.start + bisect_left(large, 1, key=lambda count: evidence(count, below=False) >= enough)
 
 
 def _bounds(

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-__all__ = ["Ratio", "Sample", "welch"]
+__all__ = ["Ratio", "SampleMean", "welch"]
 
 
-class Sample(NamedTuple):
+class SampleMean(NamedTuple):
     """Mean, standard deviation, and how many independent values the mean is worth (> 1)."""
 
     mean: float
@@ -33,7 +33,7 @@ class Ratio(NamedTuple):
     confidence: float
 
 
-def welch(first: Sample, second: Sample, confidence: float) -> Ratio | None:
+def welch(first: SampleMean, second: SampleMean, confidence: float) -> Ratio | None:
     """The ratio of means; None where a mean is not positive, or a sample too small or without spread on both sides."""
     if min(first.mean, second.mean) <= 0 or min(first.n, second.n) <= 1:
         return None

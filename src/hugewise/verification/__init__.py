@@ -5,5 +5,5 @@ and `magnitudes` (what it is checked on), then one check a file: `size`, `ledger
 `replay` (with `naive`), `coverage`, `metamorphic`, `orders`, `power` (with `matched`), `selftest` (with `faults`).
 `suite` runs them, `show` prints what they found. docs/concepts/verification.md says what each proves, and what not.
 
-Imports `stats` and the rooms below. A new check goes here: a file that finds `Finding`s, and its line in `suite`.
+Imports `stats` and the rooms below. A new check goes here: a file that finds `CheckResult`s, and its line in `suite`.
 """

@@ -15,21 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from hugewise.model.results import Comparison
+from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats import inversion
 from hugewise.stats.sequential import Sequential
-from hugewise.stats.signflip import SignFlip
+from hugewise.stats.signflip import stopped
 from hugewise.verification import reverts
-from hugewise.verification.finding import Finding, Task
+from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import autoregression, generator
-from hugewise.verification.scenes import CONTRAST, Scene, pair
+from hugewise.verification.scenes import CONTRAST, BlockScene, Fate, pair
 
 __all__ = ["ALPHA", "NULLS", "Made", "Null", "limit", "nulls", "play", "tasks"]
 
 ALPHA = 0.01
 BUDGET = 2000
 MARGIN = 0.005
+_DECIDED: tuple[Verdict, ...] = ("better", "worse")
 
 Made = type[Sequential]
 """`Sequential`, or a fault in its place."""
@@ -55,121 +56,83 @@ class Null(NamedTuple):
     """
 
     what: str
-    scene: Scene
+    scene: BlockScene
     fault: Made | None = None
     pairs: int = 300
     of: float = 1.0
 
 
-LONG = Null(
+def _selecting(
+    what: str,
+    fault: Made,
+    *,
+    fate: Fate = "undelivered",
+    share: float = 0.2,
+    slower: float = 0.1,
+    sd: float = 0.02,
+    arm: float = 1.0,
+    **more: Any,
+) -> Null:
+    """Something befalls one label in slow places, which makes a selection of what is left."""
+    baseline = 1.0 - arm
+    return Null(what, BlockScene(share, slower, sd, fate, arm, baseline), fault, **more)
+
+
+LONG = _selecting(
     "0.9% undelivered, 10% slower: within the rule, 20,000 pairs",
-    Scene(share=0.009, slower=0.1, sd=0.01, arm=1),
     reverts.UsableAlone,
+    share=0.009,
+    sd=0.01,
     pairs=20_000,
     of=0.1,
 )
 """What the rule lets through is too little to be seen in fewer pairs."""
+_SLOW = BlockScene(share=0.2, slower=0.1)
 NULLS: tuple[Null, ...] = (
-    Null("nothing goes wrong, slow places", Scene(share=0.2, slower=0.1)),
-    Null(
-        "arm undelivered in 10% of places, 5% slower",
-        Scene(share=0.1, slower=0.05, sd=0.01, arm=1),
-        reverts.DeclaredBudget,
-    ),
-    Null("arm undelivered in 20%, 10% slower", Scene(share=0.2, slower=0.1, sd=0.02, arm=1), reverts.DeclaredBudget),
-    Null("arm undelivered in 30%, 10% slower", Scene(share=0.3, slower=0.1, sd=0.02, arm=1), reverts.DeclaredBudget),
-    Null(
-        "baseline unproven in 20%, 10% slower",
-        Scene(share=0.2, slower=0.1, sd=0.02, fate="unproven", baseline=1),
-        reverts.DeclaredBudget,
-    ),
-    Null(
-        "arm cannot start in 10%, 10% slower",
-        Scene(share=0.1, slower=0.1, sd=0.02, fate="unstarted", arm=1),
-        reverts.BlocksReplaced,
-    ),
-    Null(
-        "baseline cannot start in 10%, 10% slower",
-        Scene(share=0.1, slower=0.1, sd=0.02, fate="unstarted", baseline=1),
-        reverts.BlocksReplaced,
-    ),
-    Null(
-        "duet: arm cannot start in 10%, 10% slower",
-        Scene(share=0.1, slower=0.1, sd=0.02, fate="unstarted alone", arm=1),
-        reverts.BlocksReplaced,
-    ),
-    Null(
-        "arm starts late in 20%, 10% slower: it waits until they are not",
-        Scene(share=0.2, slower=0.1, sd=0.02, fate="late", arm=1),
-        reverts.LateIsUsual,
-    ),
-    Null(
-        "arm without a value in 20%, 10% slower",
-        Scene(share=0.2, slower=0.1, sd=0.02, fate="absent", arm=1),
-        reverts.DeclaredBudget,
-    ),
-    Null(
-        "hugewise ends under the arm in 20%, 10% slower: made anew",
-        Scene(share=0.2, slower=0.1, sd=0.02, fate="redone", arm=1),
-        reverts.LateIsUsual,
-    ),
-    Null(
-        "the same in 20% that are 10% faster",
-        Scene(share=0.2, slower=-0.1, sd=0.02, fate="redone", arm=1),
-        reverts.LateIsUsual,
-    ),
-    Null(
+    Null("nothing goes wrong, slow places", _SLOW),
+    _selecting("arm undelivered in 10% of places, 5% slower", reverts.DeclaredBudget, share=0.1, slower=0.05, sd=0.01),
+    _selecting("arm undelivered in 20%, 10% slower", reverts.DeclaredBudget),
+    _selecting("arm undelivered in 30%, 10% slower", reverts.DeclaredBudget, share=0.3),
+    _selecting("baseline unproven in 20%, 10% slower", reverts.DeclaredBudget, fate="unproven", arm=0),
+    _selecting("arm cannot start in 10%, 10% slower", reverts.BlocksReplaced, fate="unstarted", share=0.1),
+    _selecting("baseline cannot start in 10%, 10% slower", reverts.BlocksReplaced, fate="unstarted", share=0.1, arm=0),
+    _selecting("duet: arm cannot start in 10%, 10% slower", reverts.BlocksReplaced, fate="unstarted alone", share=0.1),
+    _selecting("arm starts late in 20%, 10% slower: it waits until they are not", reverts.LateIsUsual, fate="late"),
+    _selecting("arm without a value in 20%, 10% slower", reverts.DeclaredBudget, fate="absent"),
+    _selecting("hugewise ends under the arm in 20%, 10% slower: made anew", reverts.LateIsUsual, fate="redone"),
+    _selecting("the same in 20% that are 10% faster", reverts.LateIsUsual, fate="redone", slower=-0.1),
+    _selecting(
         "arm starts late in 20% that are 10% faster: failures to start would agree",
-        Scene(share=0.2, slower=-0.1, sd=0.02, fate="late", arm=1),
         reverts.ScoredByLabel,
+        fate="late",
+        slower=-0.1,
     ),
-    Null(
-        "a guest that is gone takes its neighbour with it, arm in 20%, 10% slower",
-        Scene(share=0.2, slower=0.1, sd=0.02, fate="both", arm=1),
-        reverts.LostIsNothing,
+    _selecting(
+        "a guest that is gone takes its neighbour with it, arm in 20%, 10% slower", reverts.LostIsNothing, fate="both"
     ),
-    Null(
-        "blocks break off under the arm in 20%, 10% slower",
-        Scene(share=0.2, slower=0.1, sd=0.02, fate="incomplete", arm=1),
-        reverts.LostIsNothing,
-    ),
-    Null("both fail at 5% of attempts", Scene(share=0.2, slower=0.1, fate="failed", anyhow=0.05)),
-    Null("3% of blocks break off", Scene(share=0.2, slower=0.1, fate="incomplete", anyhow=0.03)),
-    Null("1 in 200 cannot start, either label", Scene(share=0.2, slower=0.1, fate="unstarted", anyhow=0.005)),
+    _selecting("blocks break off under the arm in 20%, 10% slower", reverts.LostIsNothing, fate="incomplete"),
+    Null("both fail at 5% of attempts", _SLOW._replace(fate="failed", anyhow=0.05)),
+    Null("3% of blocks break off", _SLOW._replace(fate="incomplete", anyhow=0.03)),
+    Null("1 in 200 cannot start, either label", _SLOW._replace(fate="unstarted", anyhow=0.005)),
 )
 
 
-def nulls(number: int, seed: int, streams: int) -> Sequence[Finding]:
+def nulls(number: int, seed: int, streams: int) -> Sequence[CheckResult]:
     """Verdicts where no attempt's time hangs on its label, of the method and of its fault on the same streams."""
     case = (*NULLS, LONG)[number]
-    count = max(20, round(streams * case.of))
-    wrong = faulty = 0
-    for stream in range(count):
-        blocks = list(case.scene.blocks(generator(seed, "blocks", case.what, stream), case.pairs))
-        planned = max(BUDGET, case.pairs)
-        wrong += _decided(play(_made(Sequential, planned=planned), blocks))
-        faulty += case.fault is not None and _decided(play(_made(case.fault, planned=planned), blocks))
-    most = limit(ALPHA, count)
-    found = [_share(f"{case.what}: wrong verdicts", wrong, count, most)]
-    if case.fault is not None:
-        found.append(_caught(f"{case.what}: {case.fault.name}", faulty, count, most))
-    return found
+    randoms = (generator(seed, "blocks", case.what, stream) for stream in range(max(20, round(streams * case.of))))
+    played = (list(case.scene.blocks(random, case.pairs)) for random in randoms)
+    return _held(case.what, "wrong verdicts", _DECIDED, played, case.fault, planned=max(BUDGET, case.pairs))
 
 
-def covariate(seed: int, streams: int) -> Sequence[Finding]:
+def covariate(seed: int, streams: int) -> Sequence[CheckResult]:
     """A canary that is 0.4% longer after the arm, at equal times; and one that nothing moves, on a drifting host."""
     findings = []
     for what, moved in (("0.4% longer after the arm, equal times", 0.004), ("moved by nothing, the host drifts", 0.0)):
         random = generator(seed, "covariate", what)
-        count = max(20, streams // 10)
-        wrong = faulty = 0
-        for _ in range(count):
-            blocks = list(_with_canary(random, 300, moved))
-            wrong += _decided(play(_made(Sequential, covariate="canary"), blocks))
-            faulty += bool(moved) and _decided(play(_made(reverts.NoBias, covariate="canary"), blocks))
-        findings.append(_share(f"canary {what}: wrong verdicts", wrong, count, limit(ALPHA, count)))
-        if moved:
-            findings.append(_caught(f"canary {what}: no bound of the bias", faulty, count, limit(ALPHA, count)))
+        played = (list(_with_canary(random, 300, moved)) for _ in range(max(20, streams // 10)))
+        fault = reverts.NoBias if moved else None
+        findings += _held(f"canary {what}", "wrong verdicts", _DECIDED, played, fault, covariate="canary")
     return findings
 
 
@@ -191,7 +154,7 @@ def _with_canary(random: Generator, count: int, moved: float) -> Iterator[Block]
         )
 
 
-def equivalence(seed: int, streams: int) -> Sequence[Finding]:
+def equivalence(seed: int, streams: int) -> Sequence[CheckResult]:
     """Never the same: +3% in 62% of pairs and -3% in the others; and an arm that is exactly at the margin."""
     findings = []
     for what, draw, fault in (
@@ -199,14 +162,8 @@ def equivalence(seed: int, streams: int) -> Sequence[Finding]:
         ("an effect of the margin itself", _at_margin, None),
     ):
         random = generator(seed, "equivalence", what)
-        wrong = faulty = 0
-        for _ in range(streams):
-            blocks = list(draw(random, 300))
-            wrong += play(_made(Sequential), blocks).decision().verdict == "equivalent"
-            faulty += fault is not None and play(_made(fault), blocks).decision().verdict == "equivalent"
-        findings.append(_share(f"{what}: called equivalent", wrong, streams, limit(ALPHA, streams)))
-        if fault is not None:
-            findings.append(_caught(f"{what}: {fault.name}", faulty, streams, limit(ALPHA, streams)))
+        played = (list(draw(random, 300)) for _ in range(streams))
+        findings += _held(what, "called equivalent", ("equivalent",), played, fault)
     return findings
 
 
@@ -220,7 +177,7 @@ def _at_margin(random: Generator, count: int) -> Iterator[Block]:
         yield pair(number, float(np.log1p(MARGIN)) + noise, 0.0)
 
 
-def estimates(seed: int, streams: int) -> Sequence[Finding]:
+def estimates(seed: int, streams: int) -> Sequence[CheckResult]:
     """-1% in 72% of pairs and +10% in 28%: a verdict must have its estimate in its interval, on its side of 1.
 
     At a nominal 5%, read after 1,000 pairs: such pairs share no one effect, and the first of them may have excluded
@@ -258,7 +215,7 @@ def _astray(found: Comparison) -> bool:
     return not (low <= found.ratio <= high) or (low > 1) != (found.ratio > 1 and found.verdict == "worse")
 
 
-def ends(seed: int, streams: int) -> Sequence[Finding]:
+def ends(seed: int, streams: int) -> Sequence[CheckResult]:
     """Clear effects, no ties: at an early stop both ends of the interval are there, and the stop is no later."""
     findings = []
     for effect, alpha in ((0.1, 0.0025), (0.2, 0.0025), (0.2, 1e-4)):
@@ -293,45 +250,29 @@ def _ended(blocks: Sequence[Block], alpha: float, *, old: bool = False) -> _Ende
     return _Ended(len(values), found if np.isfinite(found).all() else None)
 
 
-def untouched(seed: int, streams: int) -> Sequence[Finding]:
+def untouched(seed: int, streams: int) -> Sequence[CheckResult]:
     """Where nothing goes wrong, the method stops where the bare test stops; and half undelivered is no verdict."""
     random = generator(seed, "untouched")
     same, count = 0, max(20, streams // 4)
     for _ in range(count):
-        blocks = list(Scene(sd=0.05).blocks(random, 200))
+        blocks = list(BlockScene(sd=0.05).blocks(random, 200))
         shifted = [pair(one.number, _log(one, 0) - 0.04, _log(one, 1)) for one in blocks]
-        bare = SignFlip(ALPHA, BUDGET)
-        for one in shifted:
-            bare.add(round(_log(one, 0) - _log(one, 1), 9))
-            if bare.sign:
-                break
-        found = play(_made(Sequential), shifted)
+        bare = stopped((round(_log(one, 0) - _log(one, 1), 9) for one in shifted), ALPHA, BUDGET)
+        found = _ran(Sequential, shifted)
         same += (found.decision().verdict == "better", len(found.pairs.usable)) == (bare.sign < 0, bare.pairs)
     half = [
         pair(number, -0.5 + 0.01 * float(random.standard_normal()), 0.0, ("undelivered" if number % 2 else None, None))
         for number in range(1, 25)
     ]
-    findings = [
-        Finding(
-            check="blocks",
-            case="nothing goes wrong: verdict and pair of the bare test",
-            seen=f"{same} of {count}",
-            required="all",
-            passed=same == count,
-        )
-    ]
-    for made, wanted in ((Sequential, "none"), (reverts.DeclaredBudget, "better")):
-        verdict = play(_made(made), half).decision().verdict
-        planted = made is not Sequential
-        findings.append(
-            Finding(
-                check="blocks",
-                case="12 of 24 undelivered, a real -40%" + (f": {made.name} (planted)" if planted else ""),
-                seen=verdict,
-                required=wanted,
-                passed=verdict == wanted,
-            )
-        )
+    case = "nothing goes wrong: verdict and pair of the bare test"
+    findings = [CheckResult("blocks", case, f"{same} of {count}", "all", same == count)]
+    real = "12 of 24 undelivered, a real -40%"
+    for case, made, wanted in (
+        (real, Sequential, "none"),
+        (f"{real}: {reverts.DeclaredBudget.name} (planted)", reverts.DeclaredBudget, "better"),
+    ):
+        verdict = _ran(made, half).decision().verdict
+        findings.append(CheckResult("blocks", case, verdict, wanted, verdict == wanted))
     return findings
 
 
@@ -341,32 +282,36 @@ def _log(block: Block, side: int) -> float:
     return float(np.log(value))
 
 
-def _made(made: Made, *, planned: int = BUDGET, **more: Any) -> Sequential:
-    return made(CONTRAST, planned=planned, alpha=ALPHA, margin=MARGIN, **more)
+def _ran(made: Made, blocks: Iterable[Block], *, planned: int = BUDGET, **more: Any) -> Sequential:
+    return play(made(CONTRAST, planned=planned, alpha=ALPHA, margin=MARGIN, **more), blocks)
 
 
-def _decided(method: Sequential) -> bool:
-    return method.decision().verdict in ("better", "worse")
+def _held(
+    what: str,
+    said: str,
+    wrong: Sequence[Verdict],
+    streams: Iterable[Sequence[Block]],
+    fault: Made | None,
+    **more: Any,
+) -> list[CheckResult]:
+    """How many streams end in wrong verdicts, at most alpha of them, and how many do by the fault: more than that."""
+    of = count = planted = 0
+    for blocks in streams:
+        of += 1
+        count += _ran(Sequential, blocks, **more).decision().verdict in wrong
+        planted += fault is not None and _ran(fault, blocks, **more).decision().verdict in wrong
+    found = [_share(f"{what}: {said}", count, of, limit(ALPHA, of))]
+    return found if fault is None else [*found, _caught(f"{what}: {fault.name}", planted, of, limit(ALPHA, of))]
 
 
-def _share(case: str, count: int, of: int, most: float) -> Finding:
-    return Finding(
-        check="blocks",
-        case=case,
-        seen=f"{count} of {of} ({count / of:.4f})",
-        required=f"<= {most:.4f}",
-        passed=count / of <= most,
-    )
+def _share(case: str, count: int, of: int, most: float) -> CheckResult:
+    share = count / of
+    return CheckResult("blocks", case, f"{count} of {of} ({share:.4f})", f"<= {most:.4f}", share <= most)
 
 
-def _caught(case: str, count: int, of: int, most: float) -> Finding:
-    return Finding(
-        check="blocks",
-        case=f"{case} (planted)",
-        seen=f"{count} of {of} ({count / of:.4f})",
-        required=f"> {most:.4f}",
-        passed=count / of > most,
-    )
+def _caught(case: str, count: int, of: int, most: float) -> CheckResult:
+    share = count / of
+    return CheckResult("blocks", f"{case} (planted)", f"{count} of {of} ({share:.4f})", f"> {most:.4f}", share > most)
 
 
 def tasks(seed: int, streams: int, *, long: bool = False) -> list[Task]:

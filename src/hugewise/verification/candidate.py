@@ -6,59 +6,36 @@ in its place.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from hugewise.stats import signflip
-from hugewise.verification.generators import Floats
+from hugewise.stats.numbers import Numbers
 
-__all__ = ["PUBLIC", "Candidate", "Public"]
+__all__ = ["PUBLIC", "Candidate"]
 
 
-class Candidate(Protocol):
-    """A sequential test of "the arm makes no difference".
+class Candidate:
+    """A sequential test of "the arm makes no difference": the sign-flip test as everybody gets it.
 
     `differences` are log(arm) - log(baseline), one per pair, in the order of the pairs; `budget` is the declared
     largest number of pairs; `alpha` the two-sided error that may be made by stopping at any time up to then.
     """
 
-    @property
-    def name(self) -> str:
-        """As it is called in the report."""
-        ...
-
-    def verdict(self, differences: Floats, alpha: float, budget: int) -> int:
-        """1 the arm is larger, -1 smaller, 0 no verdict up to and including the last pair."""
-        ...
-
-    def stop(self, differences: Floats, alpha: float, budget: int) -> tuple[int, int]:
-        """The number of pairs at which the verdict falls, and the verdict; (all, 0) where none falls."""
-        ...
-
-    def spent(self, magnitudes: Floats, alpha: float, budget: int) -> Floats:
-        """The ledger: the error spent up to and including each pair, from |differences| alone; shape (pairs,)."""
-        ...
-
-
-class Public:
-    """The sign-flip test as everybody gets it."""
-
     name = "signflip"
+    """As it is called in the report."""
 
-    def verdict(self, differences: Floats, alpha: float, budget: int) -> int:
+    def verdict(self, differences: Numbers, alpha: float, budget: int) -> int:
+        """1 the arm is larger, -1 smaller, 0 no verdict up to and including the last pair."""
         return signflip.verdict(differences, alpha, budget)
 
-    def stop(self, differences: Floats, alpha: float, budget: int) -> tuple[int, int]:
-        test = signflip.SignFlip(alpha, budget)
-        for difference in differences.tolist():
-            test.add(difference)
-            if test.sign:
-                break
+    def stop(self, differences: Numbers, alpha: float, budget: int) -> tuple[int, int]:
+        """The number of pairs at which the verdict falls, and the verdict; (all, 0) where none falls."""
+        test = signflip.stopped(differences.tolist(), alpha, budget)
         return test.pairs, test.sign
 
-    def spent(self, magnitudes: Floats, alpha: float, budget: int) -> Floats:
+    def spent(self, magnitudes: Numbers, alpha: float, budget: int) -> Numbers:
+        """The ledger: the error spent up to and including each pair, from |differences| alone; shape (pairs,)."""
         return np.array(signflip.run(magnitudes, alpha, budget).ledger, dtype=np.float64)
 
 
-PUBLIC = Public()
+PUBLIC = Candidate()

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.random import Generator
 
 from hugewise.stats import campaign, inversion, sessions, signflip
+from hugewise.stats.numbers import Numbers
 from hugewise.stats.scores import STEPS
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import CV, Floats, Pairs, autoregression, generator, heavy, log_ratios, randomised
+from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.generators import CV, PairedTimes, autoregression, generator, heavy, log_ratios, randomised
 from hugewise.verification.matched import benchmarks
 
 __all__ = ["ALPHA", "average", "beyond", "costs", "lasting", "limit", "tasks", "typical"]
@@ -32,19 +33,19 @@ def limit(repeats: int) -> float:
     return ALPHA + 3 * float(np.sqrt(ALPHA * (1 - ALPHA) / repeats))
 
 
-def typical(case: str, seed: int, repeats: int) -> Sequence[Finding]:
+def typical(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
     """The typical ratio by inversion: constant effects, and arms that differ in spread or in their tails."""
     draw = _TYPICAL[case]
     truth = EFFECT if case in _SYMMETRIC else _balanced(log_ratios(draw(generator(seed, "truth", case), 400, LONG)))
     misses = 0
     raw = draw(generator(seed, "coverage", case), repeats, PAIRS)
     for arm, baseline in zip(raw.arm, raw.baseline, strict=True):
-        low, high = inversion.interval(log_ratios(Pairs(arm, baseline)), ALPHA, PAIRS, 1e-3)
+        low, high = inversion.interval(log_ratios(PairedTimes(arm, baseline)), ALPHA, PAIRS, 1e-3)
         misses += not low <= truth <= high
     return [_finding(f"typical ratio, {case}", misses, repeats)]
 
 
-def lasting(case: str, seed: int, repeats: int) -> Sequence[Finding]:
+def lasting(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
     """The typical ratio after 1,000 pairs: is the truth among what was ever rejected?
 
     Where one arm alone is skewed, stalls or has modes, differences are not symmetric about the truth, and the interval
@@ -55,17 +56,17 @@ def lasting(case: str, seed: int, repeats: int) -> Sequence[Finding]:
     truth = EFFECT if most == ALPHA else _balanced(log_ratios(draw(generator(seed, "truth", case), 400, LONG)))
     raw = draw(random, repeats, LONG)
     misses = sum(
-        signflip.verdict(log_ratios(Pairs(arm, baseline)) - truth, ALPHA, LONG) != 0
+        signflip.verdict(log_ratios(PairedTimes(arm, baseline)) - truth, ALPHA, LONG) != 0
         for arm, baseline in zip(raw.arm, raw.baseline, strict=True)
     )
     share = misses / repeats
     least = 1.0 if most is None else most + limit(repeats) - ALPHA
     required = "not judged" if most is None else f"<= {least:.3f}"
     case = f"typical ratio, {case}, {LONG} pairs: ever missed"
-    return [Finding(check="coverage", case=case, seen=f"{share:.4f}", required=required, passed=share <= least)]
+    return [CheckResult("coverage", case, f"{share:.4f}", required, share <= least)]
 
 
-def average(case: str, seed: int, repeats: int) -> Sequence[Finding]:
+def average(case: str, seed: int, repeats: int) -> Sequence[CheckResult]:
     """The campaign average while the effect drifts; every look from the hundredth pair on."""
     random = generator(seed, "campaign", case)
     effect = EFFECT + 2 * EFFECT * _DRIFTS[case](random, repeats)
@@ -73,18 +74,18 @@ def average(case: str, seed: int, repeats: int) -> Sequence[Finding]:
     coin = np.where(random.random((repeats, LONG)) < 0.5, 1, -1)
     averages = np.cumsum(effect, axis=1) / np.arange(1, LONG + 1)
     misses = 0
-    for stream, differences in enumerate(effect + coin * (places[0] - places[1])):
+    for differences, truths in zip(effect + coin * (places[0] - places[1]), averages, strict=True):
         seen = campaign.Campaign(ALPHA)
-        missed = False
-        for difference, truth in zip(differences.tolist(), averages[stream].tolist(), strict=True):
+        for difference, truth in zip(differences.tolist(), truths.tolist(), strict=True):
             seen.add(difference)
             found = seen.interval()
-            missed = missed or (found is not None and not found[0] <= truth <= found[1])
-        misses += missed
+            if found is not None and not found[0] <= truth <= found[1]:
+                misses += 1
+                break
     return [_finding(f"campaign average, {case}", misses, repeats)]
 
 
-def costs(seed: int, repeats: int) -> Sequence[Finding]:
+def costs(seed: int, repeats: int) -> Sequence[CheckResult]:
     """The ratio of arithmetic means on heavy-tailed times, looked at after 100, 200, 400 and 800 pairs."""
     random = generator(seed, "costs")
     truth = float(np.exp(EFFECT))
@@ -92,15 +93,12 @@ def costs(seed: int, repeats: int) -> Sequence[Finding]:
     for _ in range(repeats):
         raw = _heavy(random, 1, LONG)
         arm, baseline = raw.arm[0].tolist(), raw.baseline[0].tolist()
-        missed = False
-        for n in (100, 200, 400, 800):
-            found = campaign.ratio_of_means(arm[:n], baseline[:n], ALPHA)
-            missed = missed or (found is not None and not found[1] <= truth <= found[2])
-        misses += missed
+        looks = (campaign.ratio_of_means(arm[:n], baseline[:n], ALPHA) for n in (100, 200, 400, 800))
+        misses += any(found is not None and not found[1] <= truth <= found[2] for found in looks)
     return [_finding("ratio of means, a constant effect", misses, repeats)]
 
 
-def beyond(seed: int, repeats: int) -> Sequence[Finding]:
+def beyond(seed: int, repeats: int) -> Sequence[CheckResult]:
     """The effect beyond the sessions: session effects are normal, looked at after every session."""
     random = generator(seed, "sessions")
     within = CV / np.sqrt(25)  # of the mean of 25 pairs
@@ -122,45 +120,35 @@ def tasks(seed: int, repeats: int) -> list[Task]:
     return found
 
 
-def _finding(case: str, misses: int, repeats: int) -> Finding:
-    share = misses / repeats
-    return Finding(
-        check="coverage",
-        case=f"{case}: ever missed",
-        seen=f"{share:.4f}",
-        required=f"<= {limit(repeats):.3f}",
-        passed=share <= limit(repeats),
-    )
+def _finding(case: str, misses: int, repeats: int) -> CheckResult:
+    share, most = misses / repeats, limit(repeats)
+    return CheckResult("coverage", f"{case}: ever missed", f"{share:.4f}", f"<= {most:.3f}", share <= most)
 
 
-def _heavy(random: Generator, streams: int, pairs: int) -> Pairs:
-    """Heavy-tailed times whose bulk correlates by 0.8; the arm takes exp(EFFECT) times as long."""
+def _heavy(random: Generator, streams: int, pairs: int) -> PairedTimes:
+    """Heavy-tailed times whose bulk correlates by 0.8."""
     host = np.sqrt(0.8) * random.standard_normal((streams, pairs))
     own = np.sqrt(0.2) * random.standard_normal((2, streams, pairs))
-    noise = CV * heavy(random, host + own)
-    raw = randomised(random, noise[0], noise[1])
-    return Pairs(arm=raw.arm * np.exp(EFFECT), baseline=raw.baseline)
+    return _own(random, CV * heavy(random, host + own))
 
 
-def _drifting_places(random: Generator, streams: int, pairs: int) -> Pairs:
-    places = [CV * autoregression(random, streams, pairs, 0.99) for _ in range(2)]
-    raw = randomised(random, places[0], places[1])
-    return Pairs(arm=raw.arm * np.exp(EFFECT), baseline=raw.baseline)
+def _drifting_places(random: Generator, streams: int, pairs: int) -> PairedTimes:
+    return _own(random, [CV * autoregression(random, streams, pairs, 0.99) for _ in range(2)])
 
 
-def _unequal(random: Generator, streams: int, pairs: int) -> Pairs:
+def _unequal(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """The published bandwidths: skewed, with standard deviations of 1.58 and 1.40."""
     return next(known for known in benchmarks() if known.name == "iperf3").draw(random, streams, pairs, 0.8)
 
 
-def _more_stalls(random: Generator, streams: int, pairs: int) -> Pairs:
+def _more_stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """The arm stalls in another 1% of its runs, for up to five times the time."""
     raw = _heavy(random, streams, pairs)
     struck = random.random((streams, pairs)) < 0.01
-    return Pairs(arm=raw.arm * np.where(struck, random.uniform(1.5, 5, (streams, pairs)), 1.0), baseline=raw.baseline)
+    return PairedTimes(raw.arm * np.where(struck, random.uniform(1.5, 5, (streams, pairs)), 1.0), raw.baseline)
 
 
-def _balanced(differences: Floats) -> float:
+def _balanced(differences: Numbers) -> float:
     """The typical log-ratio of so many differences that their ranks are those of their distribution (`location`)."""
     values = differences.ravel()
     scores = np.searchsorted(STEPS, (np.arange(len(values)) + 0.5) / len(values), "right")
@@ -173,67 +161,56 @@ def _balanced(differences: Floats) -> float:
     return (low + high) / 2
 
 
-def _own(random: Generator, places: Floats) -> Pairs:
+def _own(random: Generator, places: Sequence[Numbers] | Numbers) -> PairedTimes:
     """Pairs from the noise of two places, the arm taking exp(EFFECT) times as long."""
     raw = randomised(random, places[0], places[1])
-    return Pairs(arm=raw.arm * np.exp(EFFECT), baseline=raw.baseline)
+    return PairedTimes(raw.arm * np.exp(EFFECT), raw.baseline)
 
 
-def _both_in_modes(random: Generator, streams: int, pairs: int) -> Pairs:
+def _both_in_modes(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """Every time is fast, or one time in five slow by a half."""
     slow = random.random((2, streams, pairs)) < 0.2
     return _own(random, 0.02 * random.standard_normal((2, streams, pairs)) + np.where(slow, 0.4, 0.0))
 
 
-def _both_skewed(random: Generator, streams: int, pairs: int) -> Pairs:
+def _both_skewed(random: Generator, streams: int, pairs: int) -> PairedTimes:
     return _own(random, CV * random.exponential(1, (2, streams, pairs)))
 
 
-def _both_stall(random: Generator, streams: int, pairs: int) -> Pairs:
+def _both_stall(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """One time in twenty stalls, for up to five times the time."""
     struck = random.random((2, streams, pairs)) < 0.05
     stalls = np.where(struck, np.log(random.uniform(1.5, 5, (2, streams, pairs))), 0.0)
     return _own(random, 0.3 * CV * random.standard_normal((2, streams, pairs)) + stalls)
 
 
-def _arm_skewed(random: Generator, streams: int, pairs: int) -> Pairs:
+def _arm_skewed(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """The arm's noise is skewed, and the baseline's is normal."""
     arm = 0.05 * random.exponential(1, (streams, pairs))
-    return Pairs(arm=np.exp(arm), baseline=np.exp(0.02 * random.standard_normal((streams, pairs))))
+    return PairedTimes(np.exp(arm), np.exp(0.02 * random.standard_normal((streams, pairs))))
 
 
-def _arm_stalls(random: Generator, streams: int, pairs: int) -> Pairs:
+def _arm_stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """The arm alone stalls, in a twentieth of its runs."""
     noise = 0.02 * random.standard_normal((2, streams, pairs))
     struck = np.where(random.random((streams, pairs)) < 0.05, random.exponential(0.5, (streams, pairs)), 0.0)
-    return Pairs(arm=np.exp(noise[0] + struck), baseline=np.exp(noise[1]))
+    return PairedTimes(np.exp(noise[0] + struck), np.exp(noise[1]))
 
 
-def _arm_in_modes(random: Generator, streams: int, pairs: int) -> Pairs:
+def _arm_in_modes(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """-1% in 72% of pairs, and +10% in the others."""
     arm = np.where(random.random((streams, pairs)) < 0.72, -0.01, 0.095)
-    return Pairs(np.exp(arm + 0.005 * random.standard_normal((streams, pairs))), np.ones((streams, pairs)))
-
-
-def _by_session(pairs: int) -> Callable[[Generator, int], Floats]:
-    def draw(random: Generator, streams: int) -> Floats:
-        return np.repeat(random.standard_normal((streams, LONG // pairs)), pairs, axis=1)
-
-    return draw
-
-
-def _drift(memory: float) -> Callable[[Generator, int], Floats]:
-    return lambda random, streams: autoregression(random, streams, LONG, memory)
+    return PairedTimes(np.exp(arm + 0.005 * random.standard_normal((streams, pairs))), np.ones((streams, pairs)))
 
 
 _SYMMETRIC = ("a constant effect", "a constant effect, places drift")
-_TYPICAL: dict[str, Callable[[Generator, int, int], Pairs]] = {
+_TYPICAL: dict[str, Callable[[Generator, int, int], PairedTimes]] = {
     "a constant effect": _heavy,
     "a constant effect, places drift": _drifting_places,
     "unequal sd, skewed": _unequal,
     "the arm stalls more often": _more_stalls,
 }
-_LASTING: dict[str, tuple[Callable[[Generator, int, int], Pairs], float | None]] = {
+_LASTING: dict[str, tuple[Callable[[Generator, int, int], PairedTimes], float | None]] = {
     "both arms in two modes": (_both_in_modes, ALPHA),
     "both arms skewed": (_both_skewed, ALPHA),
     "both arms stall": (_both_stall, ALPHA),
@@ -242,9 +219,9 @@ _LASTING: dict[str, tuple[Callable[[Generator, int, int], Pairs], float | None]]
     "the arm alone in two modes": (_arm_in_modes, None),
 }
 """With the share that may be missed, besides 3 standard errors."""
-_DRIFTS: dict[str, Callable[[Generator, int], Floats]] = {
-    "25 pairs a session": _by_session(25),
-    "50 pairs a session": _by_session(50),
-    "drift AR(.95)": _drift(0.95),
-    "drift AR(.99)": _drift(0.99),
+_DRIFTS: dict[str, Callable[[Generator, int], Numbers]] = {
+    "25 pairs a session": lambda random, streams: np.repeat(random.standard_normal((streams, LONG // 25)), 25, axis=1),
+    "50 pairs a session": lambda random, streams: np.repeat(random.standard_normal((streams, LONG // 50)), 50, axis=1),
+    "drift AR(.95)": lambda random, streams: autoregression(random, streams, LONG, 0.95),
+    "drift AR(.99)": lambda random, streams: autoregression(random, streams, LONG, 0.99),
 }

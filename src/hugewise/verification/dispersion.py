@@ -14,8 +14,9 @@ from numpy.random import Generator
 
 from hugewise.stats import signflip
 from hugewise.stats.dispersion import Dispersion
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import CV, FAMILIES, Floats, Pairs, autoregression, generator
+from hugewise.stats.numbers import Numbers
+from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.generators import CV, FAMILIES, PairedTimes, autoregression, generator
 from hugewise.verification.naive import peeked_f
 from hugewise.verification.replay import ALPHA, CONTROL, CONTROLS, limit
 
@@ -31,7 +32,7 @@ FOLDS = {1.5: 260, 3.0: 60, 10.0: 30}
 """Noise of the arm over that of the baseline, and most pairs to the finding at the median; alpha 0.01."""
 
 
-def enumerated(kind: str, seed: int, alpha: float) -> Sequence[Finding]:
+def enumerated(kind: str, seed: int, alpha: float) -> Sequence[CheckResult]:
     """Findings over all coins of a short stream, each a run of its own through the public class."""
     raw = _SHORT[kind](generator(seed, "dispersion", kind))
     faulty = (kind, alpha) == _FAULTY
@@ -49,11 +50,11 @@ def enumerated(kind: str, seed: int, alpha: float) -> Sequence[Finding]:
     return found
 
 
-def null(family: str, seed: int, streams: int) -> Sequence[Finding]:
+def null(family: str, seed: int, streams: int) -> Sequence[CheckResult]:
     """Findings in streams in which nothing differs."""
     chosen = next(known for known in FAMILIES if known.name == family)
     raw = chosen.draw(generator(seed, "dispersion", family), max(streams, CONTROLS), PAIRS)
-    share = _share(Pairs(raw.arm[:streams], raw.baseline[:streams]))
+    share = _share(PairedTimes(raw.arm[:streams], raw.baseline[:streams]))
     required = f"<= {limit(streams):.3f}"
     found = [_judged("null replay", f"{family}: {chosen.what}", f"{share:.4f}", required, share <= limit(streams))]
     if family == _PEEKED:
@@ -62,14 +63,14 @@ def null(family: str, seed: int, streams: int) -> Sequence[Finding]:
     return found
 
 
-def shifted(noise: str, seed: int, streams: int) -> Sequence[Finding]:
+def shifted(noise: str, seed: int, streams: int) -> Sequence[CheckResult]:
     """Findings in streams whose arms lie apart, and differ in nothing else."""
     findings = []
     most = limit(streams) + ROOM
     for shift in SHIFTS:
         log = CV * _NOISE[noise](generator(seed, "shifted", noise), streams)
         log[0] += shift * np.std(log)
-        raw = Pairs(*np.exp(log))
+        raw = PairedTimes(*np.exp(log))
         share = _share(raw)
         what = f"{noise}, shifted by {shift:g} sd"
         findings.append(_judged("shift", what, f"{share:.4f}", f"<= {most:.3f}", share <= most))
@@ -81,7 +82,7 @@ def shifted(noise: str, seed: int, streams: int) -> Sequence[Finding]:
     return findings
 
 
-def power(fold: float, shift: float, seed: int, streams: int) -> Sequence[Finding]:
+def power(fold: float, shift: float, seed: int, streams: int) -> Sequence[CheckResult]:
     """Pairs to the finding where the arm has `fold` times the noise, `shift` of its own deviations away."""
     pairs = 1000
     noise = CV * generator(seed, "spread", fold, shift).standard_normal((2, streams, pairs))
@@ -92,15 +93,9 @@ def power(fold: float, shift: float, seed: int, streams: int) -> Sequence[Findin
         stops.append(finding.pairs or pairs)
         wrong += finding.shown == "narrower"
     middle = median(stops)
-    return [
-        _judged(
-            "power",
-            f"{fold:g} times the noise, shifted by {shift:g}: median pairs",
-            f"{middle:g} (90%: {np.quantile(stops, 0.9):.0f}; {wrong} the wrong way)",
-            f"<= {FOLDS[fold]}, none the wrong way",
-            middle <= FOLDS[fold] and not wrong,
-        )
-    ]
+    case = f"{fold:g} times the noise, shifted by {shift:g}: median pairs"
+    seen, most = f"{middle:g} (90%: {np.quantile(stops, 0.9):.0f}; {wrong} the wrong way)", FOLDS[fold]
+    return [_judged("power", case, seen, f"<= {most}, none the wrong way", middle <= most and not wrong)]
 
 
 def tasks(seed: int, streams: int) -> list[Task]:
@@ -120,7 +115,7 @@ def tasks(seed: int, streams: int) -> list[Task]:
     return found
 
 
-def _run(arm: Floats, baseline: Floats, alpha: float) -> Dispersion:
+def _run(arm: Numbers, baseline: Numbers, alpha: float) -> Dispersion:
     """All pairs, or those up to the finding; a time that is NaN is a failure."""
     test = Dispersion(alpha, len(arm))
     for x, y in zip(arm.tolist(), baseline.tolist(), strict=True):
@@ -137,85 +132,49 @@ def _own_medians(arm: Sequence[float], baseline: Sequence[float], alpha: float) 
     return signflip.verdict([0.0, *distances], alpha, len(arm))
 
 
-def _share(raw: Pairs) -> float:
+def _share(raw: PairedTimes) -> float:
     streams = zip(raw.arm, raw.baseline, strict=True)
     return float(np.mean([_run(arm, baseline, ALPHA).finding().shown is not None for arm, baseline in streams]))
 
 
-def _judged(check: str, case: str, seen: str, required: str, passed: bool) -> Finding:
-    return Finding(check=check, case=f"spread: {case}", seen=seen, required=required, passed=bool(passed))
+def _judged(check: str, case: str, seen: str, required: str, passed: bool) -> CheckResult:
+    return CheckResult(check, f"spread: {case}", seen, required, bool(passed))
 
 
-def _normal(random: Generator) -> Pairs:
-    return Pairs(*np.exp(CV * random.standard_normal((2, LENGTH))))
-
-
-def _unlike(random: Generator) -> Pairs:
-    """One of each pair has ten times the noise of the other."""
-    return Pairs(*np.exp(CV * random.standard_normal((2, LENGTH)) * [[10.0], [1.0]]))
-
-
-def _wild(random: Generator) -> Pairs:
-    return Pairs(*np.exp(CV * np.clip(random.standard_cauchy((2, LENGTH)), -100, 100)))
-
-
-def _tied(random: Generator) -> Pairs:
-    """Ticks of a coarse clock."""
-    return Pairs(*(random.integers(8, 13, (2, LENGTH)) / 10))
-
-
-def _growing(random: Generator) -> Pairs:
+def _growing(random: Generator) -> PairedTimes:
     """Each pair lies further out than all before, on either side."""
     noise = CV * 1.5 ** np.arange(LENGTH) * random.uniform(0.8, 1.2, (2, LENGTH))
-    return Pairs(np.exp(noise[0]), np.exp(-noise[1]))
+    return PairedTimes(np.exp(noise[0]), np.exp(-noise[1]))
 
 
-def _failing(random: Generator) -> Pairs:
+def _failing(random: Generator) -> PairedTimes:
     """Four pairs in which a side failed, two of them both."""
-    raw = _normal(random)
+    raw = _SHORT["normal"](random)
     raw.arm[[3, 8, 10]] = np.nan
     raw.baseline[[3, 6, 10]] = np.nan
     return raw
 
 
-_SHORT: dict[str, Callable[[Generator], Pairs]] = {
-    "normal": _normal,
-    "one side noisier": _unlike,
-    "wild": _wild,
-    "ties": _tied,
+_SHORT: dict[str, Callable[[Generator], PairedTimes]] = {
+    "normal": lambda random: PairedTimes(*np.exp(CV * random.standard_normal((2, LENGTH)))),
+    # One of each pair has ten times the noise of the other.
+    "one side noisier": lambda random: PairedTimes(*np.exp(CV * random.standard_normal((2, LENGTH)) * [[10.0], [1.0]])),
+    "wild": lambda random: PairedTimes(*np.exp(CV * np.clip(random.standard_cauchy((2, LENGTH)), -100, 100))),
+    # Ticks of a coarse clock.
+    "ties": lambda random: PairedTimes(*(random.integers(8, 13, (2, LENGTH)) / 10)),
     "growing": _growing,
     "failures": _failing,
 }
 _FAULTY = ("one side noisier", 0.05)
 
 
-def _symmetric(random: Generator, streams: int) -> Floats:
-    return random.standard_normal((2, streams, PAIRS))
-
-
-def _heavy(random: Generator, streams: int) -> Floats:
-    return random.standard_t(3, (2, streams, PAIRS))
-
-
-def _exponential(random: Generator, streams: int) -> Floats:
-    return random.exponential(1, (2, streams, PAIRS))
-
-
-def _lognormal(random: Generator, streams: int) -> Floats:
-    return np.exp(random.standard_normal((2, streams, PAIRS)))
-
-
-def _correlated(random: Generator, streams: int) -> Floats:
+def _correlated(random: Generator, streams: int) -> Numbers:
     """Exponential noise, most of which the two of a pair share."""
     shared, own = random.exponential(1, (1, streams, PAIRS)), random.exponential(1, (2, streams, PAIRS))
     return np.asarray(np.sqrt(0.8) * shared + np.sqrt(0.2) * own, dtype=np.float64)
 
 
-def _drifting(random: Generator, streams: int) -> Floats:
-    return autoregression(random, streams, PAIRS, 0.99) + 0.5 * random.standard_normal((2, streams, PAIRS))
-
-
-def _places(random: Generator, streams: int) -> Floats:
+def _places(random: Generator, streams: int) -> Numbers:
     """Each of two places drifts, and a coin says which is the arm's."""
     places = np.stack([autoregression(random, streams, PAIRS, 0.9) for _ in range(2)])
     places += 0.5 * random.standard_normal((2, streams, PAIRS))
@@ -223,13 +182,15 @@ def _places(random: Generator, streams: int) -> Floats:
 
 
 _PEEKED = "heavy-tail"
-_NOISE: dict[str, Callable[[Generator, int], Floats]] = {
-    "normal": _symmetric,
-    "Student's t, 3 df": _heavy,
-    "exponential": _exponential,
-    "log-normal": _lognormal,
+_NOISE: dict[str, Callable[[Generator, int], Numbers]] = {
+    "normal": lambda random, streams: random.standard_normal((2, streams, PAIRS)),
+    "Student's t, 3 df": lambda random, streams: random.standard_t(3, (2, streams, PAIRS)),
+    "exponential": lambda random, streams: random.exponential(1, (2, streams, PAIRS)),
+    "log-normal": lambda random, streams: np.exp(random.standard_normal((2, streams, PAIRS))),
     "exponential, shared": _correlated,
-    "the host drifts": _drifting,
+    "the host drifts": lambda random, streams: (
+        autoregression(random, streams, PAIRS, 0.99) + 0.5 * random.standard_normal((2, streams, PAIRS))
+    ),
     "places drift": _places,
 }
 _SKEWED = ("exponential", 2.0)

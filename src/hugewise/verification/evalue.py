@@ -8,37 +8,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from hugewise.stats.eprocess import EProcess
+from hugewise.stats.numbers import Numbers
 from hugewise.verification import magnitudes
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import Floats
+from hugewise.verification.finding import CheckResult, Task
 
 __all__ = ["exhaustive", "tasks"]
 
 ALPHA = 0.05
 
 
-def exhaustive(what: str, vector: Floats) -> Sequence[Finding]:
+def exhaustive(what: str, vector: Numbers) -> Sequence[CheckResult]:
     """Mean value and share of rejections over all sign vectors."""
     n = len(vector)
-    bits = np.arange(n)
     values, rejected = [], 0
-    for number in range(2**n):
+    for each in magnitudes.signed(vector):
         process = EProcess()
-        for difference in (vector * (1 - 2 * (number >> bits & 1))).tolist():
+        for difference in each.tolist():
             process.add(difference)
         values.append(process.value)
         rejected += process.rejects(ALPHA)
     mean = math.fsum(values) / 2**n
     return [
-        Finding(
-            check="e-process",
-            case=f"{what}, n {n}: mean, how many reach {1 / ALPHA:g}",
-            seen=f"{mean:.6f}, {rejected} of {2**n}",
-            required=f"1, <= {int(ALPHA * 2**n)}",
-            passed=abs(mean - 1) < 1e-9 and rejected <= ALPHA * 2**n,
+        CheckResult(
+            "e-process",
+            f"{what}, n {n}: mean, how many reach {1 / ALPHA:g}",
+            f"{mean:.6f}, {rejected} of {2**n}",
+            f"1, <= {int(ALPHA * 2**n)}",
+            abs(mean - 1) < 1e-9 and rejected <= ALPHA * 2**n,
         )
     ]
 

@@ -7,47 +7,45 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
 from statistics import NormalDist
 
 import numpy as np
 
 from hugewise.stats import signflip
 from hugewise.stats.boundary import Boundary, Spending, first_crossing
-from hugewise.verification.candidate import Candidate, Public
-from hugewise.verification.generators import Floats
+from hugewise.stats.numbers import Numbers
+from hugewise.verification.candidate import Candidate
 from hugewise.verification.naive import FIRST_LOOK
 
 __all__ = ["FAULTS", "DoubledAlpha", "DroppedZero", "OffByOneSpending", "PeekedT", "SignDependentRank"]
 
 
-class OffByOneSpending(Public):
+class _Fault(Candidate):
+    """A faulty test: its verdict is what it stopped with."""
+
+    def verdict(self, differences: Numbers, alpha: float, budget: int) -> int:
+        return self.stop(differences, alpha, budget)[1]
+
+
+class OffByOneSpending(_Fault):
     """Each pair may already spend what belongs to the next one."""
 
     name = "off-by-one spending"
 
-    def verdict(self, differences: Floats, alpha: float, budget: int) -> int:
-        return self.stop(differences, alpha, budget)[1]
+    def stop(self, differences: Numbers, alpha: float, budget: int) -> tuple[int, int]:
+        test = signflip.stopped(differences, alpha, budget, _next_share(alpha, budget))
+        return test.pairs, test.sign
 
-    def stop(self, differences: Floats, alpha: float, budget: int) -> tuple[int, int]:
-        return _first(signflip.SignFlip(alpha, budget, _next_share(alpha, budget)), differences)
-
-    def spent(self, magnitudes: Floats, alpha: float, budget: int) -> Floats:
-        test = signflip.SignFlip(alpha, budget, _next_share(alpha, budget))
-        for magnitude in magnitudes.tolist():
-            test.add(magnitude)
-        return np.array(test.ledger)
+    def spent(self, magnitudes: Numbers, alpha: float, budget: int) -> Numbers:
+        return np.array(signflip.run(magnitudes, alpha, budget, _next_share(alpha, budget)).ledger)
 
 
-class SignDependentRank(Public):
+class SignDependentRank(_Fault):
     """The rank of D among the differences, where it should be that of |D| among their magnitudes."""
 
     name = "sign-dependent rank"
 
-    def verdict(self, differences: Floats, alpha: float, budget: int) -> int:
-        return self.stop(differences, alpha, budget)[1]
-
-    def stop(self, differences: Floats, alpha: float, budget: int) -> tuple[int, int]:
+    def stop(self, differences: Numbers, alpha: float, budget: int) -> tuple[int, int]:
         boundary = Boundary(alpha, budget)
         seen: list[float] = []
         walk = 0
@@ -62,49 +60,40 @@ class SignDependentRank(Public):
         return boundary.pairs, 0
 
 
-class DroppedZero(Public):
+class DroppedZero(_Fault):
     """Pairs without a difference are left out before anything is counted."""
 
     name = "dropped zero"
 
-    def verdict(self, differences: Floats, alpha: float, budget: int) -> int:
-        return super().verdict(differences[differences != 0], alpha, budget)
-
-    def stop(self, differences: Floats, alpha: float, budget: int) -> tuple[int, int]:
+    def stop(self, differences: Numbers, alpha: float, budget: int) -> tuple[int, int]:
         kept = np.flatnonzero(differences)
         pairs, verdict = super().stop(differences[kept], alpha, budget)
         return (int(kept[pairs - 1]) + 1, verdict) if verdict else (len(differences), 0)
 
-    def spent(self, magnitudes: Floats, alpha: float, budget: int) -> Floats:
+    def spent(self, magnitudes: Numbers, alpha: float, budget: int) -> Numbers:
         kept = magnitudes != 0
         ledger = np.concatenate(([0.0], super().spent(magnitudes[kept], alpha, budget)))
         return np.asarray(ledger[np.cumsum(kept)], dtype=np.float64)
 
 
-class DoubledAlpha(Public):
+class DoubledAlpha(_Fault):
     """Alpha is spent on each side, where it should be halved."""
 
     name = "doubled alpha"
 
-    def verdict(self, differences: Floats, alpha: float, budget: int) -> int:
-        return super().verdict(differences, 2 * alpha, budget)
-
-    def stop(self, differences: Floats, alpha: float, budget: int) -> tuple[int, int]:
+    def stop(self, differences: Numbers, alpha: float, budget: int) -> tuple[int, int]:
         return super().stop(differences, 2 * alpha, budget)
 
-    def spent(self, magnitudes: Floats, alpha: float, budget: int) -> Floats:
+    def spent(self, magnitudes: Numbers, alpha: float, budget: int) -> Numbers:
         return super().spent(magnitudes, 2 * alpha, budget)
 
 
-class PeekedT(Public):
+class PeekedT(_Fault):
     """A paired t test at level alpha after every pair from the fifth on; its ledger claims that all is well."""
 
     name = "peeked t"
 
-    def verdict(self, differences: Floats, alpha: float, budget: int) -> int:
-        return self.stop(differences, alpha, budget)[1]
-
-    def stop(self, differences: Floats, alpha: float, budget: int) -> tuple[int, int]:
+    def stop(self, differences: Numbers, alpha: float, budget: int) -> tuple[int, int]:
         from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
         n = np.arange(FIRST_LOOK, len(differences) + 1)
@@ -117,21 +106,7 @@ class PeekedT(Public):
         return int(n[crossed[0]]), int(np.sign(sums[crossed[0]]))
 
 
-FAULTS: tuple[Candidate, ...] = (
-    OffByOneSpending(),
-    SignDependentRank(),
-    DroppedZero(),
-    DoubledAlpha(),
-    PeekedT(),
-)
-
-
-def _first(test: signflip.SignFlip, differences: Iterable[float]) -> tuple[int, int]:
-    for difference in differences:
-        test.add(difference)
-        if test.sign:
-            break
-    return test.pairs, test.sign
+FAULTS = (OffByOneSpending(), SignDependentRank(), DroppedZero(), DoubledAlpha(), PeekedT())
 
 
 def _next_share(alpha: float, budget: int) -> Spending:

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Finding", "Task"]
+__all__ = ["CheckResult", "Task"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """One thing checked.
 
     check     the check's name
@@ -31,9 +31,9 @@ class Task(msgspec.Struct, frozen=True):
     """A piece of a check that runs in a process of its own: a module-level function and its arguments."""
 
     name: str
-    function: Callable[..., Sequence[Finding]]
+    function: Callable[..., Sequence[CheckResult]]
     arguments: tuple[Any, ...]
 
-    def run(self) -> Sequence[Finding]:
+    def run(self) -> Sequence[CheckResult]:
         """The findings of this piece."""
         return self.function(*self.arguments)

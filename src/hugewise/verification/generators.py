@@ -17,23 +17,21 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
-from numpy.typing import NDArray
 
+from hugewise.stats.numbers import Numbers
 from hugewise.stats.pairs import log_ratio
 
-__all__ = ["FAMILIES", "Family", "Floats", "Pairs", "autoregression", "generator", "log_ratios", "randomised"]
-
-Floats = NDArray[np.float64]
+__all__ = ["FAMILIES", "Family", "PairedTimes", "autoregression", "generator", "log_ratios", "randomised"]
 
 CV = 0.1  # coefficient of variation of one time
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairedTimes:
     """Raw times: `arm` and `baseline` in seconds, both of shape (streams, pairs)."""
 
-    arm: Floats
-    baseline: Floats
+    arm: Numbers
+    baseline: Numbers
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Family:
 
     name: str
     what: str
-    draw: Callable[[Generator, int, int], Pairs]
+    draw: Callable[[Generator, int, int], PairedTimes]
     uncorrelated: bool = False
     continuous: bool = True
 
@@ -58,19 +56,19 @@ def generator(seed: int, *labels: object) -> Generator:
     return np.random.default_rng(SeedSequence([seed, zlib.crc32(text.encode())]))
 
 
-def log_ratios(pairs: Pairs) -> Floats:
+def log_ratios(pairs: PairedTimes) -> Numbers:
     """The differences that the package makes of raw times, of the same shape."""
     rows = zip(pairs.arm.ravel().tolist(), pairs.baseline.ravel().tolist(), strict=True)
     return np.array([log_ratio(arm, baseline) for arm, baseline in rows]).reshape(pairs.arm.shape)
 
 
-def randomised(random: Generator, first: Floats, second: Floats) -> Pairs:
+def randomised(random: Generator, first: Numbers, second: Numbers) -> PairedTimes:
     """Pairs from the log-times of two places: a fair coin per pair gives the arm its place."""
     coin = random.integers(0, 2, size=first.shape).astype(bool)
-    return Pairs(arm=np.exp(np.where(coin, first, second)), baseline=np.exp(np.where(coin, second, first)))
+    return PairedTimes(np.exp(np.where(coin, first, second)), np.exp(np.where(coin, second, first)))
 
 
-def autoregression(random: Generator, streams: int, pairs: int, memory: float) -> Floats:
+def autoregression(random: Generator, streams: int, pairs: int, memory: float) -> Numbers:
     """Stationary AR(1) noise of unit variance along the pairs."""
     shocks = random.standard_normal((streams, pairs))
     shocks[:, 1:] *= np.sqrt(1 - memory**2)
@@ -79,7 +77,7 @@ def autoregression(random: Generator, streams: int, pairs: int, memory: float) -
     return shocks
 
 
-def heavy(random: Generator, normal: Floats) -> Floats:
+def heavy(random: Generator, normal: Numbers) -> Numbers:
     """The normal noise given, made right-skewed, with rare stalls of Pareto length (up to 32 standard deviations)."""
     skewed = ((1 + 0.06 * normal) ** 3 - 1.0108) / 0.1813
     stall = random.random(normal.shape) < 0.0025
@@ -87,25 +85,25 @@ def heavy(random: Generator, normal: Floats) -> Floats:
     return np.asarray(skewed + np.where(stall, length, 0.0), dtype=np.float64)
 
 
-def _normal(random: Generator, streams: int, pairs: int) -> Pairs:
+def _normal(random: Generator, streams: int, pairs: int) -> PairedTimes:
     noise = CV * random.standard_normal((2, streams, pairs))
     return randomised(random, noise[0], noise[1])
 
 
-def _heavy(random: Generator, streams: int, pairs: int) -> Pairs:
+def _heavy(random: Generator, streams: int, pairs: int) -> PairedTimes:
     noise = CV * heavy(random, random.standard_normal((2, streams, pairs)))
     return randomised(random, noise[0], noise[1])
 
 
-def _correlated(random: Generator, streams: int, pairs: int) -> Pairs:
+def _correlated(random: Generator, streams: int, pairs: int) -> PairedTimes:
     host = np.sqrt(0.95) * random.standard_normal((streams, pairs))
     own = np.sqrt(0.05) * random.standard_normal((2, streams, pairs))
     noise = CV * heavy(random, host + own)
     return randomised(random, noise[0], noise[1])
 
 
-def _host_drift(memory: float) -> Callable[[Generator, int, int], Pairs]:
-    def draw(random: Generator, streams: int, pairs: int) -> Pairs:
+def _host_drift(memory: float) -> Callable[[Generator, int, int], PairedTimes]:
+    def draw(random: Generator, streams: int, pairs: int) -> PairedTimes:
         host = np.sqrt(0.5) * autoregression(random, streams, pairs, memory)
         own = np.sqrt(0.5) * random.standard_normal((2, streams, pairs))
         noise = CV * (host + own)
@@ -114,8 +112,8 @@ def _host_drift(memory: float) -> Callable[[Generator, int, int], Pairs]:
     return draw
 
 
-def _place_drift(memory: float) -> Callable[[Generator, int, int], Pairs]:
-    def draw(random: Generator, streams: int, pairs: int) -> Pairs:
+def _place_drift(memory: float) -> Callable[[Generator, int, int], PairedTimes]:
+    def draw(random: Generator, streams: int, pairs: int) -> PairedTimes:
         own = np.sqrt(0.5) * random.standard_normal((2, streams, pairs))
         places = [np.sqrt(0.5) * autoregression(random, streams, pairs, memory) for _ in range(2)]
         return randomised(random, CV * (places[0] + own[0]), CV * (places[1] + own[1]))
@@ -123,7 +121,7 @@ def _place_drift(memory: float) -> Callable[[Generator, int, int], Pairs]:
     return draw
 
 
-def _place_bias(random: Generator, streams: int, pairs: int) -> Pairs:
+def _place_bias(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """The second place is slower by 0.5 to 5%, another figure in each stream; pairs correlate by 0.8."""
     host = np.sqrt(0.8) * random.standard_normal((streams, pairs))
     own = np.sqrt(0.2) * random.standard_normal((2, streams, pairs))
@@ -131,7 +129,7 @@ def _place_bias(random: Generator, streams: int, pairs: int) -> Pairs:
     return randomised(random, CV * (host + own[0]), CV * (host + own[1]) + bias)
 
 
-def _level_shifts(random: Generator, streams: int, pairs: int) -> Pairs:
+def _level_shifts(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """Every hundred pairs or so the host changes its speed, and how much the two places differ."""
     own = 0.5 * CV * random.standard_normal((2, streams, pairs))
     period = np.cumsum(random.random((streams, pairs)) < 0.01, axis=1, dtype=np.int64)
@@ -140,7 +138,7 @@ def _level_shifts(random: Generator, streams: int, pairs: int) -> Pairs:
     return randomised(random, own[0] + host, own[1] + host + 0.5 * apart)
 
 
-def _stalls(random: Generator, streams: int, pairs: int) -> Pairs:
+def _stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """One pair in fifty meets a stall, which costs both times of the pair nearly the same, up to 8 times the time."""
     own = 0.3 * CV * random.standard_normal((2, streams, pairs))
     struck = random.random((streams, pairs)) < 0.02
@@ -149,13 +147,13 @@ def _stalls(random: Generator, streams: int, pairs: int) -> Pairs:
     return randomised(random, own[0] + stall * share[0], own[1] + stall * share[1])
 
 
-def _ties(random: Generator, streams: int, pairs: int) -> Pairs:
+def _ties(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """A clock that ticks in twentieths of the time: many differences are equal, and a fifth or so are zero."""
     pairs_ = _normal(random, streams, pairs)
-    return Pairs(*(np.maximum(np.round(side * 20), 1) / 20 for side in (pairs_.arm, pairs_.baseline)))
+    return PairedTimes(*(np.maximum(np.round(side * 20), 1) / 20 for side in (pairs_.arm, pairs_.baseline)))
 
 
-def _two_modes(random: Generator, streams: int, pairs: int) -> Pairs:
+def _two_modes(random: Generator, streams: int, pairs: int) -> PairedTimes:
     """Each time falls into a fast or, one time in five, a slow mode (2 to 4 times as long: the host's backing)."""
     own = 0.2 * CV * random.standard_normal((2, streams, pairs))
     slow = random.random((2, streams, pairs)) < 0.2

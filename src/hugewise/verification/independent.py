@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from statistics import NormalDist
 
-__all__ = ["allowed", "boundaries", "scores"]
+__all__ = ["allowed", "boundaries", "crossings", "scores"]
 
 
 def scores(magnitudes: Sequence[float]) -> list[int]:
@@ -38,11 +38,16 @@ def allowed(pairs: int, alpha: float, budget: int) -> float:
 
 def boundaries(magnitudes: Sequence[float], alpha: float, budget: int) -> tuple[list[int | None], list[Fraction]]:
     """The boundary after each pair (None where nothing can cross), and the exact error spent."""
+    return crossings(scores(magnitudes), alpha, budget)
+
+
+def crossings(scores: Sequence[int], alpha: float, budget: int) -> tuple[list[int | None], list[Fraction]]:
+    """The same from the scores, in which the walk takes its steps."""
     walks = Counter({0: 1})
     crossed = 0
     found: list[int | None] = []
     spent: list[Fraction] = []
-    for t, score in enumerate(scores(magnitudes), 1):
+    for t, score in enumerate(scores, 1):
         moved: Counter[int] = Counter()
         for at, count in walks.items():
             moved[at + score] += count

@@ -11,10 +11,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from hugewise.stats.numbers import Numbers
 from hugewise.verification import independent, magnitudes
 from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import Floats
+from hugewise.verification.finding import CheckResult, Task
 
 __all__ = ["counted", "recomputed", "tasks"]
 
@@ -22,52 +22,35 @@ ALPHAS = (0.2, 0.05, 0.01, 0.0001)
 AGREE = 1e-9  # relative difference that rounding may make
 
 
-def recomputed(candidate: Candidate, what: str, vector: Floats, alpha: float, budget: int) -> Sequence[Finding]:
+def recomputed(candidate: Candidate, what: str, vector: Numbers, alpha: float, budget: int) -> Sequence[CheckResult]:
     """The candidate's ledger against the independent one, pair by pair."""
     n = len(vector)
     claimed = candidate.spent(vector, alpha, budget)
     _, exact = independent.boundaries(vector.tolist(), alpha, budget)
-    over = [t for t in range(n) if exact[t] > Fraction(independent.allowed(t + 1, alpha, budget))]
     apart = max((abs(float(claimed[t] - exact[t])) for t in range(n)), default=0.0)
-    claimed_over = [
-        t
-        for t in range(n)
-        if claimed[t] > independent.allowed(t + 1, alpha, budget) * (1 + AGREE) or claimed[t] > alpha
-    ]
-    return [
-        Finding(
-            check="ledger",
-            case=f"{what}, n {n}/{budget}, alpha {alpha:g}",
-            seen=f"{float(claimed[-1]):.4g} (off {apart:.0e})",
-            required="recomputed",
-            passed=apart <= AGREE * alpha and not over and not claimed_over,
-        )
-    ]
+    over = False
+    for t in range(n):
+        allowed = independent.allowed(t + 1, alpha, budget)
+        over |= exact[t] > Fraction(allowed) or claimed[t] > min(alpha, allowed * (1 + AGREE))
+    case, seen = f"{what}, n {n}/{budget}, alpha {alpha:g}", f"{float(claimed[-1]):.4g} (off {apart:.0e})"
+    return [CheckResult("ledger", case, seen, "recomputed", apart <= AGREE * alpha and not over)]
 
 
-def counted(candidate: Candidate, what: str, vector: Floats, alpha: float) -> Sequence[Finding]:
+def counted(candidate: Candidate, what: str, vector: Numbers, alpha: float) -> Sequence[CheckResult]:
     """The candidate's ledger against the verdicts that really fall by each pair, over all sign vectors."""
     n = len(vector)
-    bits = np.arange(n)
     fallen = np.zeros(n)
-    for number in range(2**n):
-        pairs, verdict = candidate.stop(vector * (1 - 2 * (number >> bits & 1)), alpha, n)
+    for each in magnitudes.signed(vector):
+        pairs, verdict = candidate.stop(each, alpha, n)
         if verdict:
             fallen[pairs - 1 :] += 1
     claimed = candidate.spent(vector, alpha, n)
     apart = float(np.max(np.abs(claimed - fallen / 2**n)))
-    return [
-        Finding(
-            check="ledger",
-            case=f"{what}, n {n}, alpha {alpha:g}: counted",
-            seen=f"{float(claimed[-1]):.4g} (off {apart:.0e})",
-            required="counted",
-            passed=apart <= AGREE * alpha,
-        )
-    ]
+    case, seen = f"{what}, n {n}, alpha {alpha:g}: counted", f"{float(claimed[-1]):.4g} (off {apart:.0e})"
+    return [CheckResult("ledger", case, seen, "counted", apart <= AGREE * alpha)]
 
 
-def tasks(candidate: Candidate, seed: int, pairs: int, own: Floats | None) -> list[Task]:
+def tasks(candidate: Candidate, seed: int, pairs: int, own: Numbers | None) -> list[Task]:
     """Long vectors against the independent ledger (with the budget reached, and with a hundredth of it), short ones
     by counting too.
     """

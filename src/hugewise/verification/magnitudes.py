@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from hugewise.errors import UserError
-from hugewise.verification.generators import Floats, generator
+from hugewise.stats.numbers import Numbers
+from hugewise.verification.generators import generator
 
-__all__ = ["KINDS", "MOST", "draw", "read"]
+__all__ = ["KINDS", "MOST", "draw", "read", "signed"]
 
 KINDS = ("random", "ties", "zeros", "outliers", "trend", "failures")
 MOST = 16  # 2^16 sign vectors are enumerated
 
 
-def draw(kind: str, pairs: int, seed: int) -> Floats:
+def draw(kind: str, pairs: int, seed: int) -> Numbers:
     """A vector of the built-in kind; zeros, ties and outliers stand at places that the seed decides."""
     random = generator(seed, "magnitudes", kind, pairs)
     values = np.abs(random.standard_normal(pairs))
@@ -33,7 +35,14 @@ def draw(kind: str, pairs: int, seed: int) -> Floats:
     return values
 
 
-def read(path: Path) -> Floats:
+def signed(vector: Numbers) -> Iterator[Numbers]:
+    """The vector under all signs that coins may give it."""
+    bits = np.arange(len(vector))
+    for number in range(2 ** len(vector)):
+        yield vector * (1 - 2 * (number >> bits & 1))
+
+
+def read(path: Path) -> Numbers:
     """Numbers separated by blanks, commas or line ends; signs are ignored. Raises UserError."""
     try:
         text = path.read_text(encoding="utf-8")

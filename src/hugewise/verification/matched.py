@@ -23,9 +23,10 @@ import numpy as np
 from numpy.random import Generator
 
 from hugewise import published
-from hugewise.verification.generators import Floats, Pairs
+from hugewise.stats.numbers import Numbers
+from hugewise.verification.generators import PairedTimes
 
-__all__ = ["OTHER_SHAPES", "SHAPES", "SOURCE", "Benchmark", "Moments", "Shape", "benchmarks"]
+__all__ = ["OTHER_SHAPES", "SHAPES", "SOURCE", "MatchedBenchmark", "Moments", "Shape", "benchmarks"]
 
 SOURCE = "redhat-2021-vm-1gib"
 
@@ -60,7 +61,7 @@ class Shape:
     longest: float = 36.0
     shared: bool = True
 
-    def draw(self, random: Generator, shape: tuple[int, int], rho: float) -> tuple[Floats, Floats]:
+    def draw(self, random: Generator, shape: tuple[int, int], rho: float) -> tuple[Numbers, Numbers]:
         """Two times of each pair: values of mean 0 and variance 1 that correlate by `rho` within their pair."""
         normal = self.normal_correlation(rho)
         common = random.standard_normal(shape)
@@ -80,17 +81,17 @@ class Shape:
         variance = self.parameter**2
         return float(math.log1p(rho * math.expm1(variance)) / variance)
 
-    def _stalls(self, random: Generator, shape: tuple[int, int], share: float) -> Floats:
+    def _stalls(self, random: Generator, shape: tuple[int, int], share: float) -> Numbers:
         struck = random.random(shape) < share
         length = np.minimum(self.shortest * (1 - random.random(shape)) ** (-1 / self.tail), self.longest)
         return np.where(struck, length, 0.0)
 
-    def _standard(self, values: Floats) -> Floats:
+    def _standard(self, values: Numbers) -> Numbers:
         """Centred and scaled; that two stalls may meet in one pair is left out (a share of 1e-5)."""
         first, second = self._moment(1) * self.stalls, self._moment(2) * self.stalls
         return np.asarray(self.side * (values - first) / math.sqrt(1 + second - first**2), dtype=np.float64)
 
-    def _bulk(self, normal: Floats) -> Floats:
+    def _bulk(self, normal: Numbers) -> Numbers:
         if self.bulk == "normal":
             return normal
         if self.bulk == "log-normal":
@@ -124,7 +125,7 @@ strikes both (their times then correlate less than the bulk); for the bandwidth:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class MatchedBenchmark:
     """A published comparison: the baseline's figures, the arm's, and whether less is better."""
 
     name: str
@@ -142,23 +143,23 @@ class Benchmark:
         """1 if the arm's mean is larger, -1 if smaller."""
         return 1 if self.arm.mean > self.baseline.mean else -1
 
-    def draw(self, random: Generator, streams: int, pairs: int, rho: float) -> Pairs:
+    def draw(self, random: Generator, streams: int, pairs: int, rho: float) -> PairedTimes:
         """Pairs whose times correlate by `rho`; none below a hundredth of the published least, so that logs exist."""
         drawn = self.shape.draw(random, (streams, pairs), rho)
         sides = [
             np.maximum(moments.mean + moments.sd * standard, moments.least / 100)
             for moments, standard in zip((self.arm, self.baseline), drawn, strict=True)
         ]
-        return Pairs(arm=sides[0], baseline=sides[1])
+        return PairedTimes(sides[0], sides[1])
 
 
-def benchmarks(shapes: Mapping[str, Shape] = SHAPES) -> tuple[Benchmark, ...]:
+def benchmarks(shapes: Mapping[str, Shape] = SHAPES) -> tuple[MatchedBenchmark, ...]:
     """The benchmarks of the article that `shapes` names, from the published figures that come with the package."""
     known = {benchmark.name: benchmark for benchmark in published.load(SOURCE).benchmarks}
     found = []
     for name, shape in shapes.items():
         (_, baseline), (_, arm) = known[name].pair
-        found.append(Benchmark(name, _moments(baseline), _moments(arm), shape))
+        found.append(MatchedBenchmark(name, _moments(baseline), _moments(arm), shape))
     return tuple(found)
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import CV, FAMILIES, Pairs, generator, log_ratios
+from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.generators import CV, FAMILIES, PairedTimes, generator, log_ratios
 
 __all__ = ["metamorphic", "tasks"]
 
@@ -22,64 +22,51 @@ ALPHA = 0.05
 PAIRS = 200
 EFFECT = 0.5 * CV
 
-_Relation = Callable[[Candidate, Pairs], bool]
+_Relation = Callable[[Candidate, PairedTimes], bool]
 _FACTORS = generator(1, "common factors").lognormal(0, 1, PAIRS)
 
 
-def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[Finding]:
+def metamorphic(candidate: Candidate, seed: int, streams: int) -> Sequence[CheckResult]:
     """Every relation on `streams` streams of every family."""
     broken = dict.fromkeys(_RELATIONS, 0)
     verdicts = 0
     for family in FAMILIES:
         drawn = family.draw(generator(seed, "metamorphic", family.name), streams, PAIRS)
         for stream in range(streams):
-            raw = Pairs(arm=drawn.arm[stream] * np.exp(EFFECT), baseline=drawn.baseline[stream])
+            raw = PairedTimes(drawn.arm[stream] * np.exp(EFFECT), drawn.baseline[stream])
             verdicts += candidate.stop(log_ratios(raw), ALPHA, PAIRS)[1] != 0
             for name, holds in _RELATIONS.items():
                 broken[name] += not holds(candidate, raw)
     total = streams * len(FAMILIES)
     findings = [
-        Finding(
-            check="metamorphic",
-            case=name,
-            seen=f"broken in {count} of {total} streams",
-            required="in none",
-            passed=count == 0,
-        )
+        CheckResult("metamorphic", name, f"broken in {count} of {total} streams", "in none", count == 0)
         for name, count in broken.items()
     ]
-    findings.append(
-        Finding(
-            check="metamorphic",
-            case="streams that end in a verdict",
-            seen=f"{verdicts} of {total}",
-            required=f">= {total // 2}",
-            passed=2 * verdicts >= total,
-        )
-    )
-    return findings
+    seen = f"{verdicts} of {total}"
+    ended = CheckResult("metamorphic", "streams that end in a verdict", seen, f">= {total // 2}", 2 * verdicts >= total)
+    return [*findings, ended]
 
 
-def _stop(candidate: Candidate, raw: Pairs) -> tuple[int, int]:
+def _stop(candidate: Candidate, raw: PairedTimes) -> tuple[int, int]:
     return candidate.stop(log_ratios(raw), ALPHA, PAIRS)
 
 
-def _swap(candidate: Candidate, raw: Pairs) -> bool:
+def _swap(candidate: Candidate, raw: PairedTimes) -> bool:
     pairs, verdict = _stop(candidate, raw)
-    swapped = Pairs(arm=raw.baseline, baseline=raw.arm)
+    swapped = PairedTimes(raw.baseline, raw.arm)
     same = candidate.verdict(log_ratios(swapped), ALPHA, PAIRS) == -candidate.verdict(log_ratios(raw), ALPHA, PAIRS)
     return same and _stop(candidate, swapped) == (pairs, -verdict)
 
 
-def _unit(candidate: Candidate, raw: Pairs) -> bool:
-    return _stop(candidate, raw) == _stop(candidate, Pairs(arm=raw.arm * 1000, baseline=raw.baseline * 1000))
+def _unit(candidate: Candidate, raw: PairedTimes) -> bool:
+    return _stop(candidate, raw) == _stop(candidate, PairedTimes(raw.arm * 1000, raw.baseline * 1000))
 
 
-def _common(candidate: Candidate, raw: Pairs) -> bool:
-    return _stop(candidate, raw) == _stop(candidate, Pairs(arm=raw.arm * _FACTORS, baseline=raw.baseline * _FACTORS))
+def _common(candidate: Candidate, raw: PairedTimes) -> bool:
+    return _stop(candidate, raw) == _stop(candidate, PairedTimes(raw.arm * _FACTORS, raw.baseline * _FACTORS))
 
 
-def _for_good(candidate: Candidate, raw: Pairs) -> bool:
+def _for_good(candidate: Candidate, raw: PairedTimes) -> bool:
     differences = log_ratios(raw)
     pairs, verdict = _stop(candidate, raw)
     before = candidate.verdict(differences[: pairs - 1], ALPHA, PAIRS) if verdict else 0
@@ -87,7 +74,7 @@ def _for_good(candidate: Candidate, raw: Pairs) -> bool:
     return (before, at, after) == (0, verdict, verdict)
 
 
-def _failures(candidate: Candidate, raw: Pairs) -> bool:
+def _failures(candidate: Candidate, raw: PairedTimes) -> bool:
     differences = log_ratios(raw)
     differences[_FACTORS > 8] = np.inf  # about one in fifty
     pairs, verdict = candidate.stop(differences, ALPHA, PAIRS)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from hugewise.verification.generators import Floats, Pairs
+from hugewise.stats.numbers import Numbers
+from hugewise.verification.generators import PairedTimes
 
 __all__ = ["FIRST_LOOK", "paired_t", "peeked_f", "welch"]
 
 FIRST_LOOK = 5
 
 
-def paired_t(pairs: Pairs, level: float) -> float:
+def paired_t(pairs: PairedTimes, level: float) -> float:
     """Share of the streams in which the paired t test falls below `level` at any look."""
     from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
@@ -25,7 +26,7 @@ def paired_t(pairs: Pairs, level: float) -> float:
     return _share(mean**2 * n >= threshold**2 * variance)
 
 
-def welch(pairs: Pairs, level: float) -> float:
+def welch(pairs: PairedTimes, level: float) -> float:
     """Share of the streams in which Welch's test falls below `level` at any look."""
     from scipy.special import stdtr  # noqa: PLC0415  (slow to load)
 
@@ -37,7 +38,7 @@ def welch(pairs: Pairs, level: float) -> float:
     return _share(p <= level)
 
 
-def peeked_f(pairs: Pairs, level: float) -> float:
+def peeked_f(pairs: PairedTimes, level: float) -> float:
     """Share of the streams in which the F test of the two variances falls below `level` at any look."""
     from scipy.special import fdtri  # noqa: PLC0415  (slow to load)
 
@@ -47,7 +48,7 @@ def peeked_f(pairs: Pairs, level: float) -> float:
     return _share(np.maximum(variance, other_variance) >= threshold * np.minimum(variance, other_variance))
 
 
-def _running(values: Floats) -> tuple[Floats, Floats, Floats]:
+def _running(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """n, mean and variance after each pair from the first look on."""
     n = np.arange(1.0, values.shape[1] + 1)
     mean = np.cumsum(values, axis=1) / n

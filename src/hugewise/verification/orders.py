@@ -18,15 +18,15 @@ from hugewise.model import coin
 from hugewise.model.design import at_once
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockOpened
-from hugewise.verification.finding import Finding, Task
+from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator
 
-__all__ = ["Place", "of_design", "of_run", "places", "tasks"]
+__all__ = ["Turn", "of_design", "of_run", "places", "tasks"]
 
 _T = TypeVar("_T")
 
 
-class Place(NamedTuple):
+class Turn(NamedTuple):
     """An arm's turn in its block (from 0), the slot that it runs in, and the bytes added to its environment."""
 
     order: int
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     pad: int
 
 
-def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096) -> dict[str, Place]:
+def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096) -> dict[str, Turn]:
     """Each arm's place in a block, in the order in which they run."""
     words = _words(seed, block)
     names = _permutation(words, sorted(arms))
@@ -42,11 +42,11 @@ def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max
     found = {}
     for position, name in enumerate(names):
         slot = _below(words, slots) if own is None else own[position]
-        found[name] = Place(position, slot, _below(words, pad_max + 1))
+        found[name] = Turn(position, slot, _below(words, pad_max + 1))
     return found
 
 
-def of_run(path: Path) -> Sequence[Finding]:
+def of_run(path: Path) -> Sequence[CheckResult]:
     """An ended run's blocks against its revealed seed. Raises UserError for a run that has not ended, or RunError."""
     run = RunFolder(path).read()
     if run.closed is None:
@@ -61,7 +61,7 @@ def of_run(path: Path) -> Sequence[Finding]:
     starts: dict[int, dict[str, float]] = {}
     for attempt in attempts:
         place = expected.get(attempt.block, {}).get(attempt.arm)
-        other += place != Place(attempt.order, attempt.slot, attempt.environment_pad)
+        other += place != Turn(attempt.order, attempt.slot, attempt.environment_pad)
         early += attempt.block not in blocks or attempt.started < blocks[attempt.block].t
         starts.setdefault(attempt.block, {}).setdefault(attempt.arm, attempt.started)
     turned = 0
@@ -78,7 +78,7 @@ def of_run(path: Path) -> Sequence[Finding]:
     ]
 
 
-def of_design(seed: int, blocks: int = 2000) -> Sequence[Finding]:
+def of_design(seed: int, blocks: int = 2000) -> Sequence[CheckResult]:
     """The orders that `design.order` makes, against the description, and how often the first arm comes first."""
     random = generator(seed, "orders")
     other = first = 0
@@ -87,21 +87,16 @@ def of_design(seed: int, blocks: int = 2000) -> Sequence[Finding]:
         arms = ["a", "b", "c", "d", "e"][: 2 + block % 4]
         slots = 1 + block % 3
         made = {
-            trial.arm: Place(trial.order, trial.slot, trial.environment_pad)
+            trial.arm: Turn(trial.order, trial.slot, trial.environment_pad)
             for trial in coin.order(run_seed, block, arms, slots)
         }
         other += made != places(run_seed, block, arms, slots)
         first += coin.order(run_seed, block, ["a", "b"])[0].arm == "a"
     away = abs(first - blocks / 2) / (blocks / 4) ** 0.5
+    seen = f"{first} of {blocks} ({away:.1f} standard errors away)"
     return [
         _finding("orders other than the description's", f"{other} of {blocks}", f"0 of {blocks}"),
-        Finding(
-            check="coins",
-            case="how often the first of two arms comes first",
-            seen=f"{first} of {blocks} ({away:.1f} standard errors away)",
-            required="within 4",
-            passed=away <= 4,
-        ),
+        CheckResult("coins", "how often the first of two arms comes first", seen, "within 4", away <= 4),
     ]
 
 
@@ -133,5 +128,5 @@ def _permutation(words: Iterator[int], items: list[_T]) -> list[_T]:
     return items
 
 
-def _finding(case: str, seen: str, required: str) -> Finding:
-    return Finding(check="coins", case=case, seen=seen, required=required, passed=seen == required)
+def _finding(case: str, seen: str, required: str) -> CheckResult:
+    return CheckResult("coins", case, seen, required, seen == required)

@@ -16,12 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from hugewise.stats import assurance, power, spread
-from hugewise.stats.signflip import SignFlip
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import Floats, generator
+from hugewise.stats import assurance, spread
+from hugewise.stats.numbers import Numbers
+from hugewise.stats.signflip import stopped
+from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.generators import generator
 
-__all__ = ["BAND", "CASES", "PAIRS", "Case", "budgets", "delivered", "fixed", "pairs", "tasks"]
+__all__ = ["BAND", "CASES", "PAIRS", "PilotCase", "budgets", "delivered", "fixed", "pairs", "tasks"]
 
 PAIRS = 20
 """Of a pilot."""
@@ -32,7 +33,7 @@ ROUGH = 0.05
 """The same for the pairs of half and for the hidden effect, which nobody plans by."""
 
 
-class Case(NamedTuple):
+class PilotCase(NamedTuple):
     """`shift` is the effect in standard deviations of a pair; `budget` is declared, and more than a pilot asks for."""
 
     shift: float
@@ -40,9 +41,8 @@ class Case(NamedTuple):
     budget: int
 
 
-CASES = tuple(
-    Case(shift, alpha, budget) for shift, budget in ((0.2, 5000), (0.4, 2000), (1.0, 500)) for alpha in (0.01, 0.0025)
-)
+_EFFECTS = ((0.2, 5000), (0.4, 2000), (1.0, 500))
+CASES = tuple(PilotCase(shift, alpha, budget) for shift, budget in _EFFECTS for alpha in (0.01, 0.0025))
 CAMPAIGNS = 2
 """In the pool, for each pilot; every pilot's pairs are tried on all of the pool."""
 REPLAYS = 10
@@ -50,45 +50,42 @@ REPLAYS = 10
 SHOWN = 200
 """Declared pairs whose shown and hidden effects are tried."""
 
-Draw = Callable[[Generator, tuple[int, ...]], Floats]
+PilotDraw = Callable[[Generator, tuple[int, ...]], Numbers]
 
 
-def normal(random: Generator, shape: tuple[int, ...]) -> Floats:
+def normal(random: Generator, shape: tuple[int, ...]) -> Numbers:
     """Pairs of standard deviation 1."""
     return random.standard_normal(shape)
 
 
-def heavy(random: Generator, shape: tuple[int, ...]) -> Floats:
+def heavy(random: Generator, shape: tuple[int, ...]) -> Numbers:
     """Pairs of standard deviation 1 from Student's t with 3 degrees of freedom."""
     return random.standard_t(3, shape) / math.sqrt(3)
 
 
-def pairs(case: Case, seed: int, pilots: int) -> Sequence[Finding]:
+def pairs(case: PilotCase, seed: int, pilots: int) -> Sequence[CheckResult]:
     """Pairs for 90%, those for half, the planted fault, and what is only reported: the worst pilots, heavy tails."""
     random = generator(seed, "planning", *case)
     scales, ends = _scales(random, normal, pilots), _ends(random, normal, case, pilots)
 
-    def needed(shift: float, chance: float = CHANCE) -> int | None:
-        return assurance.pairs_needed(shift, spread.freedom(PAIRS), case.alpha, chance=chance, budget=case.budget)
+    freedom = spread.freedom(PAIRS)
 
-    def plugged(shift: float) -> int | None:
-        return power.pairs_needed(shift, case.alpha, budget=case.budget)
+    def asked(scales: Numbers, chance: float = CHANCE, freedom: float = freedom) -> Numbers:
+        return _asked(
+            lambda shift: assurance.pairs_needed(shift, freedom, case.alpha, chance=chance, budget=case.budget),
+            case.shift,
+            scales,
+        )
 
-    seen = delivered(_asked(needed, case.shift, scales), ends)
-    half = delivered(_asked(lambda shift: needed(shift, 0.5), case.shift, scales), ends)
-    known = delivered(_asked(plugged, case.shift, scales), ends)
-    tails = delivered(_asked(needed, case.shift, _scales(random, heavy, pilots)), _ends(random, heavy, case, pilots))
+    seen, half = delivered(asked(scales), ends), delivered(asked(scales, 0.5), ends)
+    known = delivered(asked(scales, freedom=assurance.KNOWN), ends)
+    tails = delivered(asked(_scales(random, heavy, pilots)), _ends(random, heavy, case, pilots))
     name = f"effect {case.shift:g} sd, alpha {case.alpha:g}"
+    planted, out = f"{name}: spread taken as known (planted)", abs(float(known.mean()) - CHANCE) > BAND
     return [
         _kept(f"{name}: verdict by the pairs asked for", float(seen.mean()), CHANCE, BAND),
         _kept(f"{name}: verdict by the pairs of half", float(half.mean()), 0.5, ROUGH),
-        Finding(
-            check="planning",
-            case=f"{name}: spread taken as known (planted)",
-            seen=f"{known.mean():.1%}",
-            required=f"outside {_band(CHANCE, BAND)}",
-            passed=abs(float(known.mean()) - CHANCE) > BAND,
-        ),
+        CheckResult("planning", planted, f"{known.mean():.1%}", f"outside {_band(CHANCE, BAND)}", out),
         _reported(
             f"{name}: the worst tenth of pilots", f"{_worst(seen):.1%} (spread taken as known: {_worst(known):.1%})"
         ),
@@ -96,7 +93,7 @@ def pairs(case: Case, seed: int, pilots: int) -> Sequence[Finding]:
     ]
 
 
-def budgets(alpha: float, seed: int, pilots: int) -> Sequence[Finding]:
+def budgets(alpha: float, seed: int, pilots: int) -> Sequence[CheckResult]:
     """The effect that a declared budget shows with 90%, and the one that stays hidden with 90%."""
     random = generator(seed, "planning", "budgets", alpha)
     found = []
@@ -105,21 +102,14 @@ def budgets(alpha: float, seed: int, pilots: int) -> Sequence[Finding]:
         assert shift is not None
         scales = _scales(random, normal, pilots)
         ends = np.array(
-            [_end(random, normal, Case(shift * scale, alpha, SHOWN)) for scale in np.tile(scales, CAMPAIGNS)]
+            [_end(random, normal, PilotCase(shift * scale, alpha, SHOWN)) for scale in np.tile(scales, CAMPAIGNS)]
         )
-        seen = float((ends <= SHOWN).mean())
-        found.append(
-            _kept(
-                f"{SHOWN} pairs, alpha {alpha:g}: verdict on the {what} effect",
-                seen,
-                chance,
-                BAND if what == "shown" else ROUGH,
-            )
-        )
+        said = f"{SHOWN} pairs, alpha {alpha:g}: verdict on the {what} effect"
+        found.append(_kept(said, float((ends <= SHOWN).mean()), chance, BAND if what == "shown" else ROUGH))
     return found
 
 
-def fixed(shift: float, alpha: float, seed: int, pilots: int) -> Sequence[Finding]:
+def fixed(shift: float, alpha: float, seed: int, pilots: int) -> Sequence[CheckResult]:
     """The pairs of a paired t test at a number that was fixed beforehand."""
     from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
@@ -135,7 +125,7 @@ def fixed(shift: float, alpha: float, seed: int, pilots: int) -> Sequence[Findin
     return [_kept(f"fixed n, effect {shift:g} sd, alpha {alpha:g}: the pairs asked for", share, CHANCE, BAND)]
 
 
-def delivered(asked: Floats, ends: Floats) -> Floats:
+def delivered(asked: Numbers, ends: Numbers) -> Numbers:
     """For each number of pairs asked for, the share of campaigns that ended right by then."""
     return np.searchsorted(np.sort(ends), asked, "right") / len(ends)
 
@@ -148,12 +138,12 @@ def tasks(seed: int, pilots: int) -> list[Task]:
     return found
 
 
-def _scales(random: Generator, draw: Draw, pilots: int) -> Floats:
+def _scales(random: Generator, draw: PilotDraw, pilots: int) -> Numbers:
     """What pilots take the deviation for, which is 1."""
     return np.array([spread.scale(pilot) for pilot in draw(random, (pilots, PAIRS))])
 
 
-def _asked(needed: Callable[[float], int | None], shift: float, scales: Floats) -> Floats:
+def _asked(needed: Callable[[float], int | None], shift: float, scales: Numbers) -> Numbers:
     """The pairs that each pilot asks for, computed on a grid of scales and interpolated; infinite where none do."""
     grid = np.geomspace(scales.min() * 0.999, scales.max() * 1.001, 13)
     counts = [needed(shift / scale) for scale in grid.tolist()]
@@ -161,21 +151,17 @@ def _asked(needed: Callable[[float], int | None], shift: float, scales: Floats) 
     return np.exp(np.interp(np.log(scales), np.log(grid), logs))
 
 
-def _ends(random: Generator, draw: Draw, case: Case, pilots: int) -> Floats:
+def _ends(random: Generator, draw: PilotDraw, case: PilotCase, pilots: int) -> Numbers:
     """The pairs after which campaigns of the real test end in the right direction; infinite where they do not."""
     return np.array([_end(random, draw, case) for _ in range(CAMPAIGNS * pilots)])
 
 
-def _end(random: Generator, draw: Draw, case: Case) -> float:
-    test = SignFlip(case.alpha, case.budget)
-    for difference in (case.shift + draw(random, (case.budget,))).tolist():
-        test.add(difference)
-        if test.sign:
-            break
+def _end(random: Generator, draw: PilotDraw, case: PilotCase) -> float:
+    test = stopped((case.shift + draw(random, (case.budget,))).tolist(), case.alpha, case.budget)
     return float(test.pairs) if test.sign > 0 else math.inf
 
 
-def _worst(seen: Floats) -> float:
+def _worst(seen: Numbers) -> float:
     """What the worst tenth delivers on average."""
     return float(np.sort(seen)[: max(1, len(seen) // 10)].mean())
 
@@ -184,15 +170,9 @@ def _band(chance: float, band: float) -> str:
     return f"{100 * (chance - band):.0f} to {100 * (chance + band):.0f}%"
 
 
-def _kept(case: str, seen: float, chance: float, band: float) -> Finding:
-    return Finding(
-        check="planning",
-        case=case,
-        seen=f"{seen:.1%}",
-        required=_band(chance, band),
-        passed=abs(seen - chance) <= band,
-    )
+def _kept(case: str, seen: float, chance: float, band: float) -> CheckResult:
+    return CheckResult("planning", case, f"{seen:.1%}", _band(chance, band), abs(seen - chance) <= band)
 
 
-def _reported(case: str, seen: str) -> Finding:
-    return Finding(check="planning", case=case, seen=seen, required="not judged", passed=True)
+def _reported(case: str, seen: str) -> CheckResult:
+    return CheckResult("planning", case, seen, "not judged", True)

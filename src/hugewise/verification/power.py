@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import Finding, Task
+from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator, log_ratios
-from hugewise.verification.matched import OTHER_SHAPES, Benchmark, benchmarks
+from hugewise.verification.matched import OTHER_SHAPES, MatchedBenchmark, benchmarks
 
 __all__ = ["ALPHA", "MOST", "RATIO", "power", "stops", "tasks"]
 
@@ -30,7 +30,7 @@ RATIO: Mapping[float, float] = {0.8: 45, 0.95: 130}
 
 
 def stops(
-    candidate: Candidate, benchmark: Benchmark, rho: float, seed: int, replays: int
+    candidate: Candidate, benchmark: MatchedBenchmark, rho: float, seed: int, replays: int
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Pairs to the verdict (the budget where none falls), and the verdicts, of each replay."""
     pairs, verdicts = [], []
@@ -43,59 +43,31 @@ def stops(
     return pairs, verdicts
 
 
-def power(candidate: Candidate, rho: float, seed: int, replays: int) -> Sequence[Finding]:
+def power(candidate: Candidate, rho: float, seed: int, replays: int) -> Sequence[CheckResult]:
     """The three benchmarks at one within-pair correlation."""
     findings = []
     logs, wrong, none = [], 0, 0
-    for benchmark in benchmarks():
+    known = [(benchmark, MOST[rho][benchmark.name]) for benchmark in benchmarks()]
+    for benchmark, most in [*known, *((benchmark, None) for benchmark in benchmarks(OTHER_SHAPES))]:
         pairs, verdicts = stops(candidate, benchmark, rho, seed, replays)
         median, late = np.median(pairs), np.quantile(pairs, 0.9)
-        logs.append(math.log(benchmark.n / median))
         wrong += verdicts.count(-benchmark.direction)
         none += verdicts.count(0)
-        most = MOST[rho][benchmark.name]
-        findings.append(
-            Finding(
-                check="power",
-                case=f"{benchmark.name}, rho {rho:g}, of {benchmark.n}: median",
-                seen=f"{median:g} (90%: {late:.0f})",
-                required=f"<= {most}",
-                passed=bool(median <= most),
-            )
-        )
-    for benchmark in benchmarks(OTHER_SHAPES):
-        pairs, verdicts = stops(candidate, benchmark, rho, seed, replays)
-        wrong += verdicts.count(-benchmark.direction)
-        none += verdicts.count(0)
-        findings.append(
-            Finding(
-                check="power",
-                case=f"{benchmark.name}, rho {rho:g}: as published too",
-                seen=f"{np.median(pairs):g} (90%: {np.quantile(pairs, 0.9):.0f})",
-                required="not judged",
-                passed=True,
-            )
-        )
-    ratio = math.exp(sum(logs) / len(logs))
-    findings.append(
-        Finding(
-            check="power",
-            case=f"article's n over median pairs, geometric mean, rho {rho:g}",
-            seen=f"{ratio:.0f}",
-            required=f">= {RATIO[rho]:g}",
-            passed=ratio >= RATIO[rho],
-        )
-    )
-    findings.append(
-        Finding(
-            check="power",
-            case=f"verdicts of the wrong sign, rho {rho:g}",
-            seen=f"{wrong} of {replays * (len(logs) + len(OTHER_SHAPES))} ({none} without verdict)",
-            required="none",
-            passed=wrong == 0,
-        )
-    )
-    return findings
+        what = f"{benchmark.name}, rho {rho:g}"
+        what += ": as published too" if most is None else f", of {benchmark.n}: median"
+        required = "not judged" if most is None else f"<= {most}"
+        passed = most is None or bool(median <= most)
+        findings.append(CheckResult("power", what, f"{median:g} (90%: {late:.0f})", required, passed))
+        if most is not None:
+            logs.append(math.log(benchmark.n / median))
+    ratio, total = math.exp(sum(logs) / len(logs)), replays * (len(logs) + len(OTHER_SHAPES))
+    over = f"article's n over median pairs, geometric mean, rho {rho:g}"
+    seen = f"{wrong} of {total} ({none} without verdict)"
+    return [
+        *findings,
+        CheckResult("power", over, f"{ratio:.0f}", f">= {RATIO[rho]:g}", ratio >= RATIO[rho]),
+        CheckResult("power", f"verdicts of the wrong sign, rho {rho:g}", seen, "none", wrong == 0),
+    ]
 
 
 def tasks(candidate: Candidate, seed: int, replays: int) -> list[Task]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from hugewise.verification import naive
 from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import FAMILIES, Pairs, generator, log_ratios
+from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.generators import FAMILIES, PairedTimes, generator, log_ratios
 
 __all__ = ["ALPHA", "CONTROL", "CONTROLS", "PAIRS", "limit", "replay", "tasks"]
 
@@ -27,37 +27,22 @@ def limit(streams: int) -> float:
     return ALPHA + 0.015 * float(np.sqrt(2000 / streams))
 
 
-def replay(candidate: Candidate, family: str, seed: int, streams: int, pairs: int = PAIRS) -> Sequence[Finding]:
+def replay(candidate: Candidate, family: str, seed: int, streams: int, pairs: int = PAIRS) -> Sequence[CheckResult]:
     """The verdicts on one family's streams, and the control."""
     chosen = next(known for known in FAMILIES if known.name == family)
     raw = chosen.draw(generator(seed, "replay", family), max(streams, CONTROLS), pairs)
     verdicts = 0
     for arm, baseline in zip(raw.arm[:streams], raw.baseline[:streams], strict=True):
-        verdicts += candidate.verdict(log_ratios(Pairs(arm, baseline)), ALPHA, pairs) != 0
-    share = verdicts / streams
-    findings = [
-        Finding(
-            check="null replay",
-            case=f"{family}: {chosen.what}",
-            seen=f"{share:.4f}",
-            required=f"<= {limit(streams):.3f}",
-            passed=share <= limit(streams),
-        )
-    ]
+        verdicts += candidate.verdict(log_ratios(PairedTimes(arm, baseline)), ALPHA, pairs) != 0
+    share, most = verdicts / streams, limit(streams)
+    what = f"{family}: {chosen.what}"
+    findings = [CheckResult("null replay", what, f"{share:.4f}", f"<= {most:.3f}", share <= most)]
     controls = [("peeked paired t", naive.paired_t)] if chosen.continuous else []
     if chosen.uncorrelated:
         controls.append(("peeked Welch", naive.welch))
     for name, test in controls:
         share = test(raw, ALPHA)
-        findings.append(
-            Finding(
-                check="control",
-                case=f"{family}: {name}",
-                seen=f"{share:.3f}",
-                required=f"> {CONTROL}",
-                passed=share > CONTROL,
-            )
-        )
+        findings.append(CheckResult("control", f"{family}: {name}", f"{share:.3f}", f"> {CONTROL}", share > CONTROL))
     return findings
 
 

@@ -9,7 +9,7 @@ of them may be slow, and a fair coin says which one the arm gets.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -20,12 +20,10 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Attempt, Block, Delivery
 from hugewise.stats.method import Contrast
 
-__all__ = ["CONTRAST", "Fate", "Scene", "Stream", "attempt", "pair"]
+__all__ = ["CONTRAST", "BlockScene", "Fate", "attempt", "pair"]
 
 CONTRAST = Contrast("cell", "arm", "base", Metric("wall_s", "s", "lower", "time"))
 
-Stream = Callable[[Generator, int], Iterator[Block]]
-"""Blocks of one comparison, so many of them."""
 
 Fate = Literal[
     "undelivered",
@@ -85,7 +83,7 @@ _ATTEMPT = Attempt(
 )
 
 
-class Scene(NamedTuple):
+class BlockScene(NamedTuple):
     """Places of a pair that are slow, and what befalls which label in them.
 
     share   of places that are slow

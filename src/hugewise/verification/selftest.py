@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from hugewise.verification import ledger, magnitudes, replay, size
 from hugewise.verification.candidate import Candidate
 from hugewise.verification.faults import FAULTS
-from hugewise.verification.finding import Finding, Task
+from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.metamorphic import metamorphic
 
 __all__ = ["battery", "caught", "clean", "tasks"]
 
 
-def battery(candidate: Candidate, seed: int) -> Sequence[Finding]:
+def battery(candidate: Candidate, seed: int) -> Sequence[CheckResult]:
     """Size over all sign vectors of 10 pairs, the ledger over 60, metamorphic relations, and a short null replay."""
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     for kind in magnitudes.KINDS:
         for alpha in (0.2, 0.05):
             findings += size.size(candidate, kind, magnitudes.draw(kind, 10, seed), alpha)
@@ -36,33 +36,19 @@ def battery(candidate: Candidate, seed: int) -> Sequence[Finding]:
     return findings
 
 
-def caught(candidate: Candidate, seed: int) -> Sequence[Finding]:
+def caught(candidate: Candidate, seed: int) -> Sequence[CheckResult]:
     """Which checks find this fault out."""
     failed = Counter(finding.check for finding in battery(candidate, seed) if not finding.passed)
     by = ", ".join(f"{check} ({count})" for check, count in failed.items())
-    return [
-        Finding(
-            check="self-test",
-            case=f"fault: {candidate.name}",
-            seen=f"caught by {by}" if failed else "not caught",
-            required="caught",
-            passed=bool(failed),
-        )
-    ]
+    seen = f"caught by {by}" if failed else "not caught"
+    return [CheckResult("self-test", f"fault: {candidate.name}", seen, "caught", bool(failed))]
 
 
-def clean(candidate: Candidate, seed: int) -> Sequence[Finding]:
+def clean(candidate: Candidate, seed: int) -> Sequence[CheckResult]:
     """The method itself passes the same battery."""
     failed = [finding for finding in battery(candidate, seed) if not finding.passed]
-    return [
-        Finding(
-            check="self-test",
-            case="the method itself, by the same checks",
-            seen="passes" if not failed else f"fails: {failed[0].check}, {failed[0].case}",
-            required="passes",
-            passed=not failed,
-        )
-    ]
+    seen = "passes" if not failed else f"fails: {failed[0].check}, {failed[0].case}"
+    return [CheckResult("self-test", "the method itself, by the same checks", seen, "passes", not failed)]
 
 
 def tasks(candidate: Candidate, seed: int) -> list[Task]:

@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from hugewise.verification.suite import Listener, Report
+from hugewise.verification.suite import PieceListener, SuiteReport
 
 __all__ = ["progress", "show"]
 
 _MOST = 100
 
 
-def show(report: Report, file: TextIO | None = None) -> None:
+def show(report: SuiteReport, file: TextIO | None = None) -> None:
     """Print the report; at most 100 columns."""
     console = Console(file=file, highlight=False, markup=False, emoji=False)
     width = min(console.width, _MOST)
@@ -37,7 +37,7 @@ def show(report: Report, file: TextIO | None = None) -> None:
 
 
 @contextmanager
-def progress(file: TextIO) -> Iterator[Listener]:
+def progress(file: TextIO) -> Iterator[PieceListener]:
     """A bar on a terminal; elsewhere a line for every tenth of the work."""
     console = Console(file=file, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:

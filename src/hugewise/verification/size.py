@@ -9,38 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from hugewise.stats.numbers import Numbers
 from hugewise.verification import magnitudes
 from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import Floats
+from hugewise.verification.finding import CheckResult, Task
 
 __all__ = ["ALPHAS", "size", "tasks"]
 
 ALPHAS = (0.2, 0.05, 0.01)
 
 
-def size(candidate: Candidate, what: str, vector: Floats, alpha: float) -> Sequence[Finding]:
+def size(candidate: Candidate, what: str, vector: Numbers, alpha: float) -> Sequence[CheckResult]:
     """Verdicts over all sign vectors."""
     n = len(vector)
-    bits = np.arange(n)
-    verdicts = 0
-    for number in range(2**n):
-        signs = 1 - 2 * (number >> bits & 1)
-        verdicts += candidate.verdict(vector * signs, alpha, n) != 0
-    return [
-        Finding(
-            check="exhaustive size",
-            case=f"{what}, n {n}, alpha {alpha:g}",
-            seen=f"{verdicts} of {2**n}",
-            required=f"<= {int(alpha * 2**n)}",
-            passed=verdicts <= alpha * 2**n,
-        )
-    ]
+    most = alpha * 2**n
+    verdicts = sum(candidate.verdict(each, alpha, n) != 0 for each in magnitudes.signed(vector))
+    case, seen = f"{what}, n {n}, alpha {alpha:g}", f"{verdicts} of {2**n}"
+    return [CheckResult("exhaustive size", case, seen, f"<= {int(most)}", verdicts <= most)]
 
 
-def tasks(candidate: Candidate, seed: int, lengths: Sequence[int], own: Floats | None) -> list[Task]:
+def tasks(candidate: Candidate, seed: int, lengths: Sequence[int], own: Numbers | None) -> list[Task]:
     """One task a vector and alpha: the caller's vector if there is one, and the built-in kinds at each length."""
     vectors = [(kind, magnitudes.draw(kind, n, seed)) for n in lengths for kind in magnitudes.KINDS]
     if own is not None:

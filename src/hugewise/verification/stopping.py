@@ -14,18 +14,19 @@ import numpy as np
 from numpy.random import Generator
 
 from hugewise.stats import location, spread, stopping
-from hugewise.stats.signflip import SignFlip
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import Floats, generator
+from hugewise.stats.numbers import Numbers
+from hugewise.stats.signflip import stopped
+from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.generators import generator
 
-__all__ = ["BUDGET", "CONTROL", "DEVIATION", "ROOM", "Case", "corrected", "tasks"]
+__all__ = ["BUDGET", "CONTROL", "DEVIATION", "ROOM", "StoppingCase", "corrected", "tasks"]
 
 BUDGET = 2000
 DEVIATION = 0.05  # of a pair's log-ratio
 ROOM = 0.1  # how far the mean of the corrected estimates may be from the truth, as a share of it
 
 
-class Case(NamedTuple):
+class StoppingCase(NamedTuple):
     """Differences of this noise around the logarithm of `ratio`, tested at `alpha`."""
 
     noise: str
@@ -33,59 +34,45 @@ class Case(NamedTuple):
     alpha: float
 
 
-CONTROL = Case("normal", 1.02, 0.01)
+CONTROL = StoppingCase("normal", 1.02, 0.01)
 """Where the plain estimate must be seen to be wrong."""
 
 _CASES = (
-    *(Case("normal", ratio, alpha) for alpha in (0.01, 0.0025) for ratio in (1.02, 1.05, 1.2)),
-    Case("normal", 1.01, 0.01),
-    Case("Student's t, 3 df", 1.02, 0.01),
-    Case("Student's t, 3 df", 1.05, 0.01),
+    *(StoppingCase("normal", ratio, alpha) for alpha in (0.01, 0.0025) for ratio in (1.02, 1.05, 1.2)),
+    StoppingCase("normal", 1.01, 0.01),
+    StoppingCase("Student's t, 3 df", 1.02, 0.01),
+    StoppingCase("Student's t, 3 df", 1.05, 0.01),
 )
 
 
-def corrected(case: Case, seed: int, streams: int) -> Sequence[Finding]:
+def corrected(case: StoppingCase, seed: int, streams: int) -> Sequence[CheckResult]:
     """The mean of the corrected estimates over the streams that crossed, over the truth."""
     random = generator(seed, "stopping", *case)
     truth = math.log(case.ratio)
     stops = []
     for _ in range(streams):
         differences = truth + DEVIATION * _NOISE[case.noise](random)
-        test = SignFlip(case.alpha, BUDGET)
-        for difference in differences.tolist():
-            test.add(difference)
-            if test.sign:
-                break
+        test = stopped(differences.tolist(), case.alpha, BUDGET)
         if test.crossed_at is not None:
             seen = differences[: test.crossed_at].tolist()
-            plain = location.point(seen)
-            after = stopping.corrected(plain, spread.scale(seen), test.crossed_at, case.alpha, BUDGET)
+            typical = location.point(seen)
+            after = stopping.corrected(typical, spread.scale(seen), test.crossed_at, case.alpha, BUDGET)
             assert after is not None  # it crossed, with more pairs than a scale needs
-            stops.append((test.crossed_at, plain / truth, after / truth))
+            stops.append((test.crossed_at, typical / truth, after / truth))
     pairs, plain_, after_ = np.array(stops).T
     early = pairs <= np.quantile(pairs, 0.1)
     what = f"{case.noise}, true ratio {case.ratio:g}, alpha {case.alpha:g}"
-    findings = [
-        Finding(
-            check="stopping",
-            case=f"{what}: corrected over true",
-            seen=f"{np.mean(after_):.3f} ({len(stops)} of {streams} crossed, median pair {np.median(pairs):g}; "
-            f"earliest tenth {np.mean(after_[early]):.2f}, before {np.mean(plain_[early]):.2f})",
-            required=f"{1 - ROOM:g} to {1 + ROOM:g}",
-            passed=bool(abs(np.mean(after_) - 1) <= ROOM),
-        )
-    ]
+    seen = (
+        f"{np.mean(after_):.3f} ({len(stops)} of {streams} crossed, median pair {np.median(pairs):g}; "
+        f"earliest tenth {np.mean(after_[early]):.2f}, before {np.mean(plain_[early]):.2f})"
+    )
+    within, off = f"{1 - ROOM:g} to {1 + ROOM:g}", abs(np.mean(after_) - 1)
+    found = [CheckResult("stopping", f"{what}: corrected over true", seen, within, bool(off <= ROOM))]
     if case == CONTROL:
-        findings.append(
-            Finding(
-                check="control",
-                case=f"{what}: uncorrected over true",
-                seen=f"{np.mean(plain_):.3f}",
-                required=f"> {1 + ROOM:g}",
-                passed=bool(np.mean(plain_) > 1 + ROOM),
-            )
-        )
-    return findings
+        plain = float(np.mean(plain_))
+        planted = f"{what}: uncorrected over true"
+        found.append(CheckResult("control", planted, f"{plain:.3f}", f"> {1 + ROOM:g}", plain > 1 + ROOM))
+    return found
 
 
 def tasks(seed: int, streams: int) -> list[Task]:
@@ -96,13 +83,7 @@ def tasks(seed: int, streams: int) -> list[Task]:
     ]
 
 
-def _normal(random: Generator) -> Floats:
-    return random.standard_normal(BUDGET)
-
-
-def _student(random: Generator) -> Floats:
-    """Scaled to a variance of 1."""
-    return random.standard_t(3, BUDGET) / math.sqrt(3)
-
-
-_NOISE: dict[str, Callable[[Generator], Floats]] = {"normal": _normal, "Student's t, 3 df": _student}
+_NOISE: dict[str, Callable[[Generator], Numbers]] = {
+    "normal": lambda random: random.standard_normal(BUDGET),
+    "Student's t, 3 df": lambda random: random.standard_t(3, BUDGET) / math.sqrt(3),  # of variance 1
+}

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
+from hugewise.stats.numbers import Numbers
 from hugewise.verification import (
     blocks,
     coverage,
@@ -29,27 +30,27 @@ from hugewise.verification import (
     stopping,
 )
 from hugewise.verification.candidate import PUBLIC, Candidate
-from hugewise.verification.finding import Finding, Task
-from hugewise.verification.generators import Floats
+from hugewise.verification.finding import CheckResult, Task
 
-__all__ = ["CHECKS", "Options", "Report", "verify"]
+__all__ = ["CHECKS", "Options", "SuiteReport", "verify"]
 
-CHECKS = (
-    "size",
-    "ledger",
-    "e-process",
-    "replay",
-    "coverage",
-    "metamorphic",
-    "coins",
-    "self-test",
-    "blocks",
-    "stopping",
-    "spread",
-    "planning",
-    "power",
-)
-Listener = Callable[[str, int, int], None]
+_TASKS: dict[str, Callable[[Options, Candidate, Numbers | None], list[Task]]] = {
+    "size": lambda of, candidate, own: size.tasks(candidate, of.seed, of.lengths, own),
+    "ledger": lambda of, candidate, own: ledger.tasks(candidate, of.seed, of.ledger, own),
+    "e-process": lambda of, *_: evalue.tasks(of.seed, 10),
+    "replay": lambda of, candidate, _: replay.tasks(candidate, of.seed, of.streams, of.pairs),
+    "coverage": lambda of, *_: coverage.tasks(of.seed, of.repeats),
+    "metamorphic": lambda of, candidate, _: metamorphic.tasks(candidate, of.seed, of.relations),
+    "coins": lambda of, *_: orders.tasks(of.seed, of.run),
+    "self-test": lambda of, candidate, _: selftest.tasks(candidate, of.seed),
+    "blocks": lambda of, *_: blocks.tasks(of.seed, of.blocks * (5 if of.long else 1), long=of.long),
+    "stopping": lambda of, *_: stopping.tasks(of.seed, of.stops),
+    "spread": lambda of, *_: dispersion.tasks(of.seed, of.spreads * (4 if of.long else 1)),
+    "planning": lambda of, *_: planning.tasks(of.seed, max(of.pilots, 1000) if of.long else of.pilots),
+    "power": lambda of, candidate, _: power.tasks(candidate, of.seed, of.replays),
+}
+CHECKS = tuple(_TASKS)
+PieceListener = Callable[[str, int, int], None]
 """Called with what was done last, how many pieces are done, and of how many."""
 
 
@@ -93,16 +94,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 0
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class SuiteReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was found. `seconds` is the wall time."""
 
     passed: bool
     seed: int
     seconds: float
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
 
 
-def verify(options: Options, listener: Listener | None = None, candidate: Candidate = PUBLIC) -> Report:
+def verify(options: Options, listener: PieceListener | None = None, candidate: Candidate = PUBLIC) -> SuiteReport:
     """Run the checks; findings come in the order of `CHECKS`. Raises UserError for a bad option, vector or run."""
     started = time.monotonic()
     listener = listener or _silent
@@ -110,7 +111,7 @@ def verify(options: Options, listener: Listener | None = None, candidate: Candid
     jobs = options.jobs or os.cpu_count() or 1
     found = _alone(pieces, listener) if jobs == 1 else _together(pieces, jobs, listener)
     findings = tuple(finding for some in found for finding in some)
-    return Report(
+    return SuiteReport(
         passed=all(finding.passed for finding in findings),
         seed=options.seed,
         seconds=time.monotonic() - started,
@@ -132,29 +133,13 @@ def _tasks(options: Options, candidate: Candidate) -> list[Task]:
     for name in ("streams", "replays", "repeats", "relations", "blocks", "stops", "spreads", "pilots"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name} {getattr(options, name)}: below 1", hint="give a whole number from 1 on")
-    own: Floats | None = None if options.vector is None else magnitudes.read(options.vector)
+    own: Numbers | None = None if options.vector is None else magnitudes.read(options.vector)
     if options.run is not None:
         orders.of_run(options.run)  # what is wrong with the folder is said before minutes have gone by
-    seed, long = options.seed, options.long
-    made = {
-        "size": lambda: size.tasks(candidate, seed, options.lengths, own),
-        "ledger": lambda: ledger.tasks(candidate, seed, options.ledger, own),
-        "e-process": lambda: evalue.tasks(seed, 10),
-        "replay": lambda: replay.tasks(candidate, seed, options.streams, options.pairs),
-        "coverage": lambda: coverage.tasks(seed, options.repeats),
-        "metamorphic": lambda: metamorphic.tasks(candidate, seed, options.relations),
-        "coins": lambda: orders.tasks(seed, options.run),
-        "self-test": lambda: selftest.tasks(candidate, seed),
-        "blocks": lambda: blocks.tasks(seed, options.blocks * (5 if long else 1), long=long),
-        "stopping": lambda: stopping.tasks(seed, options.stops),
-        "spread": lambda: dispersion.tasks(seed, options.spreads * (4 if long else 1)),
-        "planning": lambda: planning.tasks(seed, max(options.pilots, 1000) if long else options.pilots),
-        "power": lambda: power.tasks(candidate, seed, options.replays),
-    }
-    return [task for check in CHECKS if check in options.checks for task in made[check]()]
+    return [task for check in CHECKS if check in options.checks for task in _TASKS[check](options, candidate, own)]
 
 
-def _alone(pieces: Sequence[Task], listener: Listener) -> list[Sequence[Finding]]:
+def _alone(pieces: Sequence[Task], listener: PieceListener) -> list[Sequence[CheckResult]]:
     found = []
     for number, task in enumerate(pieces, 1):
         found.append(task.run())
@@ -162,14 +147,14 @@ def _alone(pieces: Sequence[Task], listener: Listener) -> list[Sequence[Finding]
     return found
 
 
-def _together(pieces: Sequence[Task], jobs: int, listener: Listener) -> list[Sequence[Finding]]:
+def _together(pieces: Sequence[Task], jobs: int, listener: PieceListener) -> list[Sequence[CheckResult]]:
     """Fresh processes (spawned: no state of this one is shared); the longest kinds of piece are begun first."""
     begun_first = sorted(
         range(len(pieces)), key=lambda place: not pieces[place].name.startswith(("power", "null", "blocks", "planning"))
     )
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         places = {pool.submit(pieces[place].run): place for place in begun_first}
-        found: dict[int, Sequence[Finding]] = {}
+        found: dict[int, Sequence[CheckResult]] = {}
         left = set(places)
         try:
             while left:

@@ -1,4 +1,4 @@
-"""Figures gathered from the text of tools that report each run once, and may report intervals within it."""
+"""Figures gathered from what tools report of each run once, and may report of intervals within it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,36 @@ import numpy as np
 from hugewise.external.reader import DataError, Series
 from hugewise.model.metric import Metric
 
-__all__ = ["Gathered"]
+__all__ = ["Gathered", "RunFigures"]
 
 
 @dataclass
-class _Values:
+class RunFigures:
+    """Values of one metric, each with the run that it came from, and a time or place that tells their order."""
+
     metric: Metric
-    within: bool
     values: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
+
+    def add(self, value: float, at: float, run: int) -> None:
+        """Take in a value."""
+        self.values.append(value)
+        self.times.append(at)
+        self.runs.append(run)
+
+    def series(self, path: Path, *, primary: bool, notes: tuple[str, ...] = ()) -> Series:
+        """All of them."""
+        return Series(
+            arm=None,
+            metric=self.metric,
+            values=np.array(self.values),
+            source=str(path),
+            order=np.array(self.times, dtype=np.float64),
+            run=np.array(self.runs, dtype=np.int64),
+            primary=primary,
+            notes=notes,
+        )
 
 
 class Gathered:
@@ -27,11 +47,12 @@ class Gathered:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found: dict[str, _Values] = {}
+        self._found: dict[str, RunFigures] = {}
+        self._within: set[str] = set()
 
     def add(self, metric: Metric, value: float, run: int, line: int, *, within: bool = False) -> None:
         """Take in a value; `within`: of an interval within the run. Raises DataError at a second one of a run."""
-        known = self._found.setdefault(metric.name, _Values(metric, within))
+        known = self._found.setdefault(metric.name, RunFigures(metric))
         if not within and known.runs and known.runs[-1] == run:
             raise DataError(
                 f"a second {metric.name} of the same run",
@@ -39,9 +60,9 @@ class Gathered:
                 where=f"line {line}",
                 hint="give the tool's own output, whole and in its order",
             )
-        known.values.append(value)
-        known.runs.append(run)
-        known.lines.append(line)
+        if within:
+            self._within.add(metric.name)
+        known.add(value, line, run)
 
     def has(self, metric: Metric, run: int) -> bool:
         """Whether the metric of that run is known already."""
@@ -52,16 +73,9 @@ class Gathered:
         if not self._found:
             raise DataError("none of its figures was found", file=self._path, hint=cure)
         chosen = primary.name if primary.name in self._found else next(iter(self._found))
+        cut = ("The intervals are cut from one run: they are not runs of their own.",)
+        ordered = sorted(self._found, key=lambda name: name != chosen)
         return [
-            Series(
-                arm=None,
-                metric=known.metric,
-                values=np.array(known.values),
-                source=str(self._path),
-                order=np.array(known.lines, dtype=np.float64),
-                run=np.array(known.runs, dtype=np.int64),
-                primary=known.metric.name == chosen,
-                notes=("The intervals are cut from one run: they are not runs of their own.",) if known.within else (),
-            )
-            for known in sorted(self._found.values(), key=lambda one: one.metric.name != chosen)
+            self._found[name].series(self._path, primary=name == chosen, notes=cut if name in self._within else ())
+            for name in ordered
         ]

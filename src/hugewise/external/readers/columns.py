@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hugewise.external.reader import Ask, DataError, Labels, Numbers, Series
+from hugewise.external.reader import Ask, DataError, Labels, Series
 from hugewise.model.metric import Direction, Metric
+from hugewise.stats.numbers import Numbers
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 
@@ -27,6 +27,7 @@ DESCRIPTION = "CSV or Parquet with one row a measurement (--value COLUMN, --arm-
 _PARQUET = b"PAR1"
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _DELIMITERS = ",;\t"
+_PARTS = ("block", "order", "session", "slot", "run")
 
 
 def recognises(head: bytes) -> bool:
@@ -109,56 +110,30 @@ def _refused(error: Exception, path: Path) -> DataError:
 
 def _series(connection: Any, names: Mapping[str, str], path: Path, ask: Ask) -> list[Series]:
     value = ask.value or _only_numeric(connection, names, path)
-    for option, column in (
-        ("--value", value),
-        ("--arm-column", ask.arm_column),
-        ("--block", ask.block),
-        ("--order", ask.order),
-        ("--session", ask.session),
-        ("--slot", ask.slot),
-        ("--run", ask.run),
-    ):
+    for part in ("value", "arm_column", *_PARTS):
+        column = value if part == "value" else getattr(ask, part)
         if column is not None and column not in names:
-            raise DataError(f"no column {column!r} ({option})", file=path, hint=f"columns: {', '.join(names)}")
+            option = part.replace("_", "-")
+            raise DataError(f"no column {column!r} (--{option})", file=path, hint=f"columns: {', '.join(names)}")
     values = _numbers(connection, value, path)
     arm = ask.arm_column or ("arm" if "arm" in names and value != "arm" else None)
-    order = None if ask.order is None else _order(connection, ask.order, names[ask.order], path)
-    block, session, slot, run = (
-        None if column is None else _coded(connection, column, path, missing="needs a value in each row")
-        for column in (ask.block, ask.session, ask.slot, ask.run)
-    )
+    parts: dict[str, Any] = {}
+    for part in _PARTS:
+        if (column := getattr(ask, part)) is not None:
+            parts[part] = (
+                _order(connection, column, names[column], path) if part == "order" else _coded(connection, column, path)
+            )
     unit = ask.unit or _unit(value)
     better: Direction = "lower" if unit in {"s", "ms", "us", "ns"} else "neutral"
     metric = Metric(value, unit, ask.better or better, f"column {value}")
     if arm is None:
-        return [
-            Series(None, metric, values, str(path), order=order, block=block, session=session, slot=slot, run=run),
-        ]
+        return [Series(None, metric, values, str(path), **parts)]
     codes, labels = _arms(connection, arm, path)
     found = []
     for code, label in enumerate(labels):
         mine = codes == code
-
-        def part(
-            whole: NDArray[Any] | None,
-            mine: NDArray[np.bool_] = mine,
-        ) -> Any:
-            return None if whole is None else whole[mine]
-
-        found.append(
-            Series(
-                label,
-                metric,
-                values[mine],
-                str(path),
-                order=part(order),
-                block=part(block),
-                session=part(session),
-                slot=part(slot),
-                run=part(run),
-                own_arm=True,
-            )
-        )
+        own = {part: whole[mine] for part, whole in parts.items()}
+        found.append(Series(label, metric, values[mine], str(path), own_arm=True, **own))
     return found
 
 
@@ -252,7 +227,7 @@ def _arms(connection: Any, name: str, path: Path) -> tuple[Labels, list[str]]:
     return np.asarray(np.ma.getdata(listed), dtype=np.int64) - 1, labels
 
 
-def _coded(connection: Any, name: str, path: Path, *, missing: str) -> Labels:
+def _coded(connection: Any, name: str, path: Path) -> Labels:
     """A number for each label, the same for the same text in every file: whole numbers stand for themselves."""
     column = f"cast({_quoted(name)} as varchar)"
     found = connection.execute(f"select {column} as t, try_cast({column} as bigint) as k from data").fetchnumpy()  # noqa: S608
@@ -260,7 +235,12 @@ def _coded(connection: Any, name: str, path: Path, *, missing: str) -> Labels:
     empty = np.ma.getmaskarray(texts)
     if empty.any():
         row = int(np.flatnonzero(empty)[0]) + 1
-        raise DataError(f"{name} {missing}", file=path, where=f"row {row} (line {row + 1})", hint="fill in the column")
+        raise DataError(
+            f"{name} needs a value in each row",
+            file=path,
+            where=f"row {row} (line {row + 1})",
+            hint="fill in the column",
+        )
     if not np.ma.getmaskarray(whole).any():
         return np.asarray(np.ma.getdata(whole), dtype=np.int64)
     known, place = np.unique(np.asarray(np.ma.getdata(texts), dtype=str), return_inverse=True)

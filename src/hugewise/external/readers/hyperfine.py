@@ -6,14 +6,14 @@ starts the next one's.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hugewise.external.reader import Ask, DataError, Series, text_of
+from hugewise.external.reader import Ask, DataError, Series, json_of
 from hugewise.model.metric import Metric
+from hugewise.stats.numbers import Numbers
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 
@@ -33,12 +33,11 @@ def recognises(head: bytes) -> bool:
 def read(path: Path, ask: Ask) -> list[Series]:
     """One series for each command, in the order in which hyperfine ran them."""
     del ask  # the file says it all
+    told = json_of(path, _CURE)
     try:
-        results = json.loads(text_of(path))["results"]
+        results = told["results"]
         if not isinstance(results, list):
             raise TypeError("results is no list")  # noqa: TRY301
-    except json.JSONDecodeError as error:
-        raise DataError(error.msg, file=path, where=f"line {error.lineno}", hint=_CURE) from error
     except (KeyError, TypeError) as error:
         raise DataError(f"no list of results ({error})", file=path, hint=_CURE) from error
     found, first = [], 0
@@ -84,7 +83,7 @@ def _names(results: list[Any], path: Path) -> list[str]:
     return names
 
 
-def _numbers(result: dict[str, Any], path: Path, where: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _numbers(result: dict[str, Any], path: Path, where: str) -> Numbers:
     times = result.get("times")
     if not isinstance(times, list) or not times:
         raise DataError("no times of single runs", file=path, where=where, hint=_CURE)

@@ -6,15 +6,14 @@ the best, the worst and the mean run only; `--print-all-runs` adds each one's.
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hugewise.external.reader import Ask, DataError, Series, text_of
+from hugewise.external.reader import Ask, DataError, Series, json_of
+from hugewise.external.readers._text import RunFigures
 from hugewise.model.metric import Metric
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
@@ -41,10 +40,7 @@ def recognises(head: bytes) -> bool:
 def read(path: Path, ask: Ask) -> list[Series]:
     """Rate, latency and percentiles of the run; the operations of each of its seconds."""
     del ask  # the file says it all
-    try:
-        told = json.loads(text_of(path))
-    except json.JSONDecodeError as error:
-        raise DataError(error.msg, file=path, where=f"line {error.lineno}", hint=_CURE) from error
+    told = json_of(path, _CURE)
     if not isinstance(told, dict):
         raise DataError("no object", file=path, hint=_CURE)
     names = [key for key in told if key == "ALL STATS" or re.fullmatch(r"RUN #\d+ RESULTS", key)]
@@ -56,33 +52,18 @@ def read(path: Path, ask: Ask) -> list[Series]:
         )
     if not names:
         raise DataError("no totals of a run", file=path, where="ALL STATS", hint=_CURE)
-    gathered: dict[str, _Figures] = {}
+    gathered: dict[str, RunFigures] = {}
     for run, name in enumerate(names):
         _take(gathered, told[name], run, path, name)
     return [
-        Series(
-            arm=None,
-            metric=known.metric,
-            values=np.array(known.values),
-            source=str(path),
-            order=np.array(known.times),
-            run=np.array(known.runs, dtype=np.int64),
-            primary=known.metric.name == "ops_per_s",
-            notes=(_SECOND,) if known.metric is _SECONDS else (),
+        known.series(
+            path, primary=known.metric.name == "ops_per_s", notes=(_SECOND,) if known.metric is _SECONDS else ()
         )
         for known in gathered.values()
     ]
 
 
-@dataclass
-class _Figures:
-    metric: Metric
-    values: list[float] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    runs: list[int] = field(default_factory=list)
-
-
-def _take(gathered: dict[str, _Figures], told: object, run: int, path: Path, name: str) -> None:
+def _take(gathered: dict[str, RunFigures], told: object, run: int, path: Path, name: str) -> None:
     """The figures of one run."""
     totals = told.get("Totals") if isinstance(told, dict) else None
     if not isinstance(told, dict) or not isinstance(totals, dict):
@@ -93,10 +74,7 @@ def _take(gathered: dict[str, _Figures], told: object, run: int, path: Path, nam
     def add(metric: Metric, value: object, where: str, at: float = start) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
             raise DataError(f"{value!r} is no number", file=path, where=f"{name}.Totals.{where}", hint=_CURE)
-        known = gathered.setdefault(metric.name, _Figures(metric))
-        known.values.append(float(value))
-        known.times.append(at)
-        known.runs.append(run)
+        gathered.setdefault(metric.name, RunFigures(metric)).add(float(value), at, run)
 
     for key, metric in _TOTALS.items():
         if key in totals:

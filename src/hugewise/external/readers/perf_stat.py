@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from hugewise.external.reader import Ask, DataError, Series, text_of
+from hugewise.external.readers._text import RunFigures
 from hugewise.model.metric import Metric
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
@@ -50,18 +51,10 @@ class _Row:
     averaged: bool
 
 
-@dataclass
-class _Gathered:
-    unit: str
-    values: list[float] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    runs: list[int] = field(default_factory=list)
-
-
 def read(path: Path, ask: Ask) -> list[Series]:
     """One series for each event."""
     del ask  # the file says it all
-    events: dict[str, _Gathered] = {}
+    events: dict[str, RunFigures] = {}
     averaged = intervals = False
     run, rows_of_run = -1, 0
     for number, line in enumerate(text_of(path).splitlines(), 1):
@@ -77,14 +70,14 @@ def read(path: Path, ask: Ask) -> list[Series]:
             continue
         averaged |= row.averaged
         intervals |= row.at is not None
-        known = events.setdefault(row.event, _Gathered(row.unit))
+        known = events.setdefault(
+            row.event, RunFigures(Metric(row.event, row.unit, "lower", f"{row.event} (perf stat)"))
+        )
         # The same event again in one record, or at one time of it: the count of another CPU.
         if known.runs and known.runs[-1] == run and (row.at is None or known.times[-1] == row.at):
             known.values[-1] += row.value
             continue
-        known.values.append(row.value)
-        known.times.append(row.at if row.at is not None else float(run))
-        known.runs.append(run)
+        known.add(row.value, row.at if row.at is not None else float(run), run)
     notes = []
     if averaged:
         notes.append(
@@ -93,22 +86,11 @@ def read(path: Path, ask: Ask) -> list[Series]:
         )
     if intervals:
         notes.append("perf stat -I cuts one run into intervals: they are not runs of their own.")
-    return [
-        Series(
-            arm=None,
-            metric=Metric(event, known.unit, "lower", f"{event} (perf stat)"),
-            values=np.array(known.values),
-            source=str(path),
-            order=np.array(known.times) if intervals else np.array(known.runs, dtype=np.float64),
-            run=np.array(known.runs, dtype=np.int64),
-            primary=event == _primary(events),
-            notes=tuple(notes),
-        )
-        for event, known in events.items()
-    ]
+    chosen = _primary(events)
+    return [known.series(path, primary=event == chosen, notes=tuple(notes)) for event, known in events.items()]
 
 
-def _primary(events: dict[str, _Gathered]) -> str:
+def _primary(events: dict[str, RunFigures]) -> str:
     """The time, where it was counted."""
     counted = [event for event, known in events.items() if np.isfinite(known.values).any()]
     wanted = ("duration_time", "task-clock", "cpu-clock", "user_time", "cycles")

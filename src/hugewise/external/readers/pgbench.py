@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hugewise.external.reader import Ask, DataError, Numbers, Series, text_of
+from hugewise.external.reader import Ask, DataError, Series, text_of
 from hugewise.external.readers._text import Gathered
 from hugewise.model.metric import Metric
+from hugewise.stats.numbers import Numbers
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 
