@@ -16,7 +16,7 @@ from hugewise.session import session
 from hugewise.store.runlog import BlockClosed, BlockOpened, Opened, RunFolder
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.examples import opened
+from tests.build.trials import opened
 
 STUDY = """
 format = 1

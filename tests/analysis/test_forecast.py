@@ -29,7 +29,7 @@ from hugewise.stats import assurance, power, spread
 from hugewise.store.runlog import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed, RunFolder
 from hugewise.study.load import read
 from hugewise.study.study import Study
-from tests.examples import attempt, delivery, opened
+from tests.build.trials import attempt, delivery, opened
 
 DATA: dict[str, Any] = {
     "format": 1,
@@ -101,7 +101,7 @@ def write_run(
                 made = attempt(
                     each.name,
                     None if failed else value,
-                    number=block,
+                    block=block,
                     cell=record.id,
                     session=session,
                     state="failed" if failed else "accepted",

@@ -16,8 +16,8 @@ from hugewise.model.trial import Attempt
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from hugewise.report.terminal import show
-from tests.examples import attempt
-from tests.results_example import plain
+from tests.build.results import plain
+from tests.build.trials import attempt
 
 
 def test_each_is_measured_and_cheap() -> None:

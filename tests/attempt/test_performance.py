@@ -27,8 +27,8 @@ from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, 
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue
 from hugewise.plan.plan import Arm, Cell
+from tests.build.studies import FakePolicy
 from tests.requirements import need
-from tests.study_example import FakePolicy
 
 PAGES = 4096
 # A child for each connection, as PostgreSQL has them: it touches so many base pages, and says so.

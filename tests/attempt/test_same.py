@@ -13,8 +13,8 @@ from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, DeliveryThreshold
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.plan import Arm, Cell
-from tests.examples import attempt
-from tests.study_example import FakePolicy, FakeWorkload
+from tests.build.studies import FakePolicy, FakeWorkload
+from tests.build.trials import attempt
 
 NAMES = ("files", "digest")
 
@@ -41,7 +41,7 @@ CELL = Cell(
 
 def built(name: str, number: int, digest: str = "aa", files: int = 3, **changes: Any) -> Attempt:
     facts = {"digest": digest, "files": files, "moment": number}
-    return attempt(name, 1.0, number=number, cell=changes.pop("cell", "build"), facts=facts, **changes)
+    return attempt(name, 1.0, block=number, cell=changes.pop("cell", "build"), facts=facts, **changes)
 
 
 def test_the_first_attempt_says_what_the_others_must_have() -> None:
@@ -71,7 +71,7 @@ def test_what_does_not_count_says_nothing() -> None:
         built("base", 1, state="failed"),
         built("base", 1, cell="another"),
         built("other", 1),  # this arm gives the workload another parameter
-        attempt("base", 1.0, number=1, cell="build", facts={"files": 3}),  # it has no digest to say
+        attempt("base", 1.0, block=1, cell="build", facts={"files": 3}),  # it has no digest to say
     ]
     assert held(made, NAMES, CELL, apart) is made
 

@@ -25,7 +25,7 @@ from hugewise.cli import list as listing
 from hugewise.cli import main
 from hugewise.model.results import Results
 from hugewise.session import feasibility
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
 

@@ -30,8 +30,8 @@ from hugewise.study.load import read
 from hugewise.study.study import Study
 from hugewise.study.tables import PolicyUse
 from tests.attempt.test_disturbances import FILES as NOISE_FILES
-from tests.attempt.test_disturbances import Files
-from tests.guests.examples import kernel
+from tests.build.guests import kernel
+from tests.build.hosts import Files
 
 FILES = {
     **NOISE_FILES,

@@ -28,9 +28,9 @@ from hugewise.model.policy import Treatment
 from hugewise.model.trial import DeliveryThreshold, Trial
 from hugewise.plan.plan import Arm, Cell
 from hugewise.study.guest import GuestUse
-from tests.guests.examples import kernel
-from tests.guests.fake_guest import HELLO, FakeGuest
-from tests.study_example import FakePolicy, workloads
+from tests.build.agents import HELLO, FakeGuest
+from tests.build.guests import kernel
+from tests.build.studies import FakePolicy, workloads
 
 GIB = 1 << 30
 TARGET = PageTarget("base", 4096)

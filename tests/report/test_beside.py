@@ -25,8 +25,8 @@ from hugewise.report.markdown import markdown
 from hugewise.report.tables import Table
 from hugewise.report.terminal import show
 from hugewise.report.write import write
-from tests.published_example import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
-from tests.results_example import HOSTILE
+from tests.build.restated import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
+from tests.build.results import HOSTILE
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "beside.html"
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")

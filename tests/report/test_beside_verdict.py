@@ -17,7 +17,7 @@ from hugewise.report.markdown import markdown
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, earlier, findings, legend, sentence
 from hugewise.report.tables import effects_table, reach_table, run_table, sensitivity_table, spread_table
 from hugewise.report.terminal import show
-from tests.results_example import HOSTILE, LATENCY, example, plain
+from tests.build.results import HOSTILE, LATENCY, example, plain
 
 FOUND = {one.arm: one for one in plain().cells[0].comparisons}
 WIDER = Spread(shown="wider", ratio=9.8, pairs=40, alpha=0.01)

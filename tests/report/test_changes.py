@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from hugewise.model.results import CellResult, Results
 from hugewise.report.changes import changes_table, counters_table
-from tests.published_example import lkml, lpc
-from tests.results_example import HOSTILE, example
+from tests.build.restated import lkml, lpc
+from tests.build.results import HOSTILE, example
 
 
 def rows(results: Results, cell: CellResult) -> dict[str, tuple[str, ...]]:

@@ -19,9 +19,9 @@ from hugewise.report.tables import effects_table
 from hugewise.report.terminal import show
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
-from tests.guests_example import recorded
-from tests.stats.blocks import LOWER, block, fed, pair
-from tests.stats.blocks import attempt as one_attempt
+from tests.build.booted import recorded
+from tests.build.trials import LOWER, block, fed, pair
+from tests.build.trials import attempt as one_attempt
 
 
 def fixed(n: int, ratio: float = 1 / 16, planned: int = 12) -> Comparison:
@@ -29,7 +29,7 @@ def fixed(n: int, ratio: float = 1 / 16, planned: int = 12) -> Comparison:
 
 
 def sequential(n: int, ratio: float = 1 / 16) -> Comparison:
-    method = Sequential(Contrast("c", "thp", "base", LOWER), planned=60, alpha=0.01, margin=0.005)
+    method = Sequential(Contrast("chase", "thp", "base", LOWER), planned=60, alpha=0.01, margin=0.005)
     for k in range(n):
         method.observe(pair(k, ratio, baseline=65_536.0))
     return method.comparison()
@@ -54,7 +54,7 @@ def test_fixed_n(found: Comparison, verdict: str, words: str) -> None:
     assert found.constant
     assert finite(found)
     assert found.verdict == verdict
-    assert sentence(found, LOWER, 0.05).startswith(words)
+    assert sentence(found, LOWER, 0.05).startswith(words.replace(": ns", ": ns_per_load"))
     assert "interval −" not in sentence(found, LOWER, 0.05)
 
 
@@ -86,7 +86,7 @@ def test_sequential_on_no_difference_at_all() -> None:
     assert finite(found)
     assert found.verdict == "equivalent"
     assert sentence(found, LOWER, 0.005).startswith(
-        f"thp is equivalent to base within ±0.5%: ns 0%, the same in all {found.n} blocks"
+        f"thp is equivalent to base within ±0.5%: ns_per_load 0%, the same in all {found.n} blocks"
     )
 
 

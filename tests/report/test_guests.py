@@ -25,10 +25,10 @@ from hugewise.report.sentences import run_line
 from hugewise.report.tables import Table, metrics_table
 from hugewise.report.terminal import show
 from hugewise.report.write import write
-from tests.guests_example import WHY, lkml, lpc, recorded
-from tests.published_example import lpc as on_the_host
+from tests.build.booted import WHY, lkml, lpc, recorded
+from tests.build.restated import lpc as on_the_host
+from tests.build.results import HOSTILE
 from tests.report.test_write import Page
-from tests.results_example import HOSTILE
 
 QEMU = "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)"
 MAKERS = pytest.mark.parametrize("make", [recorded, lpc, lkml])

@@ -23,7 +23,7 @@ from hugewise.report.markdown import markdown
 from hugewise.report.sentences import effect_of, sentence
 from hugewise.report.tables import effects_table, reach_table
 from hugewise.report.terminal import show
-from tests.results_example import LATENCY, plain
+from tests.build.results import LATENCY, plain
 
 BOTH = plain().cells[0].comparisons[0]
 LOWER = replace(BOTH, ratio=0.55, low=None, high=0.7, change=None)

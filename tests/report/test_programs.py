@@ -8,7 +8,7 @@ from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from hugewise.report.programs import CAPTION, programs_table
 from tests.analysis.test_sets import cell
-from tests.results_example import plain
+from tests.build.results import plain
 
 
 def test_a_run_without_sets_has_no_such_table() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from hugewise.report.terminal import show
-from tests.results_example import example, plain
+from tests.build.results import example, plain
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "verdicts.txt"
 PATHS = {"html": Path("results/demo/20261120-193000-ab12/report.html")}

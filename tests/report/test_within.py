@@ -14,7 +14,7 @@ from hugewise.model.results import CellResult, Difference, Results, Steadiness
 from hugewise.report import terminal
 from hugewise.report.within import common, remarks
 from hugewise.report.write import write
-from tests.results_example import HOSTILE, plain
+from tests.build.results import HOSTILE, plain
 
 
 @pytest.fixture

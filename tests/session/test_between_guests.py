@@ -22,10 +22,10 @@ from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.analysis.test_calibration import calibrated
 from tests.analysis.test_calibration import record as calibration
-from tests.examples import opened
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
+from tests.build.studies import IN_GUESTS
+from tests.build.trials import opened
 from tests.guests.test_plan_guests import planned
-from tests.study_example import IN_GUESTS
 
 
 class Guests:

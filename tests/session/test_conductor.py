@@ -26,8 +26,8 @@ from hugewise.stats.method import Contrast, Decision
 from hugewise.store.runlog import BlockOpened, RunFolder
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.examples import attempt as example
-from tests.examples import opened
+from tests.build.trials import attempt as example
+from tests.build.trials import opened
 
 SEED = bytes(range(16))
 METRIC = Metric("ns_per_load", "ns", "lower", "")
@@ -110,7 +110,7 @@ class Stage:
         state: Any = self.script(trial, number)
         self.now += 1.0
         made = example(
-            arm.name, 1.0, number=trial.block, cell=cell.id, state=state, order=trial.order, ended=self.now,
+            arm.name, 1.0, block=trial.block, cell=cell.id, state=state, order=trial.order, ended=self.now,
             started=self.now - 1, reason="no room" if state == "rejected" else None,
         )  # fmt: skip
         bench.folder.accept(bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"), made)
@@ -287,7 +287,7 @@ def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, cont
 def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_block_was_closed(stage: Stage) -> None:
     first = design.order(SEED, 1, ["base", "thp"])[0].arm
     stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=1, arms=["base", "thp"]))
-    made = example(first, 1.0, number=1, cell="one", state="abandoned", reason="enabled is always", ended=1000.0)
+    made = example(first, 1.0, block=1, cell="one", state="abandoned", reason="enabled is always", ended=1000.0)
     stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-1"), made)
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [2, 3, 4]
@@ -299,7 +299,7 @@ def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: Stage) -> 
     """The first try broke off in the probe, the second was rejected, then the run was killed: the next is the third."""
     first = design.order(SEED, 1, ["base", "thp"])[0].arm
     stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=1, arms=["base", "thp"]))
-    made = example(first, 1.0, number=1, cell="one", state="rejected", started=1000.0, ended=1000.0)
+    made = example(first, 1.0, block=1, cell="one", state="rejected", started=1000.0, ended=1000.0)
     stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-2"), msgspec.structs.replace(made, number=2))
     stage.conduct([cell("one", "thp")], {})
     assert stage.ran[0] == (1, "one", first, 3)
@@ -309,7 +309,7 @@ def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: Stage) -> 
 def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: Stage) -> None:
     stage.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=0, arms=["base", "thp"]))
     first = design.order(SEED, 1, ["base", "thp"])[0].arm
-    made = example(first, 1.0, number=1, cell="one", session=0, started=1000.0, ended=1001.0)
+    made = example(first, 1.0, block=1, cell="one", session=0, started=1000.0, ended=1001.0)
     stage.folder.accept(stage.folder.draft(f"b00001-0-{first}-1"), made)
     stage.now = 1200.0
     stage.conduct([cell("one", "thp")], {})
@@ -476,7 +476,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
     ) -> list[Attempt]:
         stage.now += 1
         if arms[0][1].block > 1:
-            made = [example(arm.name, 1.0, number=trial.block, cell=cell.id, ended=stage.now) for arm, trial in arms]
+            made = [example(arm.name, 1.0, block=trial.block, cell=cell.id, ended=stage.now) for arm, trial in arms]
         elif number == 1:
             error = MachineError("its guest did not boot")
             error.arm = "thp"
@@ -487,7 +487,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
                 example(
                     arm.name,
                     None,
-                    number=trial.block,
+                    block=trial.block,
                     cell=cell.id,
                     ended=stage.now,
                     state="rejected",

@@ -21,8 +21,8 @@ from hugewise.plan.arms import Arm, Machine
 from hugewise.session import guests as guest_session
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.fake_host import FakeHost
-from tests.study_example import IN_GUESTS, FakePolicy
+from tests.build.hosts import FakeHost
+from tests.build.studies import IN_GUESTS, FakePolicy
 
 STUDY = parse(IN_GUESTS, "s.toml")
 SIZES = PageSizes(base=16384, pmd=32 << 20, mthp=(), shmem=(), hugetlb=())

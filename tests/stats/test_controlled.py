@@ -6,22 +6,17 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
-import msgspec
 import numpy as np
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.model.metric import Metric
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
 from hugewise.stats import inversion, signflip
 from hugewise.stats.covariate import Controlled
-from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
 from hugewise.study.load import parse
-from tests.examples import block
-
-CONTRAST = Contrast("chase", "thp", "base", Metric("ns_per_load", "ns", "lower", ""))
+from tests.build.trials import CONTRAST, attempt, block
 
 
 def method(covariate: str | None = "load_before", planned: int = 200, alpha: float = 0.01) -> Sequential:
@@ -31,14 +26,9 @@ def method(covariate: str | None = "load_before", planned: int = 200, alpha: flo
 def blocks(differences: Sequence[float], moved: Sequence[float | None]) -> list[Block]:
     made = []
     for number, (difference, by) in enumerate(zip(differences, moved, strict=True), 1):
-        one = block(number, {"base": 100.0, "thp": 100.0 * math.exp(difference)})
-        base, arm = one.attempts
         before = {} if by is None else {"load_before": 3.0 + by, "canary": 0.001 * math.exp(by)}
-        attempts = (
-            msgspec.structs.replace(base, covariates={"load_before": 3.0, "canary": 0.001}),
-            msgspec.structs.replace(arm, covariates=before),
-        )
-        made.append(msgspec.structs.replace(one, attempts=attempts))
+        base = attempt("base", 100.0, covariates={"load_before": 3.0, "canary": 0.001})
+        made.append(block(number, base, attempt("thp", 100.0 * math.exp(difference), covariates=before)))
     return made
 
 

@@ -16,8 +16,8 @@ from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.paired import Student
 from hugewise.study.load import read
-from tests.stats.blocks import LOWER, NEUTRAL, attempt, block, fed, pair
-from tests.study_example import SIZES, FakeHost, policies, workloads
+from tests.build.studies import SIZES, FakeHost, policies, workloads
+from tests.build.trials import LOWER, NEUTRAL, attempt, block, fed, pair
 
 probabilities = st.lists(st.floats(0, 1), max_size=12)
 
@@ -149,7 +149,7 @@ class Known(FixedN):
     """A finished comparison whose log-ratio was estimated with a known standard error of 1/1000 (10,000 pairs)."""
 
     def __init__(self, centre: float) -> None:
-        super().__init__(Contrast("c", "thp", "base", LOWER), planned=2, confidence=0.9, margin=0.1)
+        super().__init__(Contrast("chase", "thp", "base", LOWER), planned=2, confidence=0.9, margin=0.1)
         self._known = Student(10_000, centre, 0.001)
 
     def _tests(self, pairs: object) -> Student:

@@ -9,7 +9,7 @@ from hugewise.errors import RunError, StorageError
 from hugewise.model.coin import commitment
 from hugewise.store.runlog import BlockClosed, BlockOpened, Closed, Resumed, RunFolder
 from hugewise.store.tables import tables
-from tests.examples import attempt, opened
+from tests.build.trials import attempt, opened
 
 SEED = bytes(range(16))
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def put(folder: RunFolder, block: int, arm: str, value: float = 1.0) -> None:
-    folder.accept(folder.draft(f"b{block:05d}-{arm}"), attempt(arm, value, number=block))
+    folder.accept(folder.draft(f"b{block:05d}-{arm}"), attempt(arm, value, block=block))
 
 
 def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_draft_is_no_attempt_until_it_is_accepted(folder: RunFolder) -> None:
     draft = folder.draft("b00001-thp")
     (draft / "events.jsonl").write_text("{}\n")
     assert folder.attempts() == []
-    folder.accept(draft, attempt("thp", 1.0, number=1))
+    folder.accept(draft, attempt("thp", 1.0, block=1))
     assert [each.arm for each in folder.attempts()] == ["thp"]
     left = folder.draft("b00002-thp")
     folder.discard_drafts()
@@ -109,7 +109,7 @@ def test_pauses_do_not_count_as_active(folder: RunFolder) -> None:
 
 def test_attempts_of_a_block_that_was_killed_count_as_active(folder: RunFolder) -> None:
     folder.append(BlockOpened(t=130.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
-    folder.accept(folder.draft("b1-base"), attempt("base", 1.0, number=1, started=130.0, ended=900.0))
+    folder.accept(folder.draft("b1-base"), attempt("base", 1.0, block=1, started=130.0, ended=900.0))
     folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
     assert folder.active_seconds() == 800.0
 
