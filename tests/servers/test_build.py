@@ -12,18 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Step, Write
+from hugewise.model.scene import Places, Step, Write
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads._elf import digests, sections
 from hugewise.workloads.build import WORKLOAD
+from tests.build.workloads import BASE, Said, given, treatment, use
 from tests.requirements import need_program
-from tests.servers.said import Said
-from tests.servers.trying import attempts, need_pages, tried
+from tests.servers.trying import accepted, attempts, need_pages, tried
 
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
-USED = RoleUse(cpu_s=1.5, user_s=1.0, system_s=0.5, faults=9)
+USED = use(1.5, 1.0, 0.5)
 MAKEFILE = """\
 all: program
 program: one.o two.o
@@ -38,9 +35,8 @@ RANDOM = MAKEFILE.replace("two.o\n", "two.o made.o\n") + (
 )
 
 
-def values(**given: ParameterValue) -> dict[str, ParameterValue]:
-    defaults = {one.name: one.default for one in WORKLOAD.parameters}
-    return {name: value for name, value in (defaults | given).items() if value is not None}
+def values(**more: ParameterValue) -> dict[str, ParameterValue]:
+    return given(WORKLOAD, **more)
 
 
 def archive(folder: Path, *, functions: int = 20, makefile: str = MAKEFILE) -> Path:
@@ -73,7 +69,7 @@ def places(folder: Path, name: str) -> Places:
     return Places(data=str(folder / name), run=str(folder / "run"), ports=(), sut=(0,), client=(0,))
 
 
-def played(folder: Path, given: Mapping[str, ParameterValue]) -> Said:
+def played(folder: Path, chosen: Mapping[str, ParameterValue]) -> Said:
     """The recipe in one folder, then an attempt in another one; what the attempt left."""
     for act in WORKLOAD.data(given).recipe(places(folder, "made")):
         if isinstance(act, Write):
@@ -188,7 +184,7 @@ def test_the_kernel_s_part_is_unpacked_without_what_it_does_not_need(tmp_path: P
     assert whole["keep"][-1] == "vmlinux"
 
 
-def _recipe(given: Mapping[str, ParameterValue]) -> list[Step]:
+def _recipe(chosen: Mapping[str, ParameterValue]) -> list[Step]:
     here = Places(data="/d", run="/r", ports=(), sut=(0, 1), client=(0, 1))
     return [act for act in WORKLOAD.data(given).recipe(here) if isinstance(act, Step)]
 
@@ -211,13 +207,13 @@ def test_paths_and_times_do_not_reach_the_objects() -> None:
         ({"jobs": -1}, "jobs = -1 must be at least 0"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, ParameterValue], why: str) -> None:
+def test_what_cannot_be_is_refused(chosen: dict[str, ParameterValue], why: str) -> None:
     assert why in (WORKLOAD.refuses(BASE, values(**given)) or "")
     assert WORKLOAD.refuses(BASE, values()) is None
 
 
 def test_a_page_of_1g_for_every_process_is_refused() -> None:
-    pool = Treatment(policy="hugetlb-1g", mechanism="system", target=PageTarget("hugetlb", 1 << 30))
+    pool = treatment("hugetlb", 1 << 30, policy="hugetlb-1g")
     assert "would take a page of 1g" in (WORKLOAD.refuses(pool, values()) or "")
 
 
@@ -244,7 +240,7 @@ def test_its_compilers_are_backed_as_the_policy_says(tmp_path: Path) -> None:
     workload = {"name": "build", "parameters": {"project": "make", "source": source}, "delivery": {"share": 0.4}}
     never = {"name": "never", "from": "mthp-64k", "set": {"hugepages-64kB/enabled": "never"}}
     found = tried(tmp_path, workload, ["base", "mthp-64k", "hugetlb-2m", never])
-    assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
+    accepted(found)
     assert found["base"].delivery.delivered is True
     assert found["mthp-64k"].delivery.delivered is True
     assert found["never"].delivery.delivered is False

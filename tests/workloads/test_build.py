@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
 from hugewise.plan import parameters
 from hugewise.study.keys import Place
 from hugewise.study.load import read
 from hugewise.study.workload import WorkloadUse
 from hugewise.workloads import discover
+from tests.build.workloads import BASE
 
 BUILD = discover()["build"]
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
 
 
 def used(**given: str) -> WorkloadUse:

@@ -12,15 +12,9 @@ from hugewise.model.scene import Places, Step, Write
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _integer_inputs, _program
 from hugewise.workloads.integer_set import PROGRAMS, WORKLOAD
-from tests.servers.said import Said
+from tests.build.workloads import POOL, Said
 
 PLACES = Places(data="/s/data", run="/s/run", ports=(), sut=(0, 3), client=(0, 3))
-POOL = Treatment(
-    policy="hugetlb-2m",
-    mechanism="system",
-    target=PageTarget("hugetlb", 2 << 20),
-    environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
-)
 
 
 def values(program: str, size: float = 1.0) -> dict[str, ParameterValue]:

@@ -15,15 +15,12 @@ import pytest
 
 from hugewise.machine import programs
 from hugewise.machine.load_generator import Load
-from hugewise.model.pages import THP, PageTarget
+from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, RoleUse, Scene
-from hugewise.model.workload import ParameterValue
-from hugewise.plan.parameters import typed
-from hugewise.study.keys import Place
 from hugewise.workloads import memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
-from tests.servers.said import Said
+from tests.build.workloads import HUGE, POOL, Said, given, treatment, use
 
 TESTS = Path(__file__).parent.parent
 GOLDEN = TESTS / "golden" / "keyvalue"
@@ -33,24 +30,8 @@ BOTH = pytest.mark.parametrize("workload", [REDIS, MEMCACHED], ids=["redis", "me
 MIB = 1 << 20
 
 
-def given(workload: KeyValue, **parameters: Any) -> dict[str, ParameterValue]:
-    assert set(parameters) <= {parameter.name for parameter in workload.parameters}
-    values = {}
-    for parameter in workload.parameters:
-        value = parameters.get(parameter.name, parameter.default)
-        assert value is not None
-        values[parameter.name] = typed(parameter, value, Place("test.toml"))
-    return values
-
-
-def treatment(kind: Any, size: int, **more: Any) -> Treatment:
-    return Treatment(policy=kind, mechanism="system", target=PageTarget(kind, size), **more)
-
-
 BASE = treatment("base", 4096, knobs={f"{THP}/enabled": "never"})
-HUGE = treatment("thp", 2 * MIB)
 ADVISED = treatment("thp", 2 * MIB, advice="huge", environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
-POOL = treatment("hugetlb", 2 * MIB, map_hugetlb=2 * MIB, environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"})
 
 
 def played(workload: KeyValue, treated: Treatment = BASE, **parameters: Any) -> Scene:
@@ -235,8 +216,7 @@ def test_a_background_save_begins_with_the_measured_part_and_may_copy_everything
 
 
 def test_redis_outputs_are_read() -> None:
-    use = RoleUse(cpu_s=0.551, user_s=0.1, system_s=0.451, faults=3)
-    reading = REDIS.read(said("redis", sut=use), given(REDIS, bgsave=True))
+    reading = REDIS.read(said("redis", sut=use(0.551, 0.1, 0.451)), given(REDIS, bgsave=True))
     assert set(reading.metrics) == {metric.name for metric in REDIS.metrics}
     assert reading.metrics["ops_per_s"] == pytest.approx(55098.7, abs=0.1)
     assert reading.metrics["p99_us"] == pytest.approx(1992.703)

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Server, Step, Write
+from hugewise.model.scene import Places, Server, Step, Write
 from hugewise.model.workload import Missing, ParameterValue
-from hugewise.plan.parameters import typed
-from hugewise.study.keys import Place
 from hugewise.workloads import _mariadb, _sysbench_oltp
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
-from tests.servers.said import Said
+from tests.build import workloads
+from tests.build.workloads import BASE, POOL, Said, treatment, use
 
 SAID = (Path(__file__).parent.parent / "golden" / "mysql-ro" / "sysbench.txt").read_text()
 PLACES = Places(data="/d", run="/r", ports=(), sut=(0,), client=(1,))
@@ -34,19 +32,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def given(**parameters: Any) -> dict[str, ParameterValue]:
-    assert set(parameters) <= {parameter.name for parameter in WORKLOAD.parameters}
-    return {
-        parameter.name: typed(parameter, value, Place("test.toml"))
-        for parameter in WORKLOAD.parameters
-        if (value := parameters.get(parameter.name, parameter.default)) is not None
-    }
-
-
-def treatment(kind: Any, size: int, **more: Any) -> Treatment:
-    return Treatment(policy=kind, mechanism="system", target=PageTarget(kind, size), **more)
-
-
-BASE, HUGETLB = treatment("base", 4096), treatment("hugetlb", 2 * MIB, map_hugetlb=2 * MIB)
+    return workloads.given(WORKLOAD, **parameters)
 
 
 def served(arm: Treatment, **parameters: Any) -> Server:
@@ -55,8 +41,8 @@ def served(arm: Treatment, **parameters: Any) -> Server:
 
 
 def test_a_pool_reaches_the_server_as_large_pages_and_not_its_malloc() -> None:
-    assert "--large-pages" in served(HUGETLB).argv
-    assert served(HUGETLB).environment == {"GLIBC_TUNABLES": ""}
+    assert "--large-pages" in served(POOL).argv
+    assert served(POOL).environment == {"GLIBC_TUNABLES": ""}
     assert "--large-pages" not in served(BASE).argv
     assert served(BASE).environment == {}
     assert served(BASE).named == "large"
@@ -65,7 +51,7 @@ def test_a_pool_reaches_the_server_as_large_pages_and_not_its_malloc() -> None:
 def test_the_pool_holds_all_that_is_mapped_in_large_pages() -> None:
     values = given(buffer_pool="1536m")
     # Measured on a disk: 792 pages, of which 768 are the buffer pool.
-    assert WORKLOAD.pool(HUGETLB, values) == 792 * 2 * MIB
+    assert WORKLOAD.pool(POOL, values) == 792 * 2 * MIB
     assert WORKLOAD.pool(treatment("hugetlb", GIB, map_hugetlb=GIB), values) == 2 * GIB
     assert WORKLOAD.pool(BASE, values) == 0
 
@@ -123,7 +109,7 @@ def test_the_client_asks_evenly_over_all_rows(test: str, words: set[str]) -> Non
 
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
     assert WORKLOAD.refuses(BASE, given()) is None
-    assert WORKLOAD.refuses(HUGETLB, given()) is None
+    assert WORKLOAD.refuses(POOL, given()) is None
     assert "'writes' is not one of" in (WORKLOAD.refuses(BASE, given(test="writes")) or "")
     assert "threads = 0 must be at least 1" in (WORKLOAD.refuses(BASE, given(threads=0)) or "")
     assert "at least 64m" in (WORKLOAD.refuses(BASE, given(buffer_pool="1m")) or "")
@@ -133,8 +119,7 @@ def test_what_cannot_be_is_refused_with_the_reason() -> None:
 
 def said(timed: str = SAID, *, reads: int = 0, client: float = 0.5) -> Said:
     steps = {"timed": timed, "begun": BEGUN, "ended": BEGUN.replace("reads\t9", f"reads\t{9 + reads}"), "cpus": "1\n"}
-    use = RoleUse(cpu_s=0.804, user_s=None, system_s=None, faults=0)
-    return Said(steps, sut=use, client=RoleUse(cpu_s=client, user_s=None, system_s=None, faults=0), seconds=2.0)
+    return Said(steps, sut=use(0.804), client=use(client), seconds=2.0)
 
 
 def test_the_whole_run_is_measured() -> None:

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Write
+from hugewise.model.scene import Places, Write
 from hugewise.model.workload import ParameterValue
-from hugewise.plan.parameters import typed
-from hugewise.study.keys import Place
 from hugewise.workloads import _postgres
 from hugewise.workloads._pgbench_log import measured
 from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead
+from tests.build import workloads
+from tests.build.workloads import BASE, treatment, use
 from tests.requirements import need
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "pgbench"
@@ -38,20 +36,9 @@ LOG = b"""\
 
 
 def given(**parameters: Any) -> dict[str, ParameterValue]:
-    assert set(parameters) <= {parameter.name for parameter in WORKLOAD.parameters}
-    values = {}
-    for parameter in WORKLOAD.parameters:
-        value = parameters.get(parameter.name, parameter.default)
-        assert value is not None
-        values[parameter.name] = typed(parameter, value, Place("test.toml"))
-    return values
+    return workloads.given(WORKLOAD, **parameters)
 
 
-def treatment(kind: Any, size: int, **more: Any) -> Treatment:
-    return Treatment(policy=kind, mechanism="system", target=PageTarget(kind, size), **more)
-
-
-BASE = treatment("base", 4096)
 GIGANTIC = treatment("hugetlb", GIB, map_hugetlb=GIB, environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1073741824"})
 
 
@@ -60,8 +47,7 @@ class Recorded:
 
     def __init__(self, *, begin: float, end: float, said: str = "", cpu: float | None = 0.5) -> None:
         self.begin, self.end = begin, end
-        self.sut = RoleUse(cpu_s=cpu, user_s=None, system_s=None, faults=3)
-        self.client = RoleUse(cpu_s=0.001, user_s=None, system_s=None, faults=None)
+        self.sut, self.client = use(cpu), use(0.001)
         self._said = said or (GOLDEN / "stdout.txt").read_text()
 
     def stdout(self, step: str = "timed") -> str:
@@ -141,7 +127,7 @@ def test_what_went_wrong_is_said() -> None:
 def test_marks_tell_of_a_late_warm_up_and_a_saturated_client() -> None:
     begin = 1795263458.8035  # one of the two warm-ups ends after it
     recorded = Recorded(begin=begin, end=begin + 0.01)
-    recorded.client = RoleUse(cpu_s=0.0198, user_s=None, system_s=None, faults=None)
+    recorded.client = use(0.0198)
     reading = WORKLOAD.read(recorded, given(clients=2))
     warming, saturated = reading.marks
     assert {"warmed_up_before_s", warming, saturated} <= set(reading.of_time)

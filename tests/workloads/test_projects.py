@@ -10,16 +10,15 @@ from hugewise.machine import programs
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _projects
 from hugewise.workloads.build import WORKLOAD
+from tests.build.workloads import given
 
 
-def values(project: str, **given: ParameterValue) -> dict[str, ParameterValue]:
-    """The parameters of a build, as they are where nothing else is said."""
-    usual = {each.name: each.default for each in WORKLOAD.parameters if each.default is not None}
-    return {**usual, "project": project, **given}
+def values(project: str, **more: ParameterValue) -> dict[str, ParameterValue]:
+    return given(WORKLOAD, project=project, **more)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("chosen", "words"),
     [
         (values("linux"), ("make", "-j3", "mm/")),
         (values("lua"), ("make", "-j3", "linux")),
@@ -28,8 +27,8 @@ def values(project: str, **given: ParameterValue) -> dict[str, ParameterValue]:
         (values("make", target="src/all"), ("make", "-j3", "src/all")),
     ],
 )
-def test_the_target_is_made_as_the_project_has_it(given: dict[str, ParameterValue], words: tuple[str, ...]) -> None:
-    assert _projects.make(given, "/tree", 3) == words
+def test_the_target_is_made_as_the_project_has_it(chosen: dict[str, ParameterValue], words: tuple[str, ...]) -> None:
+    assert _projects.make(chosen, "/tree", 3) == words
 
 
 def test_the_path_of_the_tree_does_not_get_into_debugging_information() -> None:

@@ -9,12 +9,10 @@ import pytest
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads.speccpu import WORKLOAD, Row, results
-from tests.servers.said import Said
+from tests.build.workloads import BASE, Said, given
 
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
-VALUES: dict[str, ParameterValue] = {parameter.name: parameter.default or "" for parameter in WORKLOAD.parameters}
+VALUES = given(WORKLOAD)
 CONSTRUCTED = (Path(__file__).parent / "data" / "speccpu-constructed.csv").read_text()
 NAME = "CPU2017.001.intrate.test.csv"
 

@@ -7,24 +7,19 @@ from typing import Any
 
 import pytest
 
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Server, Step, Write
+from hugewise.model.scene import Places, Server, Step, Write
 from hugewise.model.workload import ParameterValue
-from hugewise.plan.parameters import typed
-from hugewise.study.keys import Place
 from hugewise.workloads import _mariadb, _postgres, tpcc
 from hugewise.workloads._tpcc_output import go_tpc, sysbench
 from hugewise.workloads.tpcc import WORKLOAD
-from tests.servers.said import Said
+from tests.build import workloads
+from tests.build.workloads import BASE, POOL, Said, use
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tpcc"
 GO_TPC = (GOLDEN / "go-tpc.jsonl").read_text()  # a run of 3 s, which tells of two seconds
 SYSBENCH = (GOLDEN / "sysbench-tpcc.txt").read_text()
 PLACES = Places(data="/d", run="/r", ports=(15306,), sut=(0,), client=(1,))
 MIB = 1 << 20
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
-HUGETLB = Treatment(policy="hugetlb-2m", mechanism="system", target=PageTarget("hugetlb", 2 * MIB))
 
 
 @pytest.fixture(autouse=True)
@@ -37,18 +32,11 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def given(**parameters: Any) -> dict[str, ParameterValue]:
-    assert set(parameters) <= {parameter.name for parameter in WORKLOAD.parameters}
-    return {
-        parameter.name: typed(parameter, value, Place("test.toml"))
-        for parameter in WORKLOAD.parameters
-        if (value := parameters.get(parameter.name, parameter.default)) is not None
-    }
+    return workloads.given(WORKLOAD, **parameters)
 
 
 def said(timed: str, *, client: float = 0.1) -> Said:
-    use = RoleUse(cpu_s=0.5, user_s=None, system_s=None, faults=9)
-    other = RoleUse(cpu_s=client, user_s=None, system_s=None, faults=9)
-    return Said({"timed": timed, "cpus": "1\n"}, sut=use, client=other, seconds=1.0)
+    return Said({"timed": timed, "cpus": "1\n"}, sut=use(0.5), client=use(client), seconds=1.0)
 
 
 def test_go_tpc_reaches_postgres_by_its_socket_and_mariadb_on_the_loopback() -> None:
@@ -75,12 +63,12 @@ def test_sysbench_tpcc_runs_in_its_folder_by_sockets() -> None:
 
 
 def test_pages_reach_each_server_in_its_own_way() -> None:
-    (maria,) = WORKLOAD.scene(HUGETLB, given(server="mariadb"), PLACES).servers
-    (postgres,) = WORKLOAD.scene(HUGETLB, given(server="postgres"), PLACES).servers
+    (maria,) = WORKLOAD.scene(POOL, given(server="mariadb"), PLACES).servers
+    (postgres,) = WORKLOAD.scene(POOL, given(server="postgres"), PLACES).servers
     assert "--large-pages" in maria.argv
     assert {"huge_pages=on", "huge_page_size=2048kB"} <= set(postgres.argv)
     assert (maria.named, postgres.named) == ("large", "shared")
-    assert WORKLOAD.pool(HUGETLB, given(server="mariadb")) == (1024 + 24) * 2 * MIB
+    assert WORKLOAD.pool(POOL, given(server="mariadb")) == (1024 + 24) * 2 * MIB
     assert WORKLOAD.pool(BASE, given()) == 0
 
 

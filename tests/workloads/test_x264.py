@@ -9,22 +9,13 @@ from types import MappingProxyType
 
 import pytest
 
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Step, Write
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads import x264
 from hugewise.workloads.x264 import WORKLOAD
-from tests.servers.said import Said
+from tests.build.workloads import HUGE, POOL, Said, given, treatment
 
-VALUES: dict[str, ParameterValue] = {parameter.name: parameter.default or "" for parameter in WORKLOAD.parameters}
+VALUES = given(WORKLOAD)
 PLACES = Places(data="/s/data", run="/s/run", ports=(), sut=(3, 5), client=(3, 5))
-POOL = Treatment(
-    policy="hugetlb-2m",
-    mechanism="system",
-    target=PageTarget("hugetlb", 2 << 20),
-    environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
-)
 STATS = "n:1 mse_avg:0.53 psnr_avg:50.00 psnr_y:49.12\nn:2 mse_avg:0.53 psnr_avg:{} psnr_y:49.12 \n"
 
 
@@ -117,7 +108,7 @@ def test_psnr_is_that_of_the_mean_error() -> None:
 
 
 def test_what_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
-    huge = Treatment(policy="hugetlb-1g", mechanism="system", target=PageTarget("hugetlb", 1 << 30))
+    huge = treatment("hugetlb", 1 << 30)
     assert "a whole page of 1g" in (WORKLOAD.refuses(huge, VALUES) or "")
     assert WORKLOAD.refuses(POOL, VALUES) is None
     assert "upload, vod" in (WORKLOAD.refuses(POOL, {**VALUES, "profile": "live"}) or "")
@@ -129,4 +120,4 @@ def test_the_pool_holds_all_instances_at_once() -> None:
     pool = WORKLOAD.pool(POOL, VALUES)
     assert pool % (2 << 20) == 0
     assert pool > 374 << 20  # what one instance was seen to take at 2160p
-    assert WORKLOAD.pool(Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20)), VALUES) == 0
+    assert WORKLOAD.pool(HUGE, VALUES) == 0
