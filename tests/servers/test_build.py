@@ -71,14 +71,14 @@ def places(folder: Path, name: str) -> Places:
 
 def played(folder: Path, chosen: Mapping[str, ParameterValue]) -> Said:
     """The recipe in one folder, then an attempt in another one; what the attempt left."""
-    for act in WORKLOAD.data(given).recipe(places(folder, "made")):
+    for act in WORKLOAD.data(chosen).recipe(places(folder, "made")):
         if isinstance(act, Write):
             (folder / "made" / act.path).write_text(act.text)
             continue
         assert isinstance(act, Step)
         do(act)
     (folder / "made").rename(folder / "attempt")
-    scene = WORKLOAD.scene(BASE, given, places(folder, "attempt"))
+    scene = WORKLOAD.scene(BASE, chosen, places(folder, "attempt"))
     environment = {"PATH": os.environ["PATH"], **scene.timed.environment}
     subprocess.run(scene.timed.argv, cwd=scene.timed.cwd, env=environment, capture_output=True, check=True)
     said = {step.name: do(step) for step in scene.after}
@@ -121,9 +121,9 @@ def test_without_a_reference_the_digest_of_the_objects_is_told(
 
 def test_a_target_of_lua_may_be_one_of_a_folder(tmp_path: Path) -> None:
     """The makefile at the top sets the flags itself."""
-    given = values(project="lua", source="/usr/src/lua5.1_5.1.5.orig.tar.gz", config="-O0", jobs=2)
+    chosen = values(project="lua", source="/usr/src/lua5.1_5.1.5.orig.tar.gz", config="-O0", jobs=2)
     for target, words in (("", ("linux",)), ("src/all", ("-C", "src", "all"))):
-        argv = WORKLOAD.scene(BASE, {**given, "target": target}, places(tmp_path, "attempt")).timed.argv
+        argv = WORKLOAD.scene(BASE, {**chosen, "target": target}, places(tmp_path, "attempt")).timed.argv
         assert argv == ("make", "-j2", *words, "MYCFLAGS=-O0")
     linux = WORKLOAD.scene(BASE, values(source="/s.tar.xz", jobs=2), places(tmp_path, "attempt")).timed.argv
     assert linux == ("make", "-j2", "mm/")
@@ -186,7 +186,7 @@ def test_the_kernel_s_part_is_unpacked_without_what_it_does_not_need(tmp_path: P
 
 def _recipe(chosen: Mapping[str, ParameterValue]) -> list[Step]:
     here = Places(data="/d", run="/r", ports=(), sut=(0, 1), client=(0, 1))
-    return [act for act in WORKLOAD.data(given).recipe(here) if isinstance(act, Step)]
+    return [act for act in WORKLOAD.data(chosen).recipe(here) if isinstance(act, Step)]
 
 
 def test_paths_and_times_do_not_reach_the_objects() -> None:
@@ -199,7 +199,7 @@ def test_paths_and_times_do_not_reach_the_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("chosen", "why"),
     [
         ({"project": "bsd"}, "project = 'bsd' is not one of linux, gdb, lua, make"),
         ({"target": "../x"}, "target = '../x' must lie in the source tree"),
@@ -208,7 +208,7 @@ def test_paths_and_times_do_not_reach_the_objects() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(chosen: dict[str, ParameterValue], why: str) -> None:
-    assert why in (WORKLOAD.refuses(BASE, values(**given)) or "")
+    assert why in (WORKLOAD.refuses(BASE, values(**chosen)) or "")
     assert WORKLOAD.refuses(BASE, values()) is None
 
 

@@ -52,6 +52,7 @@ def said(folder: Path, attempt: Attempt) -> probe.Result:
     return next(event for event in events if isinstance(event, probe.Result))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("largest", ["256k", "8m"])
 def test_the_same_calls_are_made_on_every_kind_of_page(tmp_path: Path, largest: str) -> None:
     need_pages()
@@ -72,6 +73,7 @@ def test_the_same_calls_are_made_on_every_kind_of_page(tmp_path: Path, largest: 
         assert rate > 0
 
 
+@pytest.mark.whole
 def test_a_file_of_a_pool_is_touched_at_the_same_places(tmp_path: Path) -> None:
     need_pages()
     workload = {"name": "lat-mmap", "parameters": {"bytes": "33m", "rounds": 20}}
@@ -83,6 +85,7 @@ def test_a_file_of_a_pool_is_touched_at_the_same_places(tmp_path: Path) -> None:
     assert set(found["base"].delivery.coverage) == {"shmem:4096"}
 
 
+@pytest.mark.whole
 def test_half_a_pool_is_found_before_the_clock_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_pages()
     short_pool(monkeypatch, mmap_perf.MmapPerf, size=256 << 21)
