@@ -15,6 +15,7 @@ from hugewise.analysis.published_forecast import replan
 from hugewise.quantity import format_duration
 from hugewise.stats import assurance, end_power, power, sessions, spread
 from hugewise.stats.campaign import FEWEST
+from tests.build import known
 
 CONCEPTS = Path(__file__).parents[1] / "docs/concepts"
 
@@ -49,11 +50,10 @@ def test_a_tenth_of_the_error_costs_a_third_more_pairs() -> None:
 
 def test_what_a_pilots_error_costs() -> None:
     page = " ".join((CONCEPTS / "planning.md").read_text(encoding="utf-8").split())
-    known = power.pairs_needed(0.4, 0.01, budget=2000)
-    assert known is not None
+    exact = known(power.pairs_needed(0.4, 0.01, budget=2000))
     for pairs, more in ((20, 1.25), (40, 1.125), (6, 2.5)):
         asked = assurance.pairs_needed(0.4, spread.freedom(pairs), 0.01, budget=2000)
-        assert asked is not None and asked / known == pytest.approx(more, rel=0.06)
+        assert asked is not None and asked / exact == pytest.approx(more, rel=0.06)
     assert "From 20 pairs, about a quarter more pairs" in page
     assert "from 40, an eighth; from 6, two and a half times as many" in page
     assert f"a deviation with {spread.freedom(2):g} (n - 1) degrees of freedom" in page

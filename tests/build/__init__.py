@@ -12,3 +12,17 @@
 `attempt("thp", 9.0, block=3, state="failed")`, `block(3, {"base": 10.0, "thp": 9.0})`: whatever is not named is as in a
 run where nothing went wrong.
 """
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+__all__ = ["known"]
+
+T = TypeVar("T")
+
+
+def known(value: T | None) -> T:
+    """The value, which is not None."""
+    assert value is not None
+    return value

@@ -4,12 +4,12 @@ stderr hold, and the exit status in brackets where it is not 0. HUGEWISE_WRITE_G
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 
 import pytest
 
+from tests import golden
 from tests.build.hosts import FakeHost
 from tests.cli.conftest import Call, tiny
 
@@ -37,8 +37,6 @@ def test_what_is_said(call: Call, fake: FakeHost, here: Path, path: Path) -> Non
         assert all(
             len(each) <= 80 for each in out.splitlines() if not ("example orders" in each or "left out:" in each)
         )
-    if os.environ.get("HUGEWISE_WRITE_GOLDEN") == "1":
-        path.write_text(again, encoding="utf-8")
-    assert again == path.read_text(encoding="utf-8")
+    golden.same(again, path)
     assert fake.writes == []
     assert not (here / "results").exists()

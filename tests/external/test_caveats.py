@@ -10,6 +10,7 @@ import numpy as np
 from hugewise.external.caveats import Layout, examine, pair
 from hugewise.external.reader import Series
 from hugewise.model.metric import Metric
+from tests.build import known
 
 METRIC = Metric("wall_s", "s", "lower", "time")
 RNG = np.random.default_rng(1)
@@ -61,8 +62,7 @@ def test_an_order_that_no_coin_made_is_seen_through() -> None:
 def test_pairs_follow_the_order_of_their_blocks_and_score_failures_as_the_worst() -> None:
     arm = series("thp", [4.0, 2.0, 9.0, 5.0], block=[3, 1, 2, 4], failed=[0, 0, 1, 1])
     base = series("base", [2.0, 2.0, 1.0, 5.0, 1.0], block=[3, 1, 2, 4, 9], failed=[0, 0, 0, 1, 0])
-    found = pair(arm, base)
-    assert found is not None
+    found = known(pair(arm, base))
     assert found.differences.tolist() == [0.0, math.inf, math.log(2.0), 0.0]
     assert (found.failures_arm, found.failures_baseline, found.incomplete) == (2, 1, 1)
     higher = replace(arm, metric=Metric("tps", "1/s", "higher", ""))

@@ -16,6 +16,7 @@ from hugewise.model.scene import Places, Step, Write
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads._elf import digests, sections
 from hugewise.workloads.build import WORKLOAD
+from tests.build import known
 from tests.build.workloads import BASE, Said, given, treatment, use
 from tests.requirements import need_program
 from tests.servers.trying import accepted, attempts, need_pages, tried
@@ -246,8 +247,7 @@ def test_its_compilers_are_backed_as_the_policy_says(tmp_path: Path) -> None:
     assert found["never"].delivery.delivered is False
     assert {attempt.delivery.proof for attempt in found.values()} == {"twin"}
     for attempt in found.values():
-        faults = attempt.metrics["page_faults"]
-        assert faults is not None
+        faults = known(attempt.metrics["page_faults"])
         assert faults > 1000
 
 

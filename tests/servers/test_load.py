@@ -17,6 +17,7 @@ import pytest
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, serving
 from hugewise.machine.load_generator import Load, Timed
+from tests.build import known
 from tests.servers.running import Running, memcached, redis
 
 KEYS = 20_000
@@ -50,9 +51,7 @@ def load(servers: list[Running], *options: str, keys: int = KEYS) -> Load:
 
 
 def timed(servers: list[Running], *options: str, keys: int = KEYS) -> Timed:
-    found = load(servers, *options, keys=keys).timed
-    assert found is not None
-    return found
+    return known(load(servers, *options, keys=keys).timed)
 
 
 def fail(servers: list[Running], *options: str, keys: int = KEYS) -> tuple[int, probe.Error]:
@@ -69,8 +68,7 @@ def test_the_preload_stores_every_key_with_the_same_bytes_every_time(start: Star
     hashes, bytes_held = [], []
     for seed in ("1", "1", "2"):
         with start() as fresh:
-            stored = load([fresh], "--preload", "--operations", "0", "--seed", seed).stored
-            assert stored is not None
+            stored = known(load([fresh], "--preload", "--operations", "0", "--seed", seed).stored)
             assert (stored.keys, stored.counts, fresh.items()) == (KEYS, [KEYS], KEYS)
             hashes.append(stored.hash)
             if fresh.protocol == "memcached":
@@ -81,8 +79,7 @@ def test_the_preload_stores_every_key_with_the_same_bytes_every_time(start: Star
 
 def test_what_was_stored_is_read_back_byte_by_byte_and_another_seed_is_noticed(server: Running) -> None:
     said = load([server], "--preload", "--touch", "--operations", "0")
-    assert said.touched is not None
-    assert said.touched.keys == KEYS
+    assert known(said.touched).keys == KEYS
     assert said.timed is None
     status, error = fail([server], "--touch", "--seed", "2")
     assert (status, error.fault, error.before_timed) == (1, "workload", True)
@@ -163,8 +160,7 @@ def test_a_stop_of_the_server_shows_in_the_open_loop(server: Running) -> None:
         stdout=subprocess.PIPE,
     )
     assert process.stdin is not None
-    assert process.stdout is not None
-    assert b'"ready"' in process.stdout.readline()
+    assert b'"ready"' in known(process.stdout).readline()
     process.stdin.write(b"g")
     process.stdin.flush()
     timer = threading.Timer(0.5, stop)
@@ -173,8 +169,7 @@ def test_a_stop_of_the_server_shows_in_the_open_loop(server: Running) -> None:
     timer.join()
     said = next(event for event in probe.decode(output.splitlines(keepends=True)) if isinstance(event, Load))
     assert said.timed is not None
-    latency = said.timed.latency
-    assert latency is not None
+    latency = known(said.timed.latency)
     # A request that was due just after the stop waits for all of it; so do the 0.1% that came within 2 ms after it.
     assert latency.max_ns >= 195e6
     assert latency.p999_ns >= 190e6
@@ -244,8 +239,7 @@ def test_a_server_that_ends_in_the_timed_phase_is_the_workloads_fault(server: Ru
         stderr=subprocess.PIPE,
     )
     assert process.stdin is not None
-    assert process.stdout is not None
-    assert b'"ready"' in process.stdout.readline()
+    assert b'"ready"' in known(process.stdout).readline()
     process.stdin.write(b"g")
     process.stdin.flush()
     timer = threading.Timer(0.3, server.process.kill)
@@ -287,8 +281,7 @@ def test_the_search_reports_its_path_and_its_bracket() -> None:
     with redis() as server:
         load([server], "--preload")
         options = ("--duration", "0.1", "--repeats", "1", "--resolution", "0.5")
-        found = load([server], *options, "--sla", "p99:5s").search
-        assert found is not None
+        found = known(load([server], *options, "--sla", "p99:5s").search)
         assert found.limit_ns == 5_000_000_000
         assert found.capacity > 0
         assert found.steps
@@ -299,8 +292,7 @@ def test_the_search_reports_its_path_and_its_bracket() -> None:
         assert found.rate == (max(passed) if passed else None)
         assert found.failed is None or found.failed > (found.rate or 0)
         never = load([server], *options, "--sla", "p99:1us")
-        assert never.search is not None
-        assert never.search.rate is None
+        assert known(never.search).rate is None
 
 
 def test_the_tuning_chooses_a_point_of_its_grid() -> None:
@@ -350,9 +342,8 @@ def test_tcp_is_asked_the_same() -> None:
         done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=True)
         said = next(e for e in probe.decode(done.stdout.splitlines(keepends=True)) if isinstance(e, Load))
         assert stored is not None
-        assert said.touched is not None
         assert said.timed is not None
-        assert (said.touched.keys, said.timed.operations, said.timed.lost) == (KEYS, 2000, 0)
+        assert (known(said.touched).keys, said.timed.operations, said.timed.lost) == (KEYS, 2000, 0)
 
 
 def test_the_launcher_opens_its_gate_and_lets_it_go(server: Running, tmp_path: Path) -> None:
@@ -366,8 +357,7 @@ def test_the_launcher_opens_its_gate_and_lets_it_go(server: Running, tmp_path: P
     assert serving.run([(LocalMachine(), job)]) == [0]
     said = serving.events(job)
     found = next(event for event in said if isinstance(event, Load))
-    assert found.timed is not None
-    assert found.timed.operations == 1000
+    assert known(found.timed).operations == 1000
     ended = said[-1]
     assert isinstance(ended, probe.Exit)
     assert ended.code == 0

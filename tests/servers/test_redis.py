@@ -10,6 +10,7 @@ import pytest
 
 from hugewise.model.trial import Attempt
 from hugewise.workloads.redis import WORKLOAD, Redis
+from tests.build import known
 from tests.requirements import need_program
 from tests.servers.trying import accepted, need_pages, quick, short_pool
 
@@ -48,8 +49,7 @@ def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_
 def test_redis_by_itself_takes_no_huge_pages(tmp_path: Path) -> None:
     found = run(tmp_path, "base", {"name": "thp", "judged": "setting"}, parameters={"disable_thp": True})["thp"]
     assert found.state == "accepted"
-    assert found.delivery.share is not None
-    assert found.delivery.share < 0.1
+    assert known(found.delivery.share) < 0.1
 
 
 def test_a_pool_reaches_the_malloc_of_glibc(tmp_path: Path) -> None:
@@ -64,8 +64,7 @@ def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.Monkey
     short_pool(monkeypatch, Redis, size=64 << 20)
     found = run(tmp_path, "base", "hugetlb-2m", parameters={"allocator": "libc"})["hugetlb-2m"]
     assert found.delivery.delivered is False
-    assert found.delivery.share is not None
-    assert found.delivery.share < 0.9
+    assert known(found.delivery.share) < 0.9
 
 
 def test_a_background_save_is_measured_with_what_it_copied(tmp_path: Path) -> None:
@@ -75,7 +74,5 @@ def test_a_background_save_is_measured_with_what_it_copied(tmp_path: Path) -> No
         assert (attempt.state, attempt.reason) == ("accepted", None)
         metrics = attempt.metrics
         assert metrics["ops_per_s"] == pytest.approx(2_000, rel=0.1)
-        assert metrics["cow_bytes"] is not None
-        assert metrics["cow_bytes"] > 0
-        assert metrics["fork_us"] is not None
-        assert metrics["fork_us"] > 0
+        assert known(metrics["cow_bytes"]) > 0
+        assert known(metrics["fork_us"]) > 0

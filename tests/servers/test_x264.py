@@ -9,6 +9,7 @@ import pytest
 
 from hugewise.model.trial import Attempt
 from hugewise.workloads.x264 import X264
+from tests.build import known
 from tests.requirements import need_program
 from tests.servers.trying import accepted, need_pages, quick, short_pool
 
@@ -41,9 +42,8 @@ def test_the_encoders_pages_are_proven_at_their_fullest(folder: Path) -> None:
     for each in found.values():
         assert each.facts["clips"] == 4
         assert each.metrics["files_per_s"] is not None
-        assert each.metrics["frames_per_s"] is not None
         assert each.metrics["files_per_s"] > 0
-        assert each.metrics["frames_per_s"] > each.metrics["files_per_s"]
+        assert known(each.metrics["frames_per_s"]) > each.metrics["files_per_s"]
 
 
 def test_two_passes_make_the_same_output_too(folder: Path) -> None:
@@ -60,5 +60,4 @@ def test_a_short_pool_is_not_delivered(folder: Path, monkeypatch: pytest.MonkeyP
     short_pool(monkeypatch, X264, 0.25)
     delivery = run(folder, "base", "hugetlb-2m")["hugetlb-2m"].delivery
     assert delivery.delivered is False
-    assert delivery.share is not None
-    assert delivery.share < 0.7
+    assert known(delivery.share) < 0.7

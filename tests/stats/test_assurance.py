@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hugewise.stats import assurance, power, spread
+from tests.build import known
 
 
 def averaged(shift: float, pairs: int, budget: int) -> float:
@@ -33,8 +34,7 @@ def test_the_scale_of_a_pilot_has_the_spread_that_is_averaged_over() -> None:
 
 def test_pairs_have_the_chance_on_average() -> None:
     for shift, budget in ((0.4, 2_000), (0.4, None), (0.08, 24_000), (1.5, 60)):
-        needed = assurance.pairs_needed(shift, 13.0, 0.01, budget=budget)
-        assert needed is not None
+        needed = known(assurance.pairs_needed(shift, 13.0, 0.01, budget=budget))
         chance = averaged(shift, needed, budget or needed)
         assert 0.9 <= chance < 0.93
         plugged = power.pairs_needed(shift, 0.01, budget=budget)
@@ -46,11 +46,9 @@ def test_pairs_have_the_chance_on_average() -> None:
 
 def test_a_spread_that_is_known_costs_nothing() -> None:
     for shift in (0.3, 1.0):
-        known = power.pairs_needed(shift, 0.01, budget=2_000)
-        assert known is not None
-        assert assurance.pairs_needed(shift, 1e6, 0.01, budget=2_000) == pytest.approx(known, abs=1)
-        fixed = power.student_needed(shift, 0.01)
-        assert fixed is not None
+        exact = known(power.pairs_needed(shift, 0.01, budget=2_000))
+        assert assurance.pairs_needed(shift, 1e6, 0.01, budget=2_000) == pytest.approx(exact, abs=1)
+        fixed = known(power.student_needed(shift, 0.01))
         assert assurance.student_needed(shift, 1e6, 0.01) == pytest.approx(fixed, abs=1)
     assert assurance.shift_shown(200, 1e6, 0.01) == pytest.approx(power.smallest_shift(200, 0.01), rel=0.02)
 
@@ -58,10 +56,8 @@ def test_a_spread_that_is_known_costs_nothing() -> None:
 def test_what_a_budget_shows_and_hides() -> None:
     for pairs in (50, 400, 24_000):
         for chance in (0.9, 0.1):
-            shift = assurance.shift_shown(pairs, 13.0, 0.01, chance=chance)
-            assert shift is not None
+            shift = known(assurance.shift_shown(pairs, 13.0, 0.01, chance=chance))
             assert averaged(shift, pairs, pairs) == pytest.approx(chance, abs=0.01)
     assert assurance.shift_shown(7, 13.0, 0.01) is None
-    fixed = assurance.student_shift(50, 13.0, 0.01)
-    assert fixed is not None
+    fixed = known(assurance.student_shift(50, 13.0, 0.01))
     assert assurance.student_needed(fixed, 13.0, 0.01) == pytest.approx(50, abs=1)

@@ -12,6 +12,7 @@ from ville import AsymptoticCS
 
 from hugewise.stats import sessions
 from hugewise.stats.campaign import Campaign, interval, ratio_of_means
+from tests.build import known
 
 Row = npt.NDArray[np.float64]
 
@@ -40,8 +41,7 @@ def test_half_width_is_villes_but_for_the_degrees_of_freedom(alpha: float, n: in
     values = np.random.default_rng(n).normal(0.02, 0.1, n)
     theirs = AsymptoticCS(alpha=alpha, t_opt=500, min_samples=100, intersect=False).fit(values)
     low, high = theirs.interval()
-    bounds = interval(values.tolist(), alpha)
-    assert bounds is not None
+    bounds = known(interval(values.tolist(), alpha))
     assert sum(bounds) == pytest.approx(low + high)
     bound = n * (n - 1) * ((high - low) / 2) ** 2 / np.sum((values - values.mean()) ** 2)
     assert bounds[1] - bounds[0] == pytest.approx((high - low) * math.sqrt((n - 1) / (n - bound)), rel=1e-2)
@@ -51,8 +51,7 @@ def test_half_width_is_villes_but_for_the_degrees_of_freedom(alpha: float, n: in
 @given(st.integers(0, 2**32), st.floats(1e-6, 1e3), st.floats(-5, 5))
 def test_swapped_labels_scale_and_shift(seed: int, scale: float, shift: float) -> None:
     values = np.random.default_rng(seed).standard_t(3, 150)
-    plain = interval(values.tolist(), 0.01)
-    assert plain is not None
+    plain = known(interval(values.tolist(), 0.01))
     assert interval((-values).tolist(), 0.01) == pytest.approx((-plain[1], -plain[0]))
     moved = interval((values * scale + shift).tolist(), 0.01)
     assert moved == pytest.approx((plain[0] * scale + shift, plain[1] * scale + shift), rel=1e-6, abs=1e-9)
@@ -142,8 +141,7 @@ def costs(seed: int, n: int = 200, effect: float = 0.02) -> tuple[list[float], l
 @given(st.integers(0, 2**32), st.floats(1e-3, 1e6))
 def test_ratio_of_means_swapped_and_in_another_unit(seed: int, unit: float) -> None:
     arm, baseline = costs(seed)
-    found = ratio_of_means(arm, baseline, 0.01)
-    assert found is not None
+    found = known(ratio_of_means(arm, baseline, 0.01))
     ratio, low, high = found
     assert ratio == pytest.approx(sum(arm) / sum(baseline))
     assert low < ratio < high
@@ -153,8 +151,7 @@ def test_ratio_of_means_swapped_and_in_another_unit(seed: int, unit: float) -> N
 
 def test_ratio_of_means_ends_where_the_linearised_differences_meet_the_bound() -> None:
     arm, baseline = (np.array(values) for values in costs(1, 400))
-    found = ratio_of_means(arm.tolist(), baseline.tolist(), 0.05)
-    assert found is not None
+    found = known(ratio_of_means(arm.tolist(), baseline.tolist(), 0.05))
     for end in found[1:]:
         linear = arm - end * baseline
         theirs = AsymptoticCS(alpha=0.05, t_opt=500, min_samples=100, intersect=False).fit(linear)

@@ -9,6 +9,7 @@ from hugewise.stats import power as planning
 from hugewise.stats.boundary import first_crossing
 from hugewise.stats.power import least_pairs, pairs_needed, power, smallest_shift
 from hugewise.stats.signflip import SignFlip
+from tests.build import known
 
 
 def ends(shift: float, alpha: float, budget: int, replays: int, *, at_most: int) -> list[int]:
@@ -30,12 +31,10 @@ def ends(shift: float, alpha: float, budget: int, replays: int, *, at_most: int)
     [(0.36, 1e-4, 24_000, 400), (0.75, 1e-4, 5_000, 1000), (1.2, 1e-4, 200, 1000), (0.5, 1e-2, 2_000, 1000)],
 )
 def test_the_forecast_is_that_of_the_real_test(shift: float, alpha: float, budget: int, replays: int) -> None:
-    far = pairs_needed(shift, alpha, chance=0.999, budget=budget)
-    assert far is not None
+    far = known(pairs_needed(shift, alpha, chance=0.999, budget=budget))
     seen = np.array(ends(shift, alpha, budget, replays, at_most=far))
     for chance in (0.5, 0.9):
-        forecast = pairs_needed(shift, alpha, chance=chance, budget=budget)
-        assert forecast is not None
+        forecast = known(pairs_needed(shift, alpha, chance=chance, budget=budget))
         # How far the quantile may lie from the forecast by chance alone: 3 standard errors of its probability.
         room = 3 * math.sqrt(chance * (1 - chance) / replays)
         low, high = np.quantile(seen, [chance - room, min(1.0, chance + room)])
@@ -69,8 +68,7 @@ def test_the_floor_is_where_all_coins_agree(alpha: float) -> None:
 
 def test_needed_pairs_have_the_chance_and_no_fewer_have_it() -> None:
     for shift in (0.3, 0.6, 1.5, 5.0):
-        needed = pairs_needed(shift, 1e-3)
-        assert needed is not None
+        needed = known(pairs_needed(shift, 1e-3))
         assert power(shift, needed, 1e-3) >= 0.9
         assert power(shift, needed - 1, 1e-3) < 0.9
     assert pairs_needed(0.0, 1e-3) is None
@@ -81,8 +79,7 @@ def test_needed_pairs_have_the_chance_and_no_fewer_have_it() -> None:
 
 def test_the_smallest_shift_is_what_the_pairs_show() -> None:
     for pairs in (12, 50, 400, 24_000):
-        shift = smallest_shift(pairs, 0.01)
-        assert shift is not None
+        shift = known(smallest_shift(pairs, 0.01))
         assert power(shift, pairs, 0.01) >= 0.9 > power(shift / 1.01, pairs, 0.01)
     assert smallest_shift(7, 0.01) is None
 

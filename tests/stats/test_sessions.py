@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from hugewise.stats.sessions import components, interval, needed, pairs_per_session, reason
+from tests.build import known
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(8, 0.05), (20, 0.05), (20, 1e-4), (60, 1e-4)])
 def test_the_ends_are_where_the_bayes_factor_reaches_one_over_alpha(n: int, alpha: float) -> None:
     """The factor recomputed from its definition: noncentral against central t, averaged over the prior."""
     means = np.random.default_rng(n).normal(0.03, 0.2, n)
-    bounds = interval(means.tolist(), alpha)
-    assert bounds is not None
+    bounds = known(interval(means.tolist(), alpha))
     t = (means.mean() - bounds[0]) / (means.std(ddof=1) / math.sqrt(n))
 
     def weighted(size: float) -> float:

@@ -12,6 +12,7 @@ from ville import QuantileCS
 
 from hugewise.stats import tail
 from hugewise.stats.tail import beyond_differences, quantile, slow_differences, slow_rate
+from tests.build import known
 
 VALUES = st.lists(st.tuples(*[st.sampled_from([1.0, 1.1, 1.3, 2.0, 5.0, math.inf])] * 2), max_size=60)
 
@@ -92,9 +93,7 @@ def test_bounds_of_the_rate_hold_while_it_drifts() -> None:
         effects = (arm_stalls.mean(axis=0) - baseline_stalls.mean(axis=0))[10:]
         for look in range(50, n + 1, 50):
             found = slow_rate(arm[:look].tolist(), baseline[:look].tolist(), 0.05, budget=n)
-            assert found.low is not None
-            assert found.high is not None
-            if not found.low <= effects[: look - 10].mean() <= found.high:
+            if not known(found.low) <= effects[: look - 10].mean() <= known(found.high):
                 missed += 1
                 break
         widths.append((found.high or 0) - (found.low or 0))
@@ -156,8 +155,7 @@ def test_quantile_finds_a_heavier_tail() -> None:
     found = quantile(arm, baseline, 0.99, 0.05, budget=1500)
     assert found.sign == 1
     assert found.estimate == pytest.approx(1.6, abs=0.25)
-    assert found.low is not None
-    assert found.low > 1
+    assert known(found.low) > 1
     faster = quantile([1 / x for x in arm], [1 / x for x in baseline], 0.01, 0.05, better="higher", budget=1500)
     assert faster.sign == 1
 
