@@ -240,9 +240,9 @@ def beyond(rng: random.Random) -> tuple[CellResult, list[Attempt]]:
             made = attempt(block, order, cell, arm, metric=name, value=value, share=share, delivered=not lost,
                            disturbances=struck)  # fmt: skip
             found.append(made)
-    broken = {"state": "abandoned", "reason": "the run was interrupted"}
+    broken: dict[str, Any] = {"state": "abandoned", "reason": "the run was interrupted"}
     found.append(attempt(20, 0, cell, "base", metric=name, value=127.0, **broken))
-    unproven = {"share": None, "delivered": None, "state": "rejected", "reason": "no cgroup"}
+    unproven: dict[str, Any] = {"share": None, "delivered": None, "state": "rejected", "reason": "no cgroup"}
     found.append(attempt(20, 1, cell, "thp", metric=name, value=None, **unproven))
     short = "15.0% of the attempts were not delivered (limit 1%): the pool was short by 12 pages"
     comparisons = [

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from hugewise.model.pages import PageKind, PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import RoleUse
-from hugewise.model.workload import ParameterValue, Workload
+from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.plan.parameters import typed
 from hugewise.study.keys import Place
 
 __all__ = ["ANY", "BASE", "HUGE", "NOT_COUNTED", "POOL", "Said", "given", "treatment", "use"]
 
 
-def given(workload: Workload, **parameters: Any) -> dict[str, ParameterValue]:
+class Parametrised(Protocol):
+    """A workload, as far as its parameters go."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
+
+
+def given(workload: Parametrised, **parameters: Any) -> dict[str, ParameterValue]:
     """The workload's parameters as a plan has them: these, and the others' defaults."""
     assert set(parameters) <= {parameter.name for parameter in workload.parameters}
     return {

@@ -51,10 +51,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def called(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hugewise", *map(str, arguments)])
         status: object = 0
         try:
-            main.main()
+            main.main(list(map(str, arguments)))
         except SystemExit as ended:
             status = ended.code or 0
         said = capsys.readouterr()

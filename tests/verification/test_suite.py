@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -83,31 +82,26 @@ def test_progress_without_a_terminal_is_ten_lines() -> None:
     assert len(written.getvalue().splitlines()) == 10
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["hugewise", "verify-statistics", *arguments])
+def call(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
-        main.main()
+        main.main(["verify-statistics", *arguments])
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
 
-def test_the_command_prints_json(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_command_prints_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     vector = tmp_path / "v.txt"
     vector.write_text("1 2 0 4")
     arguments = ("--check", "coins", "--check", "e-process", "--jobs", "1", "--json", "--vector", str(vector))
-    assert call(monkeypatch, *arguments) == 0
+    assert call(*arguments) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["passed"] is True
     assert found["seed"] == 1
     assert {finding["check"] for finding in found["findings"]} == {"coins", "e-process"}
 
 
-def test_the_command_refuses_an_unknown_check(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "--check", "all") == 2
+def test_the_command_refuses_an_unknown_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--check", "all") == 2
     assert "no check is called all" in capsys.readouterr().err
 
 
@@ -120,5 +114,5 @@ def test_the_command_fails_when_a_check_does(
         return suite.Report(passed=False, seed=options.seed, seconds=0.0, findings=(finding,))
 
     monkeypatch.setattr(suite, "verify", failing)
-    assert call(monkeypatch, "--power") == 1
+    assert call("--power") == 1
     assert "NOT as required" in capsys.readouterr().out

@@ -42,22 +42,20 @@ def test_what_is_compared_follows_the_target() -> None:
     assert _projects.artefact(values("gdb", artefact="bfd")) == "bfd"
 
 
-def test_only_parts_of_a_kernel_are_unpacked_in_part_and_with_their_own_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(programs, "machine", lambda: "aarch64")
-    left_out = _projects.left_out(values("linux"))
+def test_only_parts_of_a_kernel_are_unpacked_in_part_and_with_their_own_machine() -> None:
+    with programs.looking_in((), machine="aarch64"):
+        left_out = _projects.left_out(values("linux"))
     assert "*/arch/mips/*.*" in left_out
     assert not {"*/arch/arm64/*.*", "*/arch/arm/*.*"} & {*left_out}
     assert _projects.left_out(values("linux", target="vmlinux")) == _projects.left_out(values("gdb")) == ()
 
 
-def test_the_newest_of_the_usual_archives_is_taken_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_of_the_usual_archives_is_taken_by_its_numbers() -> None:
     there = ["/usr/src/linux-source-6.9.tar.xz", "/usr/src/linux-source-6.12.tar.xz"]
-    monkeypatch.setattr(programs, "matching", lambda pattern: there)
-    assert _projects.source(values("linux")) == there[1]
-    assert _projects.source(values("make")) is None
-    assert _projects.source(values("gdb", source="/a.tar.xz")) == "/a.tar.xz"
+    with programs.looking_in((), files=there):
+        assert _projects.source(values("linux")) == there[1]
+        assert _projects.source(values("make")) is None
+        assert _projects.source(values("gdb", source="/a.tar.xz")) == "/a.tar.xz"
 
 
 def test_archives_that_an_image_has_are_found_by_debians_names() -> None:
