@@ -26,7 +26,8 @@ from hugewise.model.workload import Launch, ParameterValue
 from hugewise.plan.plan import Arm, Cell
 from hugewise.store.runlog import RunFolder
 from hugewise.study.load import parse
-from tests.attempt.test_disturbances import FILES, FOLDER, Files
+from tests.attempt.test_disturbances import FILES, FOLDER
+from tests.build.hosts import Files
 from tests.build.studies import IN_GUESTS, FakePolicy, FakeWorkload
 from tests.machine.test_serving import Launcher
 

@@ -91,10 +91,14 @@ def cell(name: str, *arms: str, together: bool = False) -> Cell:
     )
 
 
-class Stage:
-    """A run folder, a clock that a test moves, and a runner that the test scripts."""
+class KilledError(Exception):
+    """hugewise is gone."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, study: str = STUDY) -> None:
+
+class Stage:
+    """A run folder, a clock that a test moves, and a runner that the test scripts; `asked` has what ran at once."""
+
+    def __init__(self, path: Path, study: str = STUDY) -> None:
         self.study: Study = parse(study, "test.toml")
         self.folder = RunFolder.create(path, "s", study_json=b"{}", study_toml=None, seed=SEED)
         self.folder.append(opened(self.folder.run))
@@ -103,7 +107,7 @@ class Stage:
         self.script: Callable[[Trial, int], str] = lambda trial, number: "accepted"
         self.events: list[progress.Event] = []
         self.settings = FakeSettings()
-        monkeypatch.setattr(runner, "attempt", self.attempt)
+        self.asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
 
     def attempt(self, bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
         self.ran.append((trial.block, cell.id, arm.name, number))
@@ -115,6 +119,12 @@ class Stage:
         )  # fmt: skip
         bench.folder.accept(bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"), made)
         return made
+
+    def together(
+        self, bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+    ) -> list[Attempt]:
+        self.asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
+        return [self.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
 
     def conduct(self, cells: list[Cell], after: dict[tuple[str, str], int], *, boot: str = "b") -> list[Decides]:
         methods = [
@@ -143,8 +153,28 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(tmp_path, monkeypatch)
+def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    made = Stage(tmp_path, getattr(request, "param", STUDY))
+    monkeypatch.setattr(runner, "attempt", made.attempt)
+    monkeypatch.setattr(runner, "together", made.together)
+    return made
+
+
+def of(old: str, new: str) -> pytest.MarkDecorator:
+    """The test's stage is of the study in which `old` is replaced."""
+    assert old in STUDY
+    return pytest.mark.parametrize("stage", [STUDY.replace(old, new)], indirect=True)
+
+
+def ending(error: type[BaseException], when: Callable[[Trial], bool]) -> Callable[[Trial, int], str]:
+    """A script in which hugewise ends in that trial."""
+
+    def script(trial: Trial, number: int) -> str:
+        if when(trial):
+            raise error
+        return "accepted"
+
+    return script
 
 
 def test_cells_are_interleaved_block_by_block(stage: Stage) -> None:
@@ -171,17 +201,10 @@ package = "linux-image-cloud-amd64"
 """
 
 
-@pytest.mark.parametrize(("guests", "padded"), [("", True), (COUNTING, False)])
-def test_pads_are_drawn_but_for_guests_that_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guests: str, padded: bool
-) -> None:
-    stage, pads = Stage(tmp_path, monkeypatch, STUDY + guests), set[int]()
-
-    def script(trial: Trial, _: int) -> str:
-        pads.add(trial.environment_pad)
-        return "accepted"
-
-    stage.script = script
+@pytest.mark.parametrize(("stage", "padded"), [(STUDY, True), (STUDY + COUNTING, False)], indirect=["stage"])
+def test_pads_are_drawn_but_for_guests_that_count(stage: Stage, padded: bool) -> None:
+    pads = set[int]()
+    stage.script = lambda trial, _: (pads.add(trial.environment_pad), "accepted")[1]
     stage.conduct([cell("one", "thp")], {})
     assert (len(pads) > 1, pads == {0}) == (padded, not padded)
 
@@ -200,8 +223,8 @@ def test_a_cell_that_is_decided_gives_its_time_to_the_others(stage: Stage) -> No
     assert [name for _, name, _ in stage.opened()] == ["one", "two", "two", "two"]
 
 
-def test_the_time_budget_ends_a_run_between_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
+@of("blocks = 3", 'blocks = 100\ntime = "7s"')
+def test_the_time_budget_ends_a_run_between_blocks(stage: Stage) -> None:
     stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
     assert stage.state == "time is up"
     assert len(stage.opened()) == 3  # 2 s each: a fourth would end after 8 s
@@ -268,12 +291,7 @@ def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: Stage) -> None:
 def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, continues: bool) -> None:
     first = design.order(SEED, 1, ["base", "thp"])[0].arm
 
-    def script(trial: Trial, number: int) -> str:
-        if trial.block == 1 and trial.order == 1 and len(stage.ran) == 2:
-            raise KeyboardInterrupt
-        return "accepted"
-
-    stage.script = script
+    stage.script = ending(KeyboardInterrupt, lambda trial: (trial.block, trial.order, len(stage.ran)) == (1, 1, 2))
     with pytest.raises(KeyboardInterrupt):
         stage.conduct([cell("one", "thp")], {})
     stage.now += pause
@@ -333,70 +351,46 @@ def test_progress_says_what_runs_and_what_is_left(stage: Stage) -> None:
     assert sum(isinstance(event, progress.AttemptStarted) for event in stage.events) == 6
 
 
-def test_a_session_is_over_when_every_open_cell_has_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, STUDY.replace("[budget]", "[sessions]\npairs = 2\n[budget]"))
+@of("[budget]", "[sessions]\npairs = 2\n[budget]")
+def test_a_session_is_over_when_every_open_cell_has_its_pairs(stage: Stage) -> None:
     stage.conduct([cell("one", "thp"), cell("two", "thp")], {})
     assert stage.state is None
     assert [name for _, name, _ in stage.opened()] == ["one", "two"] * 2
 
 
-DUET = STUDY.replace("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[budget]')
+DUET = of("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[budget]')
 
 
-def at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[str, ...], int, str | None]]:
-    """Let blocks be attempted all at once; what was asked for."""
-    asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
-
-    def together(
-        bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
-    ) -> list[Attempt]:
-        asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
-        return [stage.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
-
-    monkeypatch.setattr(runner, "together", together)
-    return asked
-
-
-def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = Stage(tmp_path, monkeypatch, DUET)
-    asked = at_once(stage, monkeypatch)
+@DUET
+def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: Stage) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k", together=True)], {})
-    assert [(block, number, turns) for block, _, number, turns in asked] == [(1, 1, None), (2, 1, None), (3, 1, None)]
-    for block, arms, _, _ in asked:
+    assert [(block, number, turns) for block, _, number, turns in stage.asked] == [
+        (1, 1, None),
+        (2, 1, None),
+        (3, 1, None),
+    ]
+    for block, arms, _, _ in stage.asked:
         trials = design.order(SEED, block, ["base", "thp", "mthp-64k"], 3)
         assert arms == tuple(trial.arm for trial in trials)
         assert {trial.slot for trial in trials} == {0, 1, 2}
 
 
-def test_a_crossover_is_told_the_turns_of_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, STUDY.replace("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]'))
-    asked = at_once(stage, monkeypatch)
+@of("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]')
+def test_a_crossover_is_told_the_turns_of_its_block(stage: Stage) -> None:
     stage.conduct([cell("one", "thp", together=True)], {})
-    assert [turns for *_, turns in asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
+    assert [turns for *_, turns in stage.asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
 
 
-def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = Stage(tmp_path, monkeypatch, DUET)
-    asked = at_once(stage, monkeypatch)
+@DUET
+def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(stage: Stage) -> None:
     stage.script = lambda trial, number: "rejected" if (trial.block, number) == (1, 1) else "accepted"
     stage.conduct([cell("one", "thp", together=True)], {})
-    assert [(block, number) for block, _, number, _ in asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
+    assert [(block, number) for block, _, number, _ in stage.asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
 
 
-def test_a_duet_broken_off_between_its_arms_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(tmp_path, monkeypatch, DUET)
-    at_once(stage, monkeypatch)
-
-    def script(trial: Trial, number: int) -> str:
-        if trial.block == 1 and trial.order == 1 and len(stage.ran) == 2:
-            raise KeyboardInterrupt
-        return "accepted"
-
-    stage.script = script
+@DUET
+def test_a_duet_broken_off_between_its_arms_is_replaced(stage: Stage) -> None:
+    stage.script = ending(KeyboardInterrupt, lambda trial: (trial.block, trial.order, len(stage.ran)) == (1, 1, 2))
     with pytest.raises(KeyboardInterrupt):
         stage.conduct([cell("one", "thp", together=True)], {})
     (method,) = stage.conduct([cell("one", "thp", together=True)], {})
@@ -445,17 +439,8 @@ def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage:
     order = [trial.arm for trial in design.order(SEED, 1, ["base", "thp"])]
     lost, next_one = order
 
-    class KilledError(Exception):
-        pass
-
-    def script(trial: Trial, number: int) -> str:
-        if trial.block == 1 and trial.arm == lost:
-            return "rejected"
-        if trial.block == 1:
-            raise KilledError
-        return "accepted"
-
-    stage.script = script
+    killed = ending(KilledError, lambda trial: trial.block == 1)
+    stage.script = lambda trial, number: "rejected" if trial.arm == lost else killed(trial, number)
     with pytest.raises(KilledError):
         stage.conduct([cell("one", "thp")], {})
     stage.now += 10_000  # beyond the window: the block cannot be gone on with
@@ -467,10 +452,8 @@ def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage:
 
 
 def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Stage(tmp_path, monkeypatch)
-
     def together(
         bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
     ) -> list[Attempt]:
@@ -483,18 +466,8 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
             raise error
         else:
             why = {"thp": "no room", "base": "thp beside it was rejected: no room"}
-            made = [
-                example(
-                    arm.name,
-                    None,
-                    block=trial.block,
-                    cell=cell.id,
-                    ended=stage.now,
-                    state="rejected",
-                    reason=why[arm.name],
-                )
-                for arm, trial in arms
-            ]
+            where: dict[str, Any] = {"block": arms[0][1].block, "cell": cell.id, "ended": stage.now}
+            made = [example(arm.name, None, state="rejected", reason=why[arm.name], **where) for arm, _ in arms]
         for one in made:
             bench.folder.accept(bench.folder.draft(f"b{one.block:05d}-0-{one.arm}-{number}"), one)
         return made
@@ -510,15 +483,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: float) -> None:
     """Made anew within the window, or lost with its block: whose it was stands in the run's log."""
 
-    class KilledError(Exception):
-        pass
-
-    def script(trial: Trial, number: int) -> str:
-        if trial.block == 2 and trial.arm == "thp":
-            raise KilledError
-        return "accepted"
-
-    stage.script = script
+    stage.script = ending(KilledError, lambda trial: (trial.block, trial.arm) == (2, "thp"))
     with pytest.raises(KilledError):
         stage.conduct([cell("one", "thp")], {})
     stage.now += pause

@@ -102,7 +102,7 @@ def width(one: Comparison) -> float:
 
 
 def test_its_interval_is_narrower_and_says_what_it_bought() -> None:
-    streams = [blocks(*correlated(seed, 120, effect=-0.002)) for seed in range(4, 10)]
+    streams = [blocks(*correlated(seed, 120, effect=-0.002)) for seed in range(4, 7)]
     plain = [found(method(None), given) for given in streams]
     every = [found(method(), given) for given in streams]
     assert sum(width(one) for one in every) < 0.5 * sum(width(one) for one in plain)
@@ -127,7 +127,7 @@ def test_a_verdict_comes_where_the_effect_exceeds_the_bias_that_was_not_excluded
 def test_a_covariate_that_the_arm_before_it_moved_makes_no_verdict_of_equal_times() -> None:
     """A canary 0.4% longer after the arm, at equal times: taken out of the differences it makes an effect of 0.4%."""
     crossed = 0
-    for seed in range(12):
+    for seed in range(5):
         rng = np.random.default_rng([9, seed])
         noise = 0.03 * rng.normal(size=250)
         d, c = noise + 0.02 * rng.normal(size=250), noise + 0.004
@@ -139,7 +139,7 @@ def test_a_covariate_that_the_arm_before_it_moved_makes_no_verdict_of_equal_time
     assert crossed
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_verdict_contradicts_the_interval_shown(seed: int) -> None:
     made = method(planned=60, alpha=0.05)
     d, c = correlated(seed, 60, effect=0.006 * (seed % 5 - 2), share=0.9)

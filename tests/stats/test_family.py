@@ -136,13 +136,13 @@ def student_family(generator: np.random.Generator, theta: list[float], sd: float
 
 
 def test_familywise_error_of_differences() -> None:
-    """Four true nulls and one large effect, 600 studies at 90%: at most 10% (plus 3 standard errors) claim a null."""
+    """Four true nulls and one large effect, 400 studies at 90%: at most 10% (plus 3 standard errors) claim a null."""
     generator = np.random.default_rng(21)
     wrong = 0
-    for _ in range(600):
+    for _ in range(400):
         found = conclude(student_family(generator, [0.5, 0, 0, 0, 0], 0.02), 0.9, 1e-6)
         wrong += any(one.verdict in ("better", "worse") for one in found[1:])
-    assert 0.02 < wrong / 600 < 0.1 + 3 * math.sqrt(0.09 / 600)
+    assert 0.02 < wrong / 400 < 0.1 + 3 * math.sqrt(0.09 / 400)
 
 
 class Known(FixedN):
