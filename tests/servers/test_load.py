@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,18 +36,35 @@ def command(servers: list[Running], *options: str, keys: int = KEYS) -> list[str
     return [probe.find(), "load", "--protocol", servers[0].protocol, *named, "--keys", str(keys), *options]
 
 
-def say(servers: list[Running], *options: str, keys: int = KEYS) -> list[probe.Event]:
-    done = subprocess.run(
-        command(servers, *options, keys=keys), capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False
+def done(servers: list[Running], *options: str, keys: int = KEYS) -> tuple[int, list[probe.Event]]:
+    """Its exit status, and what it said."""
+    ended = subprocess.run(
+        command(servers, *options, keys=keys),
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
     )
-    assert done.returncode == 0, done.stderr.decode()
-    return list(probe.decode(done.stdout.splitlines(keepends=True)))
+    return ended.returncode, list(probe.decode(ended.stdout.splitlines(keepends=True)))
+
+
+@contextmanager
+def let_go(servers: list[Running], *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One that waited at the gate until it was ready, and runs."""
+    with subprocess.Popen(
+        command(servers, *options, "--gate"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert b'"ready"' in known(process.stdout).readline()
+        known(process.stdin).write(b"g")
+        known(process.stdin).flush()
+        yield process
 
 
 def load(servers: list[Running], *options: str, keys: int = KEYS) -> Load:
-    said = [event for event in say(servers, *options, keys=keys) if isinstance(event, Load)]
-    assert len(said) == 1
-    return said[0]
+    status, events = done(servers, *options, keys=keys)
+    assert status == 0, events
+    (said,) = (event for event in events if isinstance(event, Load))
+    return said
 
 
 def timed(servers: list[Running], *options: str, keys: int = KEYS) -> Timed:
@@ -55,12 +72,9 @@ def timed(servers: list[Running], *options: str, keys: int = KEYS) -> Timed:
 
 
 def fail(servers: list[Running], *options: str, keys: int = KEYS) -> tuple[int, probe.Error]:
-    done = subprocess.run(
-        command(servers, *options, keys=keys), capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False
-    )
-    errors = [e for e in probe.decode(done.stdout.splitlines(keepends=True)) if isinstance(e, probe.Error)]
-    assert len(errors) == 1
-    return done.returncode, errors[0]
+    status, events = done(servers, *options, keys=keys)
+    (error,) = (event for event in events if isinstance(event, probe.Error))
+    return status, error
 
 
 @pytest.mark.parametrize("start", [redis, memcached])
@@ -154,19 +168,11 @@ def test_a_stop_of_the_server_shows_in_the_open_loop(server: Running) -> None:
         time.sleep(pause)
         server.process.send_signal(signal.SIGCONT)
 
-    process = subprocess.Popen(
-        command([server], "--rate", str(rate), "--duration", str(duration), "--gate"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert b'"ready"' in known(process.stdout).readline()
-    process.stdin.write(b"g")
-    process.stdin.flush()
-    timer = threading.Timer(0.5, stop)
-    timer.start()
-    output, _ = process.communicate(timeout=60)
-    timer.join()
+    with let_go([server], "--rate", str(rate), "--duration", str(duration)) as process:
+        timer = threading.Timer(0.5, stop)
+        timer.start()
+        output, _ = process.communicate(timeout=60)
+        timer.join()
     said = next(event for event in probe.decode(output.splitlines(keepends=True)) if isinstance(event, Load))
     assert said.timed is not None
     latency = known(said.timed.latency)
@@ -232,19 +238,10 @@ def test_a_server_that_is_not_there_is_named_with_the_cure() -> None:
 
 def test_a_server_that_ends_in_the_timed_phase_is_the_workloads_fault(server: Running) -> None:
     load([server], "--preload")
-    process = subprocess.Popen(
-        command([server], "--duration", "30", "--gate"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert b'"ready"' in known(process.stdout).readline()
-    process.stdin.write(b"g")
-    process.stdin.flush()
-    timer = threading.Timer(0.3, server.process.kill)
-    timer.start()
-    output, _ = process.communicate(timeout=20)
+    with let_go([server], "--duration", "30") as process:
+        timer = threading.Timer(0.3, server.process.kill)
+        timer.start()
+        output, _ = process.communicate(timeout=20)
     assert process.returncode == 1
     errors = [e for e in probe.decode(output.splitlines(keepends=True)) if isinstance(e, probe.Error)]
     assert [(error.fault, error.before_timed) for error in errors] == [("workload", False)]
