@@ -1,7 +1,7 @@
 """What a run of the tests is about to do and how long it takes, said at its start, and a line a part as it goes on.
 
 A part is a folder of tests/ ("." are the files beside this one). PARTS has the seconds of each on 2 cores with nothing
-beside: scaled, from runs beside other work, to the 25 minutes of all. HUGEWISE_RECORD_PARTS=1 prints the table as it was.
+beside: scaled, from runs beside other work, to the 25 minutes of all. HUGEWISE_RECORD_PARTS=1 prints what they took.
 """
 
 from __future__ import annotations

@@ -204,7 +204,12 @@ package = "linux-image-cloud-amd64"
 @pytest.mark.parametrize(("stage", "padded"), [(STUDY, True), (STUDY + COUNTING, False)], indirect=["stage"])
 def test_pads_are_drawn_but_for_guests_that_count(stage: Stage, padded: bool) -> None:
     pads = set[int]()
-    stage.script = lambda trial, _: (pads.add(trial.environment_pad), "accepted")[1]
+
+    def script(trial: Trial, _: int) -> str:
+        pads.add(trial.environment_pad)
+        return "accepted"
+
+    stage.script = script
     stage.conduct([cell("one", "thp")], {})
     assert (len(pads) > 1, pads == {0}) == (padded, not padded)
 
