@@ -23,6 +23,7 @@ from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build.hosts import FakeHost
 from tests.build.studies import IN_GUESTS, FakePolicy
+from tests.build.workloads import BASE
 
 STUDY = parse(IN_GUESTS, "s.toml")
 SIZES = PageSizes(base=16384, pmd=32 << 20, mthp=(), shmem=(), hugetlb=())
@@ -57,35 +58,28 @@ class Guests:
         self.inside.append(False)
 
 
-def arm(kernel: str | None) -> Arm:
-    target = PageTarget("base", 4096)
-    return Arm(
-        "base",
-        FakePolicy("base", target),
-        Treatment(policy="base", mechanism="system", target=target),
-        "backing",
-        kernel,
-        None if kernel is None else Backing(),
-    )
+class Deployed(FakePolicy):
+    """Says that it is deployed by turning /k, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("base", PageTarget("base", 4096))
+        self.asked: list[tuple[PageSizes, int]] = []
+
+    def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
+        self.asked.append((sizes, pool_bytes))
+        return Deployment(now=("echo never > /k",), boot=(), note="n")
 
 
 def guests(versions: Mapping[str, str] | None = None, *, counting: bool = False) -> Any:
     return Guests(versions or {}, counting)
 
 
-def test_an_arm_is_deployed_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[PageSizes, int]] = []
-
-    def deployment(policy: FakePolicy, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
-        asked.append((sizes, pool_bytes))
-        return Deployment(now=("echo never > /k",), boot=(), note="n")
-
-    monkeypatch.setattr(FakePolicy, "deployment", deployment)
-    host = FakeHost()
-    here = guest_session.deployment(arm(None), 5, None, host)
+def test_an_arm_is_deployed_where_it_ran() -> None:
+    policy, host = Deployed(), FakeHost()
+    here = guest_session.deployment(Arm("base", policy, BASE, "backing", None, None), 5, None, host)
     assert here.now == ("echo never > /k",)
-    there = guest_session.deployment(arm("16k"), 0, guests(), host)
-    assert asked == [(PageSizes.discover(host), 5), (SIZES, 0)]
+    there = guest_session.deployment(Arm("base", policy, BASE, "backing", "16k", Backing()), 0, guests(), host)
+    assert policy.asked == [(PageSizes.discover(host), 5), (SIZES, 0)]
     assert there.now[0] == "# judged by what an emulated guest counts: no time was measured"
     assert there.now[1:3] == ("# in the guest, booted with the kernel 16k (base pages of 16k):", "echo never > /k")
 
