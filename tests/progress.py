@@ -47,7 +47,7 @@ class Parts:
         self.tests.update(part(item.path) for item in items)
         whole, boots = (sum(item.get_closest_marker(name) is not None for item in items) for name in ("whole", "boots"))
         return [
-            f"{len(items)} tests in {len(self.tests)} parts, about {spent(self.left())} on 2 cores:",
+            f"{len(items)} tests in {len(self.tests)} parts; whole, they take about {spent(self.left())} on 2 cores:",
             f"{whole} start runs of hugewise or servers; page settings are turned, and put back (-m whole),",
             f"{boots} boot a guest (-m boots)",
         ]
