@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Markers go by what a test asks for, and by its folder."""
     fixtures = set(getattr(item, "fixturenames", ()))
-    if "unchanged" in fixtures or part(item.path) == "servers":
+    if fixtures & {"unchanged", "finished"} or part(item.path) == "servers":
         item.add_marker("whole")
     if fixtures & {"x86", "arm64", "arm64_16k"}:
         item.add_marker("boots")
