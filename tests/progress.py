@@ -25,8 +25,8 @@ PARTS = {
 
 
 def part(path: Path) -> str:
-    """The folder that a file of tests lies in."""
-    return path.relative_to(HERE).parts[0] if path.parent != HERE else "."
+    """The folder that a file of tests lies in; "." also for one that lies elsewhere."""
+    return path.relative_to(HERE).parts[0] if HERE in path.parents[1:] else "."
 
 
 def spent(seconds: float) -> str:
