@@ -12,7 +12,9 @@ run: .venv/ready
 setup: .venv/ready
 
 test: .venv/ready
-	.venv/bin/pytest -q
+	@echo "1 of 2: tests/ (pytest)"
+	.venv/bin/pytest -q --durations=20
+	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
 	$(CARGO) test $(MANIFEST)
 
 check: .venv/ready

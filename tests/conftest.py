@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from hugewise.errors import LockedError
 from hugewise.host import recovery
+from tests.progress import Parts, part
 from tests.state import changed, page_state
 
 # What a shell runs in the background inherits SIGINT ignored, what nohup runs SIGHUP, and their children with them: no
@@ -26,6 +27,19 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile("explore" if os.environ.get("HUGEWISE_EXPLORE") == "1" else "same")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Parts(config))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Markers go by what a test asks for, and by its folder."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if fixtures & {"unchanged", "finished"} or part(item.path) == "servers":
+        item.add_marker("whole")
+    if fixtures & {"x86", "arm64", "arm64_16k"}:
+        item.add_marker("boots")
 
 
 @pytest.fixture(scope="session", autouse=True)

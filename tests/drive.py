@@ -10,7 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,9 +26,34 @@ def words(verb: str, path: Path, results: Path, *extra: str) -> list[str]:
     return [sys.executable, "-m", "tests.drive", verb, str(path), str(results), *extra]
 
 
-def drive(verb: str, path: Path, results: Path, *extra: str) -> subprocess.CompletedProcess[str]:
-    """Do it in a process of its own, and wait for its end."""
-    return subprocess.run(words(verb, path, results, *extra), capture_output=True, text=True, check=False, timeout=140)
+def drive(verb: str, path: Path, results: Path, *extra: str, timeout: float = 140) -> subprocess.CompletedProcess[str]:
+    """Do it in a process of its own, and wait for its end. It is a fork: nothing is imported again."""
+    asked = [verb, str(path), str(results), *extra]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, Path(os.devnull).open() as none:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for number, file in enumerate((none, out, err)):
+                    os.dup2(file.fileno(), number)
+                sys.stdout, sys.stderr = out, err
+                status = main(asked)
+            except BaseException:  # as at the end of any program
+                traceback.print_exc(file=err)
+            finally:
+                out.flush()
+                err.flush()
+                os._exit(status)
+        end, ended, status = time.monotonic() + timeout, 0, 0
+        while not ended and time.monotonic() < end:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0 if ended else 0.01)
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise subprocess.TimeoutExpired(asked, timeout)
+        said = [os.pread(file.fileno(), 1 << 24, 0).decode() for file in (out, err)]
+    return subprocess.CompletedProcess(asked, os.waitstatus_to_exitcode(status), *said)
 
 
 def at_step(step: str, nth: int, do: str) -> Callable[[str], None]:
@@ -52,7 +79,7 @@ def at_step(step: str, nth: int, do: str) -> Callable[[str], None]:
     return on_step
 
 
-def main() -> int:
+def main(asked: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("verb", choices=["run", "resume"])
     parser.add_argument("path", type=Path)
@@ -60,7 +87,7 @@ def main() -> int:
     parser.add_argument("--at", default="")
     parser.add_argument("--nth", type=int, default=1)
     parser.add_argument("--do", default="")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(asked)
     on_step = at_step(chosen.at, chosen.nth, chosen.do)
     try:
         if chosen.verb == "run":

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hugewise.host.knob import read
 from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import THP
@@ -37,6 +39,7 @@ def test_what_differs_is_named_with_both_values() -> None:
     assert changed(other)[ENABLED] == (None, before[ENABLED])
 
 
+@pytest.mark.whole
 def test_tests_begin_on_a_machine_that_is_put_back(tmp_path: Path) -> None:
     need_root()
     need(Path(ENABLED).exists(), "a kernel with transparent huge pages")

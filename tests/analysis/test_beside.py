@@ -18,7 +18,7 @@ from hugewise.analysis.signs import agreement, sign, trend
 from hugewise.model.published_rows import Beside, Level, Measured
 from hugewise.model.results import Results
 from tests.analysis.test_forecast import DATA, normal, the_study, write_run
-from tests.published_example import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
+from tests.build.restated import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
 
 
 def of(results: Results) -> Beside:

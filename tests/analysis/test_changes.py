@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise.analysis.changes import changes, known_metrics, value_of
-from tests.published_example import CALL, OPS, cell
-from tests.results_example import example
+from tests.build.restated import CALL, OPS, cell
+from tests.build.results import example
 
 
 def test_the_judged_metric_is_the_comparison_itself() -> None:

@@ -16,8 +16,8 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Opened
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests import examples
-from tests.examples import opened
+from tests.build import trials as examples
+from tests.build.trials import opened
 
 STUDY = """
 format = 1

@@ -28,7 +28,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed
 from hugewise.study.load import read
 from hugewise.study.study import Study
-from tests.examples import attempt, begun, delivery
+from tests.build.trials import attempt, begun, delivery
 from tests.report.told import printed
 
 DATA: dict[str, Any] = {
@@ -100,7 +100,7 @@ def write_run(
                 made = attempt(
                     each.name,
                     None if failed else value,
-                    number=block,
+                    block=block,
                     cell=record.id,
                     session=session,
                     state="failed" if failed else "accepted",

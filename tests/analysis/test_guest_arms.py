@@ -11,7 +11,7 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.store.records import ArmRecord, CellRecord
-from tests.guests_example import recorded
+from tests.build.booted import recorded
 
 ATTEMPTS = recorded().attempts
 

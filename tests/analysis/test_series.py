@@ -11,24 +11,24 @@ from hugewise.analysis.series import differing, series_by_arm, shared, steady_ar
 from hugewise.model.results import Difference
 from hugewise.model.trial import Attempt
 from tests.analysis.test_forecast import the_study, write_run
-from tests.examples import attempt
+from tests.build.trials import attempt
 
 ARMS = ["base", "thp"]
 SAME = {"data_sha256": "ab" * 32, "storage": "/dev/shm (tmpfs)", "scale": 12}
 
 
 def told(arm: str, number: int, **facts: str | float) -> Attempt:
-    return attempt(arm, 1.0, number=number, facts=SAME | {"transactions": 1000 + 7 * number, **facts})
+    return attempt(arm, 1.0, block=number, facts=SAME | {"transactions": 1000 + 7 * number, **facts})
 
 
 def test_series_of_accepted_attempts_by_arm() -> None:
     attempts = [
         attempt("thp", 1.0, series=(4.0, 5.0)),
         attempt("base", 1.0, series=(1.0, 2.0)),
-        attempt("base", 1.0, number=1, series=(3.0,)),
-        attempt("base", 1.0, number=2),
-        attempt("base", 1.0, number=3, series=(9.0,), state="abandoned"),
-        attempt("base", 1.0, number=4, series=(9.0,), cell="other"),
+        attempt("base", 1.0, block=1, series=(3.0,)),
+        attempt("base", 1.0, block=2),
+        attempt("base", 1.0, block=3, series=(9.0,), state="abandoned"),
+        attempt("base", 1.0, block=4, series=(9.0,), cell="other"),
     ]
     assert series_by_arm("chase", ["base", "thp", "asis"], attempts) == {
         "base": [(1.0, 2.0), (3.0,)],

@@ -10,7 +10,7 @@ import pytest
 
 from hugewise.analysis.sets import overall
 from hugewise.model.results import CellResult, Comparison
-from tests.results_example import plain
+from tests.build.results import plain
 
 PATTERN = plain().cells[0]
 

@@ -13,9 +13,9 @@ from hugewise.model.covariate import COVARIATES, difference
 from hugewise.model.trial import Attempt
 from hugewise.report.document import Verdicts
 from hugewise.report.study import report, summary
-from tests.examples import attempt
+from tests.build.results import plain
+from tests.build.trials import attempt
 from tests.report.told import blocks
-from tests.results_example import plain
 
 
 def test_each_is_measured_and_cheap() -> None:

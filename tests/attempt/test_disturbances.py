@@ -14,6 +14,7 @@ from hugewise.attempt.disturbances import disturbances
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import noise
 from hugewise.study.tables import Validity
+from tests.build.hosts import Files
 
 TICKS = os.sysconf("SC_CLK_TCK")
 FOLDER = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/stats"
@@ -37,34 +38,6 @@ FILES = {
     "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count": "2",
     "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor": "performance",
 }
-
-
-class Files:
-    """A machine made of a dictionary."""
-
-    name = "files"
-
-    def __init__(self, files: dict[str, str]) -> None:
-        self.files = dict(files)
-
-    def privileged(self) -> bool:
-        return False
-
-    def read(self, path: str) -> str:
-        try:
-            return self.files[path]
-        except KeyError:
-            raise FileNotFoundError(path) from None
-
-    def write(self, path: str, text: str) -> None:
-        raise PermissionError(path)
-
-    def writable(self, path: str) -> bool:
-        return False
-
-    def names(self, path: str) -> list[str]:
-        inside = [name.removeprefix(path + "/") for name in self.files if name.startswith(path + "/")]
-        return sorted({name.split("/")[0] for name in inside})
 
 
 QUIET = msgspec.structs.replace(noise.snapshot(Files(FILES)), monotonic_s=100.0)

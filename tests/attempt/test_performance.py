@@ -24,8 +24,8 @@ from hugewise.machine.site import Site
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
 from hugewise.model.workload import Launch, ParameterValue
+from tests.build.studies import FakeWorkload, an_arm, cell_of
 from tests.requirements import need
-from tests.study_example import FakeWorkload, an_arm, cell_of
 
 PAGES = 4096
 # A child for each connection, as PostgreSQL has them: it touches so many base pages, and says so.

@@ -28,9 +28,10 @@ from hugewise.plan.plan import Arm, Cell
 from hugewise.store.folder import RunFolder
 from hugewise.study.load import parse
 from hugewise.study.tables import Slots
-from tests.attempt.test_disturbances import FILES, FOLDER, Files
+from tests.attempt.test_disturbances import FILES, FOLDER
+from tests.build.hosts import Files
+from tests.build.studies import IN_GUESTS, FakeWorkload, an_arm, cell_of
 from tests.machine.test_serving import Launcher
-from tests.study_example import IN_GUESTS, FakeWorkload, an_arm, cell_of
 
 GONE = "guest fake: it ended\n  console: Kernel panic - not syncing"
 TARGET = PageTarget("any", 4096)
@@ -44,13 +45,6 @@ SAID: tuple[dict[str, Any], ...] = (
     },
 )  # fmt: skip
 TIMED = {"ev": "result", "workload": "fault", "wall_ns": 123456, "metrics": {"ns_per_load": 1.0}, "facts": {}}
-
-
-class Root(Files):
-    """The files of a guest: who asks its agent is root there."""
-
-    def privileged(self) -> bool:
-        return True
 
 
 class Knobs:
@@ -96,7 +90,7 @@ class FakeMachine:
     said: tuple[dict[str, Any], ...] = SAID
     emulated: bool = True
     counters: bool = False
-    host: Root = field(default_factory=lambda: Root(FILES))
+    host: Files = field(default_factory=lambda: Files(FILES, root=True))
     environment: Mapping[str, str] = field(default_factory=dict)
     started: list[Launcher] = field(default_factory=list)
     gone: bool = False

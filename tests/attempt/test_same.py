@@ -12,9 +12,9 @@ from hugewise.attempt import runner
 from hugewise.attempt.same import held
 from hugewise.attempt.underway import Bench, Group, Work
 from hugewise.model.trial import Attempt
-from tests.examples import attempt, begun
+from tests.build.studies import FakeWorkload, an_arm, cell_of
+from tests.build.trials import attempt, begun
 from tests.opened_files import opened_files
-from tests.study_example import FakeWorkload, an_arm, cell_of
 
 NAMES = ("files", "digest")
 
@@ -28,7 +28,7 @@ CELL = cell_of(
 
 def built(name: str, number: int, digest: str = "aa", files: int = 3, **changes: Any) -> Attempt:
     facts = {"digest": digest, "files": files, "moment": number}
-    return attempt(name, 1.0, number=number, cell=changes.pop("cell", "build"), facts=facts, **changes)
+    return attempt(name, 1.0, block=number, cell=changes.pop("cell", "build"), facts=facts, **changes)
 
 
 def test_the_first_attempt_says_what_the_others_must_have() -> None:
@@ -58,7 +58,7 @@ def test_what_does_not_count_says_nothing() -> None:
         built("base", 1, state="failed"),
         built("base", 1, cell="another"),
         built("other", 1),  # this arm gives the workload another parameter
-        attempt("base", 1.0, number=1, cell="build", facts={"files": 3}),  # it has no digest to say
+        attempt("base", 1.0, block=1, cell="build", facts={"files": 3}),  # it has no digest to say
     ]
     assert held(made, NAMES, CELL, apart) is made
 

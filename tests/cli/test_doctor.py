@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import pwd
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,23 +13,13 @@ from hugewise.cli import doctor
 from hugewise.cli.doctor import Report, examine, render
 from hugewise.cli.facts import Facts
 from hugewise.errors import HugewiseError
-from hugewise.guests import accelerator, debian, image, initramfs, kernels, nfs, program, requirements, survey
-from hugewise.guests.kernels import tools
-from hugewise.host import network
 from hugewise.machine import noise, probe
 from hugewise.model.check import Check
-from hugewise.model.guest import Backing
 from hugewise.model.pages import HUGETLB, THP
 from hugewise.model.results import LeftOut
-from hugewise.model.workload import Missing
 from hugewise.plan.plan import Plan
-from hugewise.session import feasibility
-from hugewise.study.load import read
-from hugewise.study.study import Study
-from hugewise.study.tables import PolicyUse
 from tests.attempt.test_disturbances import FILES as NOISE_FILES
-from tests.attempt.test_disturbances import Files
-from tests.guests.examples import kernel
+from tests.build.hosts import Files
 
 FILES = {
     **NOISE_FILES,
@@ -57,20 +45,8 @@ FACTS = Facts(
 )
 
 
-class Root(Files):
-    def privileged(self) -> bool:
-        return True
-
-
-class WithKnobs(Files):
-    """An ordinary user's view of a machine whose knobs root could turn."""
-
-    def writable(self, path: str) -> bool:
-        return path in self.files
-
-
 def checked(host: Files | None = None, **changed: Any) -> dict[str, Check]:
-    report = examine(host or Root(FILES), msgspec.structs.replace(FACTS, **changed))
+    report = examine(host or Files(FILES, root=True), msgspec.structs.replace(FACTS, **changed))
     return {f"{check.section}/{check.name}": check for check in report.checks}
 
 
@@ -88,7 +64,7 @@ def test_pages_are_what_the_files_say() -> None:
 
 
 def test_a_kernel_without_huge_pages_is_told_how_to_get_some() -> None:
-    found = checked(Root({"/proc/stat": FILES["/proc/stat"]}))
+    found = checked(Files({"/proc/stat": FILES["/proc/stat"]}, root=True))
     for name in ("THP", "mTHP", "hugetlb"):
         assert found[f"pages/{name}"].state == "missing"
         assert found[f"pages/{name}"].cure
@@ -97,7 +73,7 @@ def test_a_kernel_without_huge_pages_is_told_how_to_get_some() -> None:
 def test_tlb_reach_is_entries_times_page_and_silence_is_said() -> None:
     finding = checked()["TLB/L1 data"].finding
     assert finding == "96 entries, fully associative; reaches 384 KiB in 4k, 192 MiB in 2m pages"
-    gigantic = Root({**FILES, f"{HUGETLB}/hugepages-1048576kB/nr_hugepages": "0"})
+    gigantic = Files({**FILES, f"{HUGETLB}/hugepages-1048576kB/nr_hugepages": "0"}, root=True)
     assert checked(gigantic)["TLB/unknown"].finding.endswith("pages of 1g")
     unknown = checked(cpu=probe.Cpu("Arm", "N1", [], "this architecture has no CPUID"))["TLB/sizes"]
     assert (unknown.state, unknown.finding) == ("limited", "unknown: this architecture has no CPUID")
@@ -132,8 +108,10 @@ def test_an_ordinary_user_is_told_what_root_would_add() -> None:
 def test_a_policy_that_only_root_can_have_says_so() -> None:
     found = checked(Files(FILES))
     assert found["policies/mthp-64k"].state == "missing"
-    assert checked(WithKnobs(FILES))["policies/mthp-64k"].cure == "sudo hugewise run ..."
-    assert checked(WithKnobs(FILES))["policies/base"].finding == "prctl(PR_SET_THP_DISABLE, all) in the workload"
+    assert checked(Files(FILES, knobs=True))["policies/mthp-64k"].cure == "sudo hugewise run ..."
+    assert (
+        checked(Files(FILES, knobs=True))["policies/base"].finding == "prctl(PR_SET_THP_DISABLE, all) in the workload"
+    )
 
 
 def test_each_missing_program_names_its_package() -> None:
@@ -152,7 +130,7 @@ def test_the_host_now() -> None:
 
 
 def test_the_report_fits_80_columns_and_is_json() -> None:
-    report = examine(Root(FILES), FACTS)
+    report = examine(Files(FILES, root=True), FACTS)
     lines = text(report).splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.strip().startswith("cure: sudo apt install linux-perf") for line in lines)
@@ -162,7 +140,7 @@ def test_the_report_fits_80_columns_and_is_json() -> None:
 
 def test_a_study_says_what_is_left_out_and_why() -> None:
     plan = Plan((), (LeftOut("*", "hugetlb-1g", "needs root"), LeftOut("chase", "*", "nothing to compare")))
-    report = examine(Root(FILES), FACTS, plan)
+    report = examine(Files(FILES, root=True), FACTS, plan)
     assert report.cells == ()
     shown = text(report)
     assert "left out  hugetlb-1g: needs root" in shown
@@ -181,17 +159,19 @@ def test_what_a_study_needs_is_installed_by_one_line() -> None:
     assert (report.packages, report.install) == (("postgresql", "postgresql-contrib", "redis-server"), f"sudo {line}")
     assert f"to install what it lacks\n  sudo {line}\n" in text(report)
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
-    assert examine(Root(FILES), debian, Plan((), left_out)).install == line
-    assert examine(Root(FILES), FACTS, Plan((), left_out)).install == (
+    assert examine(Files(FILES, root=True), debian, Plan((), left_out)).install == line
+    assert examine(Files(FILES, root=True), FACTS, Plan((), left_out)).install == (
         "with this system's package manager, what Debian calls postgresql, postgresql-contrib, redis-server"
     )
-    assert examine(Root(FILES), debian, Plan((), (LeftOut("*", "hugetlb-1g", "needs root"),))).install is None
+    assert (
+        examine(Files(FILES, root=True), debian, Plan((), (LeftOut("*", "hugetlb-1g", "needs root"),))).install is None
+    )
 
 
 def test_the_line_that_installs_is_never_broken() -> None:
     packages = tuple(f"package-{n:02d}" for n in range(30))
     report = examine(
-        Root(FILES), msgspec.structs.replace(FACTS, apt=True), Plan((), (LeftOut("a", "*", "b", packages),))
+        Files(FILES, root=True), msgspec.structs.replace(FACTS, apt=True), Plan((), (LeftOut("a", "*", "b", packages),))
     )
     assert f"  apt install {' '.join(packages)}" in text(report, crop=False).splitlines()
 
@@ -202,227 +182,3 @@ def test_this_machine_can_be_examined(capsys: pytest.CaptureFixture[str]) -> Non
     names = {check.section for check in report.checks}
     assert {"pages", "TLB", "counters", "privileges", "programs", "host"} <= names
     assert all(check.finding for check in report.checks)
-
-
-KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "64k", "build": "arm64-64k"}]
-QEMU = Missing("no qemu-system-aarch64 for guests of arm64", "qemu-system-arm")
-SURVEY = survey.Survey(release="6.12.1", page_size=4096, files={})
-
-
-def study(**guest: Any) -> Study:
-    arms = ["base", {"name": "64k", "from": "base", "kernel": "64k"}]
-    data = {
-        "format": 1,
-        "name": "s",
-        "policies": arms,
-        "guest": {"arch": "arm64", **guest},
-        "kernel": KERNELS,
-        "workload": [{"name": "fault"}],
-    }
-    return read(data, "s.toml")
-
-
-@pytest.fixture
-def able(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A host that has all that guests need, and both kernels; nothing is booted."""
-    monkeypatch.setattr(program, "missing", lambda _: None)
-    monkeypatch.setattr(program, "find", lambda _: "/usr/bin/qemu-system-aarch64")
-    monkeypatch.setattr(program, "version", lambda _: "7.2.22")
-    monkeypatch.setattr(initramfs, "guest_probe", lambda _: Path("/share/probe-arm64"))
-    monkeypatch.setattr(accelerator, "refusal", lambda _: "guests of arm64 are emulated on this x86_64 host")
-    monkeypatch.setattr(kernels, "available", lambda *_: kernel("arm64"))
-    monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
-    monkeypatch.setattr(image, "cached", lambda *_: False)
-    monkeypatch.setattr(image, "missing", lambda: ())
-    monkeypatch.setattr(debian, "missing", lambda: ())
-    monkeypatch.setattr(tools, "missing", lambda _: ())
-    return monkeypatch
-
-
-def of_guests(
-    read: Study, *packages: str, beside: tuple[LeftOut, ...] = (), privileged: bool = True
-) -> dict[str, Check]:
-    found = list(requirements.checks(read, packages, beside, privileged=privileged))
-    assert {check.section for check in found} == {"its guests"}
-    return {check.name: check for check in found}
-
-
-def test_what_guests_need_is_a_section_of_a_studys_doctor(able: pytest.MonkeyPatch) -> None:
-    found = of_guests(study(packages=["gcc"], sources=["lua5.4"]), "redis-server", "gcc")
-    assert list(found) == ["QEMU", "agent", "accelerator", "kernel 4k", "kernel 64k", "policies", "image"]
-    assert (found["QEMU"].finding, found["agent"].finding) == ("7.2.22", "/share/probe-arm64")
-    assert found["kernel 4k"].finding == "6.12.1, base pages of 4k"
-    assert found["image"].finding == "made by the first run, of Debian trixie: gcc redis-server; sources of lua5.4"
-    # Emulation is a limit, and its cure is another host.
-    assert found["accelerator"].state == "limited"
-    assert "never a time (guests of arm64 are emulated" in found["accelerator"].finding
-    report = examine(Root(FILES), FACTS, guests=found.values())
-    lines = text(report).splitlines()
-    assert "its guests" in lines
-    assert max(map(len, lines)) <= 80
-    # The host's own would be taken for the guests'.
-    assert not {"policies", "TLB", "counters"} & {check.section for check in report.checks}
-    assert "each kernel is asked for its own" in found["policies"].finding
-
-
-def test_a_host_without_qemu_or_agent_is_told_how_to_get_them(able: pytest.MonkeyPatch) -> None:
-    able.setattr(program, "missing", lambda _: QEMU)
-    able.setattr(initramfs, "guest_probe", lambda _: Missing("no probe for guests of arm64: make guest-probes"))
-    found = of_guests(study())
-    assert (found["QEMU"].state, found["QEMU"].cure) == ("missing", "apt install qemu-system-arm")
-    assert found["agent"].state == "missing"
-    assert "make guest-probes" in found["agent"].finding
-
-
-def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytest.MonkeyPatch) -> None:
-    able.setattr(kernels, "available", lambda *_: None)
-    able.setattr(tools, "missing", lambda _: (Missing("no aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),))
-    found = list(requirements.checks(study(), (), privileged=True))
-    by_name = {name: [check for check in found if check.name == name] for name in ("kernel 4k", "kernel 64k")}
-    assert [check.finding for check in by_name["kernel 4k"]] == [
-        "linux-image-arm64 of Debian trixie: the first run fetches it"
-    ]
-    lacking, built = by_name["kernel 64k"]
-    assert (lacking.state, lacking.cure) == ("missing", "apt install gcc-aarch64-linux-gnu")
-    assert (built.state, built.cure) == ("limited", "hugewise guest kernel build arm64-64k")
-
-
-def test_one_line_installs_all_that_the_guests_of_a_study_lack(able: pytest.MonkeyPatch) -> None:
-    able.setattr(program, "missing", lambda _: QEMU)
-    able.setattr(kernels, "available", lambda *_: None)
-    able.setattr(tools, "missing", lambda _: (Missing("no bison", "bison"), Missing("no gelf.h", "libelf-dev")))
-    able.setattr(nfs, "missing", lambda: (Missing("no NFS server", "nfs-ganesha nfs-ganesha-vfs"),))
-    checks = requirements.checks(study(network="user", nfs=True), (), privileged=True)
-    report = examine(Root(FILES), msgspec.structs.replace(FACTS, apt=True), guests=checks)
-    assert report.packages == ("bison", "libelf-dev", "nfs-ganesha", "nfs-ganesha-vfs", "qemu-system-arm")
-    assert report.install == "apt install bison libelf-dev nfs-ganesha nfs-ganesha-vfs qemu-system-arm"
-    assert report.install in text(report)
-    # What its kernels are built with is not asked for where none is built.
-    able.setattr(kernels, "available", lambda *_: kernel("arm64"))
-    report = examine(Root(FILES), FACTS, guests=requirements.checks(study(), (), privileged=True))
-    assert report.packages == ("qemu-system-arm",)
-
-
-def test_an_accelerator_that_the_study_insists_on_must_be_there(able: pytest.MonkeyPatch) -> None:
-    insists = of_guests(study(accelerator="kvm"))["accelerator"]
-    assert insists.state == "missing"
-    assert "auto" in (insists.cure or "")
-    able.setattr(accelerator, "refusal", lambda _: None)
-    assert of_guests(study())["accelerator"].state == "ok"
-    counts = of_guests(study(counting=True))["accelerator"]
-    assert (counts.state, counts.finding) == ("ok", "tcg: instructions are counted by emulation")
-    assert "as the study says" in of_guests(study(accelerator="tcg"))["accelerator"].finding
-
-
-@pytest.mark.usefixtures("able")
-def test_what_guests_that_count_cannot_have_is_missing() -> None:
-    assert "image" not in of_guests(study(counting=True))
-    image = of_guests(study(counting=True), "redis-server")["image"]
-    assert image.state == "missing"
-    assert image.finding == "a counting guest runs micro-workloads alone, and others need redis-server"
-    assert image.packages == ()
-
-
-def test_what_fetches_and_makes_is_asked_for_where_something_is_to_be_made(able: pytest.MonkeyPatch) -> None:
-    able.setattr(debian, "missing", lambda: (Missing("no apt-get", "apt"), Missing("no dpkg-deb", "dpkg")))
-    able.setattr(image, "missing", lambda: (Missing("no mke2fs", "e2fsprogs"),))
-    assert not {"packages", "image"} & of_guests(study()).keys()  # both kernels are here, and no image is wanted
-    found = list(requirements.checks(study(), ["gcc"], privileged=True))
-    assert [(check.name, check.packages) for check in found if check.state == "missing"] == [
-        ("packages", ("apt",)),
-        ("packages", ("dpkg",)),
-        ("image", ("e2fsprogs",)),
-    ]
-    able.setattr(image, "cached", lambda *_: True)
-    kept = of_guests(study(), "gcc")
-    assert "packages" not in kept
-    assert (kept["image"].state, kept["image"].finding) == ("ok", "in the cache, of Debian trixie: gcc")
-    able.setattr(kernels, "available", lambda use, *_: None if use.build else kernel("arm64"))
-    assert of_guests(study())["packages"].cure == "apt install dpkg"  # the source of a kernel that is built
-
-
-def test_root_is_asked_for_where_the_study_needs_it(able: pytest.MonkeyPatch) -> None:
-    able.setattr(network, "missing", lambda _: ())
-    able.setattr(nfs, "missing", lambda: ())
-    assert "root" not in of_guests(study(network="user"), privileged=False)
-    alone = study(network="tap", nfs=True)
-    refused = of_guests(alone, privileged=False)["root"]
-    assert (refused.state, refused.cure) == ("missing", "sudo hugewise run ...")
-    assert refused.finding == 'an ordinary user cannot have network = "tap", nfs = true'
-    assert of_guests(alone)["root"].state == "ok"
-    pool = PolicyUse(name="shp", source="base", backing=Backing(pages="hugetlb-1g"))
-    pools = msgspec.structs.replace(study(memory="1g"), policies=(*study().policies, pool))
-    some = of_guests(pools, privileged=False)["root"]
-    assert (some.state, "memory from a pool of this host (shp)" in some.finding) == ("limited", True)
-
-
-def test_what_workloads_lack_on_this_host_is_said_before_a_run_plans(able: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lacks = LeftOut("iperf3", "*", "on this host, where its server is: iperf3: no such program on PATH", ("iperf3",))
-    found = of_guests(study(network="user"), "iperf3", beside=(lacks,))["iperf3"]
-    assert (found.state, found.cure, found.packages) == ("missing", "apt install iperf3", ("iperf3",))
-    asked = read(
-        {
-            "format": 1,
-            "name": "s",
-            "policies": ["base", "thp"],
-            "guest": {"arch": "arm64", "network": "user"},
-            "kernel": KERNELS[:1],
-            "workload": [{"name": "iperf3", "parameters": {"peer": "host"}}],
-        },
-        "s.toml",
-    )
-    able.setattr(survey, "find", lambda *_: None)
-    (tmp_path / "iperf3").touch(0o755)
-    for path, state in (("/nowhere", ["missing"]), (str(tmp_path), [])):
-        able.setenv("PATH", path)
-        rows = [check for check in feasibility.guest_checks(asked) if check.name == "iperf3"]
-        assert [check.state for check in rows] == state
-        assert all("on this host, where its server is" in check.finding for check in rows)
-
-
-def test_network_and_nfs_are_asked_for_where_the_study_has_them(able: pytest.MonkeyPatch) -> None:
-    owners: list[int | None] = []
-
-    def missing(owner: int | None) -> tuple[Missing, ...]:
-        owners.append(owner)
-        return (Missing("ip: no such program on PATH", "iproute2"),)
-
-    able.setattr(network, "missing", missing)
-    able.setattr(nfs, "missing", lambda: (Missing("no NFS server", "nfs-ganesha nfs-ganesha-vfs"),))
-    assert not {"network", "NFS server"} & of_guests(study(network="user")).keys()
-    found = of_guests(study(network="tap", nfs=True))
-    assert found["network"].cure == "apt install iproute2"
-    assert found["NFS server"].cure == "apt install nfs-ganesha nfs-ganesha-vfs"
-    of_guests(study(network="tap"), privileged=False)
-    nobody = pwd.getpwnam("nobody").pw_uid
-    assert owners == [nobody, None]  # whom QEMU runs as: as root nobody, else the caller
-
-
-GUESTS = """
-format = 1
-name = "s"
-policies = ["base", "thp"]
-[guest]
-arch = "arm64"
-[[kernel]]
-name = "4k"
-package = "linux-image-arm64"
-[[workload]]
-name = "fault"
-"""
-
-
-def test_doctor_of_a_study_that_lacks_qemu_ends_with_1(
-    able: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    able.setattr(feasibility, "make_plan", lambda *_, **__: Plan((), ()))
-    path = tmp_path / "s.toml"
-    path.write_text(GUESTS)
-    able.setenv("COLUMNS", "100")
-    assert doctor.main(path, as_json=False) == 0
-    capsys.readouterr()
-    able.setattr(program, "missing", lambda _: QEMU)
-    assert doctor.main(path, as_json=False) == 1
-    said = capsys.readouterr().out
-    assert "its guests" in said
-    assert "cure: apt install qemu-system-arm" in said

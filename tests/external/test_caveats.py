@@ -10,7 +10,7 @@ import numpy as np
 from hugewise.external.caveats import DataLayout, examine, pair
 from hugewise.external.reader import Series
 from hugewise.model.metric import Metric
-from tests.stats.blocks import known
+from tests.build import known
 
 METRIC = Metric("wall_s", "s", "lower", "time")
 RNG = np.random.default_rng(1)

@@ -18,7 +18,7 @@ from hugewise.guests.boot import Booted, Hosting, boot
 from hugewise.model.guest import Architecture, Guest, Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
-from tests.guests.examples import guest
+from tests.build.guests import guest
 from tests.requirements import need
 
 _SUITE = "trixie"

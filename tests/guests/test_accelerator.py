@@ -15,7 +15,7 @@ from hugewise.guests import accelerator, program
 from hugewise.guests.accelerator import TRIAL_S, choose, refusal
 from hugewise.guests.boot import Hosting
 from hugewise.guests.hosting import qemu_account
-from tests.guests.examples import kernel
+from tests.build.guests import kernel
 from tests.requirements import need_program
 
 

@@ -16,7 +16,7 @@ from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import messages
 from hugewise.guests.agent import Agent
 from hugewise.machine import probe
-from tests.guests.fake_guest import HELLO, FakeGuest, fake_guest, greeted
+from tests.build.agents import HELLO, FakeGuest, fake_guest, greeted
 from tests.guests.live_agent import SPEC
 
 

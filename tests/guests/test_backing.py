@@ -8,7 +8,7 @@ import pytest
 
 from hugewise.guests import backing
 from hugewise.model.guest import Backing, Pages
-from tests.guests.examples import MIB, guest
+from tests.build.guests import MIB, guest
 
 SMAPS = Path(__file__).parent / "smaps"
 _2M, _1G = "hugetlb:2097152", "hugetlb:1073741824"

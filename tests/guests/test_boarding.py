@@ -26,9 +26,9 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Trial
 from hugewise.plan.plan import Arm, Cell
 from hugewise.study.guest import GuestUse
-from tests.guests.examples import kernel
-from tests.guests.fake_guest import HELLO, FakeGuest
-from tests.study_example import an_arm, cell_of, workloads
+from tests.build.agents import HELLO, FakeGuest
+from tests.build.guests import kernel
+from tests.build.studies import an_arm, cell_of, workloads
 
 GIB = 1 << 30
 TARGET = PageTarget("base", 4096)

@@ -31,8 +31,8 @@ from hugewise.host.setting import Settings
 from hugewise.machine import probe
 from hugewise.model.guest import Backing
 from hugewise.study.load import read
+from tests.build.guests import MIB, guest, kernel
 from tests.guests.conftest import Bootable
-from tests.guests.examples import MIB, guest, kernel
 from tests.requirements import need, need_root
 
 BASE = Backing(pages="base")

@@ -16,7 +16,7 @@ from hugewise.guests.counted import CountingKnobs, CountingMachine
 from hugewise.guests.survey import Survey
 from hugewise.machine import serving
 from hugewise.model.pages import THP
-from tests.guests.fake_guest import HELLO, FakeGuest, fake_guest
+from tests.build.agents import HELLO, FakeGuest, fake_guest
 from tests.guests.live_agent import job
 
 ENABLED = f"{THP}/enabled"

@@ -26,8 +26,8 @@ from hugewise.model.guest import Backing, Image
 from hugewise.model.pages import THP, PageSizes
 from hugewise.policies import discover
 from hugewise.study.load import parse
+from tests.build.guests import MIB
 from tests.guests.conftest import Bootable
-from tests.guests.examples import MIB
 from tests.guests.live_agent import job
 from tests.guests.test_boarding import arm, cell, trial
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hugewise.errors import HugewiseError
 from hugewise.guests import cpio
-from tests.guests.examples import entries_of
+from tests.build.guests import entries_of
 
 NAMES = st.text("abcdé-.", min_size=1, max_size=12).filter(lambda name: name.strip("."))
 

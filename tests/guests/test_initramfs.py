@@ -14,7 +14,7 @@ from hugewise.errors import HugewiseError, UserError
 from hugewise.guests import cpio, initramfs
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.model.workload import Missing
-from tests.guests.examples import entries_of
+from tests.build.guests import entries_of
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from hugewise.errors import SettingError
 from hugewise.guests.knobs import GuestSettings
 from hugewise.model.pages import THP
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
 
 ENABLED = f"{THP}/enabled"
 

@@ -17,7 +17,7 @@ from hugewise.guests import domain_xml, libvirt
 from hugewise.model.guest import Backing
 from hugewise.study.guest import BACKING
 from hugewise.study.keys import Place
-from tests.study_example import FakeHost
+from tests.build.studies import FakeHost
 
 MIB2, GIB1 = 2 << 20, 1 << 30
 MEMINFO = (

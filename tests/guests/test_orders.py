@@ -16,7 +16,7 @@ from hugewise.guests import messages
 from hugewise.guests.agent import CHUNK, Agent
 from hugewise.guests.orders import Orders
 from hugewise.machine import probe, serving
-from tests.guests.fake_guest import HELLO, fake_guest
+from tests.build.agents import HELLO, fake_guest
 from tests.guests.live_agent import job, started
 
 SH = "/bin/sh"

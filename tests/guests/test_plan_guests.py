@@ -19,7 +19,7 @@ from hugewise.model.results import LeftOut
 from hugewise.plan.arms import Machine
 from hugewise.plan.plan import EVERY, Cell, Plan, plan
 from hugewise.study.load import read
-from tests.study_example import SIZES, FakeHost, FakeWorkload, policies, workloads
+from tests.build.studies import SIZES, FakeHost, FakeWorkload, policies, workloads
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Of the host: QEMU's advice has an effect, and it has pools.
@@ -269,16 +269,11 @@ def test_slots_are_cpus_of_this_host() -> None:
     assert made.left_out == (LeftOut("fault", EVERY, "CPU 5 of the design's slots is not online here"),)
 
 
-class User(FakeHost):
-    def privileged(self) -> bool:
-        return False
-
-
 def test_a_backing_that_this_host_cannot_give_is_left_out() -> None:
     use = ["base", "thp", *({"name": name, "from": "base", "backing": name} for name in ("hugetlb-2m", "hugetlb-1g"))]
     use[0] = {"name": "base", "backing": "base"}
     assert planned(use=use).left_out == ()
-    made = planned(use=use, host=User(ADVISED))
+    made = planned(use=use, host=FakeHost(ADVISED, root=False))
     assert [arm.name for arm in only(made).arms] == ["base", "thp"]
     assert {left.policy: "needs root" in left.reason for left in made.left_out} == {
         "hugetlb-2m": True,

@@ -20,7 +20,7 @@ from hugewise.session import feasibility
 from hugewise.study.guest import GuestUse
 from hugewise.study.load import read
 from hugewise.study.study import Study
-from tests.guests.examples import guest, kernel
+from tests.build.guests import guest, kernel
 
 SURVEY = Survey(release="6.12.1", page_size=4096, files={})
 MODULES = ("/m/000-virtio_blk.ko", "/m/001-nfs.ko")

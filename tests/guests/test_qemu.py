@@ -11,7 +11,7 @@ import pytest
 
 from hugewise.guests.qemu import Places, argv, cpu_model, thp_disable
 from hugewise.model.guest import Backing, Guest
-from tests.guests.examples import MIB, guest
+from tests.build.guests import MIB, guest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "qemu"
 

@@ -17,7 +17,7 @@ from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache, stock, survey
 from hugewise.guests.kernels import store
 from hugewise.guests.survey import Survey
-from tests.guests.examples import kernel
+from tests.build.guests import kernel
 
 DAY = 86400.0
 OLD = 40 * DAY

@@ -11,8 +11,8 @@ from hugewise import policies
 from hugewise.guests import cache, survey
 from hugewise.guests.survey import Survey, Surveyed
 from hugewise.model.pages import HUGETLB, THP
-from tests.fake_host import FakeHost
-from tests.guests.examples import kernel
+from tests.build.guests import kernel
+from tests.build.hosts import FakeHost
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

@@ -6,7 +6,7 @@ import pytest
 
 from hugewise.host.pool import Pools
 from hugewise.host.setting import Settings
-from tests.fake_host import FakeHost, Notes
+from tests.build.hosts import FakeHost, Notes
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hugewise.host.cgroup import Hierarchy, Leaf
 from hugewise.host.journal import Journal, recover
 from hugewise.host.ledger import Folders
 from hugewise.host.local_host import LocalHost
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
 from tests.requirements import need
 
 _V1 = """\

@@ -15,7 +15,7 @@ from hugewise.host import hugetlbfs
 from hugewise.host.hugetlbfs import Mount
 from hugewise.host.journal import Journal, recover
 from hugewise.host.ledger import Mounted
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
 from tests.requirements import need, need_root
 
 _SIZE = 2 << 20

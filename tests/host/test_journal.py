@@ -15,7 +15,7 @@ from hugewise.host.pool import Pools
 from hugewise.host.setting import Settings
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP
-from tests.fake_host import BOOT_ID, MIN_FREE, FakeHost, Killed
+from tests.build.hosts import BOOT_ID, MIN_FREE, FakeHost, Killed
 
 ENABLED, M64, DEFRAG = f"{THP}/enabled", f"{THP}/hugepages-64kB/enabled", f"{THP}/defrag"
 POOL = f"{HUGETLB}/hugepages-2048kB/nr_hugepages"

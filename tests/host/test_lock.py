@@ -10,12 +10,12 @@ import pytest
 from hugewise.errors import LockedError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock, boot_id
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
 
 _HOLDER = """
 import sys, time
 from hugewise.host.lock import HostLock
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
 host = FakeHost()
 host.fixed["/proc/sys/kernel/random/boot_id"] = sys.argv[1]
 with HostLock(host):

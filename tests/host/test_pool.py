@@ -18,7 +18,7 @@ from hugewise.host.lock import HostLock
 from hugewise.host.pool import Pools, Where, available, in_use, pool_folder
 from hugewise.host.setting import Settings
 from hugewise.model.pages import HUGETLB, PageSizes
-from tests.fake_host import FakeHost, Killed, Notes
+from tests.build.hosts import FakeHost, Killed, Notes
 from tests.requirements import need, need_root
 from tests.state import changed, page_state
 

@@ -17,7 +17,7 @@ from hugewise.host.lock import HostLock
 from hugewise.host.setting import Settings
 from hugewise.machine.drift import Drift
 from hugewise.model.pages import HUGETLB, THP
-from tests.fake_host import MIN_FREE, SIZED, FakeHost, Notes
+from tests.build.hosts import MIN_FREE, SIZED, FakeHost, Notes
 from tests.requirements import need_root
 
 ENABLED, DEFRAG, M16, M64, PMD, ZERO = (

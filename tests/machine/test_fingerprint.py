@@ -8,7 +8,7 @@ import os
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import probe
 from hugewise.machine.fingerprint import fingerprint
-from tests.attempt.test_disturbances import Files
+from tests.build.hosts import Files
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 CPU = "/sys/devices/system/cpu"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hugewise.machine.proc import Mount, meminfo, mounts
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
 
 INFO = "MemTotal:       24684092 kB\nHugePages_Total:       3\nHugepagesize:       2048 kB\nDirectMap4k:   12 kB"
 MOUNTS = (

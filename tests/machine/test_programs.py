@@ -10,20 +10,13 @@ from pathlib import Path
 import pytest
 
 from hugewise.machine import programs
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places
-from hugewise.model.workload import ParameterValue, Workload
 from hugewise.workloads import _mariadb, _postgres, discover
+from tests.build.workloads import BASE, given
 
 IMAGE = ("/usr/bin/gcc", "/usr/bin/make", "/bin/tar", "/usr/bin/xz", "/usr/games/stockfish", "/opt/own/tool")
 ARCHIVE = "/usr/src/lua5.4_5.4.6.orig.tar.gz"
 PLACES = Places(data="/data", run="/run", ports=(), sut=(0,), client=(0,))
-
-
-def values(workload: Workload, **given: ParameterValue) -> dict[str, ParameterValue]:
-    defaults = {one.name: one.default for one in workload.parameters}
-    return {name: value for name, value in (defaults | given).items() if value is not None}
 
 
 def _tool(folder: Path, name: str, mode: int = 0o755) -> str:
@@ -97,11 +90,11 @@ def test_workloads_name_what_an_image_lacks() -> None:
     known = discover()
     with programs.looking_in(IMAGE):
         for name, package in (("iperf3", "iperf3"), ("redis", "redis-server"), ("sysbench-memory", "sysbench")):
-            lacking = known[name].missing(values(known[name]))
+            lacking = known[name].missing(given(known[name]))
             assert package in {each.package for each in lacking}, name
         command = known["command"]
-        assert command.missing(values(command, argv=("sh",)))[0].reason == "sh: no such program on PATH"
-        assert not command.missing(values(command, argv=("gcc",)))
+        assert command.missing(given(command, argv=("sh",)))[0].reason == "sh: no such program on PATH"
+        assert not command.missing(given(command, argv=("gcc",)))
 
 
 def test_a_build_takes_the_archive_of_the_image_and_puts_one_that_is_named(tmp_path: Path) -> None:
@@ -109,30 +102,29 @@ def test_a_build_takes_the_archive_of_the_image_and_puts_one_that_is_named(tmp_p
     here = tmp_path / "lua.tar.gz"
     here.touch()
     with programs.looking_in(IMAGE, files=(ARCHIVE,), packages={"libc6-dev": "2.36"}):
-        given = values(build, project="lua")
-        assert build.missing(given) == ()
-        data = build.data(given)  # type: ignore[attr-defined]
+        lua = given(build, project="lua")
+        assert build.missing(lua) == ()
+        data = build.data(lua)  # type: ignore[attr-defined]
         assert data.inputs == ()
         assert data.key["source"].startswith(f"{ARCHIVE} of ")
         unpack = next(act for act in data.recipe(PLACES) if getattr(act, "name", "") == "unpack")
         assert ARCHIVE in unpack.argv
-        named = build.data(values(build, project="lua", source=str(here)))  # type: ignore[attr-defined]
+        named = build.data(given(build, project="lua", source=str(here)))  # type: ignore[attr-defined]
         assert named.inputs == (str(here),)
     with programs.looking_in(IMAGE, files=(ARCHIVE,)):
-        (lacking,) = build.missing(values(build, project="lua"))
+        (lacking,) = build.missing(given(build, project="lua"))
         assert (lacking.reason, lacking.package) == ("stdio.h: no such header in the image", "libc6-dev")
     with programs.looking_in(IMAGE, packages={"libc6-dev": "2.36"}):
-        assert "name the archive" in build.missing(values(build, project="lua"))[0].reason
+        assert "name the archive" in build.missing(given(build, project="lua"))[0].reason
 
 
 def test_the_jobs_of_a_build_and_the_instances_of_a_server_go_by_the_guest() -> None:
-    base = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
     known = discover()
     build, redis = known["build"], known["redis"]
     with programs.looking_in(IMAGE, cpus=1):
-        one = build.memory(base, values(build)), redis.memory(base, values(redis))
+        one = build.memory(BASE, given(build)), redis.memory(BASE, given(redis))
     with programs.looking_in(IMAGE, cpus=4):
-        four = build.memory(base, values(build)), redis.memory(base, values(redis))
+        four = build.memory(BASE, given(build)), redis.memory(BASE, given(redis))
     assert four[0] == 4 * one[0]
     assert four[1] > one[1]
 

@@ -17,6 +17,7 @@ from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, serving
 from hugewise.machine.machine import Running
 from hugewise.machine.serving import Meeting, Serving
+from tests.build import known
 from tests.guests.live_agent import job
 
 
@@ -44,8 +45,7 @@ class Launcher:
             raise TimeoutError
         if self.status is None:
             select.select([self._read], [], [], 20)
-        assert self.status is not None
-        return self.status
+        return known(self.status)
 
     def terminate(self) -> None:
         self.acts.append("terminate")

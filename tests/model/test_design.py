@@ -8,9 +8,9 @@ import pytest
 from hugewise.model.design import Kind, at_once, qualified, refusal
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.results import Comparison
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import discover
+from tests.build.results import comparison
 
 PLAIN = Treatment(policy="madvise", mechanism="system", target=PageTarget("any", 4096), knobs={"/k": "madvise"})
 ADVISED = msgspec.structs.replace(PLAIN, policy="thp-advised", target=PageTarget("thp", 2 << 20), advice="huge")
@@ -18,27 +18,7 @@ OTHER = msgspec.structs.replace(PLAIN, policy="thp", knobs={"/k": "always"})
 OFF = msgspec.structs.replace(PLAIN, policy="off", thp_disable="all")
 
 
-ONE = Comparison(
-    arm="thp",
-    baseline="base",
-    metric="ns_per_load",
-    method="fixed-n",
-    n=12,
-    planned=12,
-    ratio=0.8,
-    low=0.7,
-    high=0.9,
-    confidence=0.99,
-    p=0.001,
-    verdict="better",
-    reason="the interval excludes 1",
-    final=True,
-    change=None,
-    n_all=12,
-    ratio_all=0.8,
-    failures_arm=0,
-    failures_baseline=0,
-)
+ONE = comparison("thp", "ns_per_load", "better", ratio=0.8, low=0.7, high=0.9, reason="the interval excludes 1")
 
 
 def refused(

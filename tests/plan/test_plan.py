@@ -12,7 +12,7 @@ from hugewise.model.policy import Mechanism
 from hugewise.model.results import LeftOut
 from hugewise.plan.plan import EVERY, Plan, plan
 from hugewise.study.load import read
-from tests.study_example import SIZES, FakeHost, policies, workloads
+from tests.build.studies import SIZES, FakeHost, policies, workloads
 
 
 def planned(

@@ -17,7 +17,7 @@ from hugewise.machine import probe
 from hugewise.model.pages import HUGETLB, THP, PageSizes, page_flags_readable
 from hugewise.model.policy import Mechanism, Policy
 from hugewise.policies import discover
-from tests.fake_host import FakeHost, Notes
+from tests.build.hosts import FakeHost, Notes
 from tests.requirements import need, need_root
 
 ENABLED = f"{THP}/enabled"

@@ -23,9 +23,9 @@ from hugewise.report.document import Line, Table
 from hugewise.report.sections import beside
 from hugewise.report.study import report, summary
 from hugewise.report.write import write
-from tests.published_example import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
+from tests.build.restated import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
+from tests.build.results import HOSTILE
 from tests.report.told import blocks, page, terminal
-from tests.results_example import HOSTILE
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "beside.html"
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")

@@ -16,8 +16,8 @@ from hugewise.report.sections.effects import effects_table, reach_table, sensiti
 from hugewise.report.sections.run import run_table
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, earlier, findings, legend, sentence
 from hugewise.report.study import report, summary
+from tests.build.results import HOSTILE, LATENCY, example, plain
 from tests.report.told import blocks
-from tests.results_example import HOSTILE, LATENCY, example, plain
 
 FOUND = {one.arm: one for one in plain().cells[0].comparisons}
 WIDER = Spread(shown="wider", ratio=9.8, pairs=40, alpha=0.01)

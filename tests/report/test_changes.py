@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from hugewise.report.sections.changes import changes_table, counters_table
-from tests.published_example import lkml, lpc
+from tests.build.restated import lkml, lpc
+from tests.build.results import HOSTILE, example
 from tests.report.told import rows
-from tests.results_example import HOSTILE, example
 
 
 def test_every_metric_is_a_row_and_new_ones_come_by_themselves() -> None:

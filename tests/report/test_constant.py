@@ -15,10 +15,10 @@ from hugewise.report.sections.effects import effects_table
 from hugewise.report.sentences import effect_of, sentence
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
-from tests.guests_example import recorded
+from tests.build.blocks import LOWER, block, fed, pair
+from tests.build.blocks import attempt as one_attempt
+from tests.build.booted import recorded
 from tests.report.told import page, terminal
-from tests.stats.blocks import LOWER, block, fed, pair
-from tests.stats.blocks import attempt as one_attempt
 
 
 def fixed(n: int, ratio: float = 1 / 16, planned: int = 12) -> Comparison:

@@ -22,8 +22,8 @@ from hugewise.report.sections.changes import changes_table, counters_table
 from hugewise.report.sections.values import metrics_table
 from hugewise.report.sentences import run_line
 from hugewise.report.study import report
-from tests.guests_example import WHY, lkml, lpc, recorded
-from tests.published_example import lpc as on_the_host
+from tests.build.booted import WHY, lkml, lpc, recorded
+from tests.build.restated import lpc as on_the_host
 from tests.report.test_write import Page
 from tests.report.told import page, rows, terminal
 

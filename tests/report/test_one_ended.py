@@ -19,8 +19,8 @@ from hugewise.report.figures.theme import colours
 from hugewise.report.sections.changes import changes_table
 from hugewise.report.sections.effects import effects_table, reach_table
 from hugewise.report.sentences import effect_of, sentence
+from tests.build.results import LATENCY, plain
 from tests.report.told import page, terminal
-from tests.results_example import LATENCY, plain
 
 BOTH = plain().cells[0].comparisons[0]
 LOWER = replace(BOTH, ratio=0.55, low=None, high=0.7, change=None)

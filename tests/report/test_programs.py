@@ -8,8 +8,8 @@ from hugewise.report.document import Table
 from hugewise.report.sections.programs import CAPTION, programs_table
 from hugewise.report.study import report
 from tests.analysis.test_sets import cell
+from tests.build.results import plain
 from tests.report.told import blocks
-from tests.results_example import plain
 
 
 def test_a_run_without_sets_has_no_such_table() -> None:

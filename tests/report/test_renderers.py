@@ -20,9 +20,9 @@ from hugewise.report.markdown import escape, markdown
 from hugewise.report.sentences import Finding
 from hugewise.report.study import summary
 from hugewise.report.terminal import show
+from tests.build.results import HOSTILE, plain
 from tests.report.test_write import Page
 from tests.report.told import printed
-from tests.results_example import HOSTILE, plain
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 HARMLESS = "a_text"

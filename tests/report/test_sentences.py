@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from hugewise.model.results import Comparison
 from hugewise.report.sentences import printable, sentence, winners
-from tests.results_example import FAULTS, HOSTILE, LATENCY, example, plain
+from tests.build.results import FAULTS, HOSTILE, LATENCY, example, plain
 
 RESULTS = plain()
 FOUND = {(cell.workload, one.arm): one for cell in RESULTS.cells for one in cell.comparisons}

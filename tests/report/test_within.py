@@ -9,8 +9,8 @@ from hugewise.model.results import Difference, Results, Steadiness
 from hugewise.report.document import Line, Note
 from hugewise.report.sections.within import common, remarks
 from hugewise.report.study import report, summary
+from tests.build.results import HOSTILE, plain
 from tests.report.told import blocks
-from tests.results_example import HOSTILE, plain
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from hugewise.report import json, study
 from hugewise.report.names import file_name
 from hugewise.report.sentences import SYMBOLS, sentence
 from hugewise.report.write import write
-from tests.results_example import HOSTILE, example
+from tests.build.results import HOSTILE, example
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 

@@ -19,8 +19,8 @@ from hugewise.model.scene import Places, RoleUse, Step, Write
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads._elf import digests
 from hugewise.workloads.build import WORKLOAD
+from tests.build.workloads import Said
 from tests.requirements import need_program
-from tests.servers.said import Said
 from tests.servers.trying import attempts, need_pages, tried
 
 BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _program
 from hugewise.workloads.integer_set import PROGRAMS, IntegerSet
 from tests.requirements import need
-from tests.servers.trying import attempts, need_pages, tried
+from tests.servers.trying import attempts, need_pages, quick, short_pool
 
 SIZE = 0.02
-QUICK: dict[str, Any] = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, program: str, *policies: str) -> dict[str, Attempt]:
-    workload = {"name": "integer-set", "parameters": {"program": program, "size": SIZE}}
-    return tried(folder, workload, policies, **QUICK)
+    return quick(folder, "integer-set", policies, {"program": program, "size": SIZE})
 
 
 def test_every_program_runs_and_gives_the_result_of_its_reference(folder: Path) -> None:
@@ -62,10 +56,5 @@ def test_the_pool_and_huge_pages_reach_a_program_that_takes_large_blocks(folder:
 
 def test_half_a_pool_is_not_delivered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_pages()
-    whole = IntegerSet.pool
-
-    def half(self: IntegerSet, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        return whole(self, treatment, values) // 2
-
-    monkeypatch.setattr(IntegerSet, "pool", half)
+    short_pool(monkeypatch, IntegerSet, 0.5)
     assert run(folder, "stockfish", "base", "hugetlb-2m")["hugetlb-2m"].delivery.delivered is False

@@ -7,17 +7,15 @@ from pathlib import Path
 import pytest
 
 from hugewise.machine import programs
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
 from hugewise.model.scene import Peer, Places
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads.iperf3 import WORKLOAD
+from tests.build import known
+from tests.build.workloads import BASE, POOL, Said
 from tests.requirements import need_program
-from tests.servers.said import Said
-from tests.servers.trying import need_pages, tried
+from tests.servers.trying import accepted, need_pages, tried
 
 VALUES: dict[str, ParameterValue] = {"duration": 2.0, "streams": 1, "bytes": 0, "peer": "machine"}
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
 # Said by iperf3 3.12 on Debian 12, without the cookie and the name of the system.
 JSON = (Path(__file__).parent / "data" / "iperf3.json").read_text()
 
@@ -79,8 +77,7 @@ def test_other_output_is_an_error_that_shows_it(said: str) -> None:
 
 
 def test_a_pool_is_refused_with_the_reason() -> None:
-    pool = Treatment(policy="hugetlb-2m", mechanism="system", target=PageTarget("hugetlb", 2 << 20))
-    assert "mapped from a file" in (WORKLOAD.refuses(pool, VALUES) or "")
+    assert "mapped from a file" in (WORKLOAD.refuses(POOL, VALUES) or "")
     assert WORKLOAD.refuses(BASE, VALUES) is None
     assert "not one of machine, host" in (WORKLOAD.refuses(BASE, {**VALUES, "peer": "there"}) or "")
     assert "at least 0" in (WORKLOAD.refuses(BASE, {**VALUES, "bytes": -1}) or "")
@@ -92,14 +89,13 @@ def test_nothing_of_it_becomes_huge(tmp_path: Path) -> None:
     need_pages()
     workload = {"name": "iperf3", "parameters": {"duration": "1s"}}
     found = tried(tmp_path, workload, ["base", "thp", "mthp-64k"])
-    assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
+    accepted(found)
     assert found["base"].delivery.share == 1
     assert found["thp"].delivery.share == 0
     assert set(found["thp"].delivery.coverage) == {"anon:4096"}
     # Its heap may have room for a page or two of 64 KiB; its data, which are a file's, have none.
     assert found["mthp-64k"].delivery.coverage.get("anon:65536", 0) <= 2 << 16
-    rate = found["thp"].metrics["receiver_bits_per_s"]
-    assert rate is not None
+    rate = known(found["thp"].metrics["receiver_bits_per_s"])
     assert rate > 1e6
 
 
@@ -108,7 +104,7 @@ def test_a_server_on_the_host_side_of_this_host(tmp_path: Path) -> None:
     need_pages()
     workload = {"name": "iperf3", "parameters": {"bytes": "128M", "peer": "host"}}
     found = tried(tmp_path, workload, ["base", "thp"])
-    assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
+    accepted(found)
     assert found["thp"].facts["sent_bytes"] >= 128 << 20  # type: ignore[operator]
 
 

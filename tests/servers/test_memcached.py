@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads.memcached import WORKLOAD, Memcached
+from tests.build import known
 from tests.requirements import need_program
-from tests.servers.trying import need_pages, tried
+from tests.servers.trying import accepted, need_pages, quick, short_pool
 
 # Values of 1 KiB: some 240 MiB of slab pages in a second.
 PARAMETERS = {
@@ -24,7 +22,6 @@ PARAMETERS = {
     "lead": "100ms",
     "instances": 1,
 }
-QUICK = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
 
 
 @pytest.fixture(autouse=True)
@@ -34,15 +31,12 @@ def programs() -> None:
 
 
 def run(folder: Path, *policies: Any, **parameters: Any) -> dict[str, Attempt]:
-    given = {**PARAMETERS, **parameters}
-    return tried(folder, {"name": "memcached", "parameters": given}, list(policies), **QUICK)
+    return quick(folder, "memcached", policies, {**PARAMETERS, **parameters})
 
 
 def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_path: Path) -> None:
     found = run(tmp_path, "base", "thp", "hugetlb-2m")
-    assert {arm: (attempt.state, attempt.reason) for arm, attempt in found.items()} == dict.fromkeys(
-        ("base", "thp", "hugetlb-2m"), ("accepted", None)
-    )
+    accepted(found, "base", "thp", "hugetlb-2m")
     assert found["base"].delivery.share == 1
     for arm, key in (("thp", "anon:2097152"), ("hugetlb-2m", "hugetlb:2097152")):
         assert found[arm].delivery.delivered is True
@@ -57,8 +51,7 @@ def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_
 def test_as_packaged_slab_pages_take_no_huge_pages(tmp_path: Path) -> None:
     found = run(tmp_path, "base", {"name": "thp", "judged": "setting"}, heap="packaged")["thp"]
     assert found.state == "accepted"
-    assert found.delivery.share is not None
-    assert found.delivery.share < 0.1
+    assert known(found.delivery.share) < 0.1
 
 
 def test_its_own_large_pages_are_transparent_ones(tmp_path: Path) -> None:
@@ -70,15 +63,10 @@ def test_its_own_large_pages_are_transparent_ones(tmp_path: Path) -> None:
 
 def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """glibc takes base pages without a word when the pool is short."""
-
-    def half(self: Memcached, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        return 128 << 20 if treatment.target.kind == "hugetlb" else 0
-
-    monkeypatch.setattr(Memcached, "pool", half)
+    short_pool(monkeypatch, Memcached, size=128 << 20)
     found = run(tmp_path, "base", "hugetlb-2m")["hugetlb-2m"]
     assert found.delivery.delivered is False
-    assert found.delivery.share is not None
-    assert found.delivery.share < 0.9
+    assert known(found.delivery.share) < 0.9
 
 
 def test_a_store_that_is_too_small_is_said(tmp_path: Path) -> None:

@@ -9,19 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.model.policy import Treatment
 from hugewise.model.scene import Step
 from hugewise.model.trial import Attempt
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _mariadb
 from hugewise.workloads.mysql_ro import WORKLOAD, MysqlReadOnly
+from tests.build import known
 from tests.requirements import need, need_program
-from tests.servers.trying import need_pages, tried
+from tests.servers.trying import accepted, need_pages, quick, short_pool
 
 # 49 MB of rows and indexes. Some 9 MB of other memory lie beside the pool in mappings as large: it must be larger than
 # ten times that.
 PARAMETERS = {"tables": 2, "table_size": 100_000, "buffer_pool": "160m", "duration": "1s", "threads": 2}
-QUICK = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
 
 
 @pytest.fixture(autouse=True)
@@ -34,23 +32,19 @@ def programs() -> None:
 def run(
     folder: Path, *policies: Any, parameters: Mapping[str, Any] | None = None, **workload: Any
 ) -> dict[str, Attempt]:
-    given = {**PARAMETERS, **(parameters or {})}
-    return tried(folder, {"name": "mysql-ro", "parameters": given, **workload}, list(policies), **QUICK)
+    return quick(folder, "mysql-ro", policies, {**PARAMETERS, **(parameters or {})}, **workload)
 
 
 def test_the_buffer_pool_is_backed_as_promised(tmp_path: Path) -> None:
     shipped = {"name": "thp-shipped", "from": "thp", "judged": "setting", "parameters": {"keep_thp": False}}
     found = run(tmp_path, "base", "thp", "mthp-64k", "hugetlb-2m", shipped, parameters={"keep_thp": True})
-    assert {arm: (attempt.state, attempt.reason) for arm, attempt in found.items()} == dict.fromkeys(
-        ("base", "thp", "mthp-64k", "hugetlb-2m", "thp-shipped"), ("accepted", None)
-    )
+    accepted(found, "base", "thp", "mthp-64k", "hugetlb-2m", "thp-shipped")
     assert found["base"].delivery.share == 1
     for arm, kind in (("thp", "anon:2097152"), ("mthp-64k", "anon:65536"), ("hugetlb-2m", "hugetlb:2097152")):
         assert found[arm].delivery.delivered is True, arm
         assert found[arm].delivery.coverage[kind] > 40 << 20, arm
     # Left alone, the server switches THP off before it reads a page: the heads of its extents are all that is huge.
-    share = found["thp-shipped"].delivery.share
-    assert share is not None
+    share = known(found["thp-shipped"].delivery.share)
     assert share < 0.75
     for attempt in found.values():
         assert {metric.name for metric in WORKLOAD.metrics} <= set(attempt.metrics)
@@ -60,15 +54,10 @@ def test_the_buffer_pool_is_backed_as_promised(tmp_path: Path) -> None:
 
 def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server takes base pages, with a word in its log, when the pool is short."""
-
-    def half(self: MysqlReadOnly, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        return 80 << 20 if treatment.target.kind == "hugetlb" else 0
-
-    monkeypatch.setattr(MysqlReadOnly, "pool", half)
+    short_pool(monkeypatch, MysqlReadOnly, size=80 << 20)
     found = run(tmp_path, "base", "hugetlb-2m")["hugetlb-2m"]
     assert found.delivery.delivered is False
-    assert found.delivery.share is not None
-    assert found.delivery.share < 0.1
+    assert known(found.delivery.share) < 0.1
 
 
 def test_a_server_that_is_killed_fails_the_attempt_and_all_is_put_back(

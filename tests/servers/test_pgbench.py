@@ -15,17 +15,14 @@ from typing import Any
 import pytest
 
 from hugewise.errors import HugewiseError
-from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _postgres
 from hugewise.workloads.pgbench import WORKLOAD, Pgbench
 from tests.requirements import need, need_root
-from tests.servers.trying import need_pages, tried
+from tests.servers.trying import accepted, need_pages, quick, short_pool
 
 # Small, but every part of an attempt is there: the database fills most of the buffers.
 PARAMETERS = {"shared_buffers": "40m", "scale": 2, "clients": 2, "duration": "1s", "lead": "1s"}
-QUICK = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +42,13 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def run(folder: Path, *policies: Any, workload: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Attempt]:
-    parameters = {**PARAMETERS, **more}
-    return tried(folder, {"name": "pgbench", "parameters": parameters, **(workload or {})}, list(policies), **QUICK)
+    return quick(folder, "pgbench", policies, {**PARAMETERS, **more}, **(workload or {}))
 
 
 def test_pages_of_the_buffers_are_proven_in_a_backend(folder: Path) -> None:
     need_pages()
     found = run(folder, "base", "hugetlb-2m")
-    assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
+    accepted(found)
     for arm, kind in (("base", "shmem:4096"), ("hugetlb-2m", "hugetlb:2097152")):
         assert found[arm].delivery.share == 1
         ((backing, size),) = found[arm].delivery.coverage.items()
@@ -71,20 +67,11 @@ def test_pages_of_the_buffers_are_proven_in_a_backend(folder: Path) -> None:
         assert attempt.facts["database_bytes"] == pytest.approx(39_000_000, rel=0.05)
 
 
-def _half_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Pgbench.pool
-
-    def half(self: Pgbench, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        return whole(self, treatment, values) // 2
-
-    monkeypatch.setattr(Pgbench, "pool", half)
-
-
 def test_half_a_pool_is_not_delivered_where_the_server_would_hide_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need_pages()
-    _half_a_pool(monkeypatch)
+    short_pool(monkeypatch, Pgbench, 0.5)
     paging = _postgres.paging
     monkeypatch.setattr(
         _postgres, "paging", lambda treatment: {k: "try" if v == "on" else v for k, v in paging(treatment).items()}
@@ -96,7 +83,7 @@ def test_half_a_pool_is_not_delivered_where_the_server_would_hide_it(
 
 def test_half_a_pool_keeps_a_server_from_starting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_pages()
-    _half_a_pool(monkeypatch)
+    short_pool(monkeypatch, Pgbench, 0.5)
     short = run(folder, "base", "hugetlb-2m")["hugetlb-2m"]
     assert short.state == "abandoned"
     assert "could not map anonymous shared memory" in (short.reason or "")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads.sysbench_memory import WORKLOAD
+from tests.build import known
+from tests.build.workloads import BASE, POOL, Said, treatment
 from tests.requirements import need_program
-from tests.servers.said import Said
-from tests.servers.trying import need_pages, tried
+from tests.servers.trying import accepted, need_pages, short_pool, tried
 
 VALUES: dict[str, ParameterValue] = {
     "block": 64 << 20,
@@ -25,13 +25,6 @@ VALUES: dict[str, ParameterValue] = {
     "limit": 500.0,
 }
 PLACES = Places(data="/d", run="/r", ports=(), sut=(0, 1, 2), client=())
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
-HUGETLB = Treatment(
-    policy="hugetlb-2m",
-    mechanism="system",
-    target=PageTarget("hugetlb", 2 << 20),
-    environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
-)
 # Said by sysbench 1.0.20 on Debian 12.
 SUMMARY = (Path(__file__).parent / "data" / "sysbench-memory.txt").read_text()
 
@@ -41,15 +34,15 @@ def test_the_command_is_the_published_one_with_the_treatment_s_own_option() -> N
     assert argv[:2] == ("sysbench", "memory")
     assert argv[-1] == "run"
     assert {"--memory-block-size=67108864", "--threads=3", "--time=500", "--memory-hugetlb=off"} <= set(argv)
-    pooled = WORKLOAD.scene(HUGETLB, VALUES, PLACES).timed
+    pooled = WORKLOAD.scene(POOL, VALUES, PLACES).timed
     assert "--memory-hugetlb=on" in pooled.argv
     assert pooled.environment == {}
 
 
 def test_the_pool_is_as_large_as_the_blocks() -> None:
     assert WORKLOAD.pool(BASE, VALUES) == 0
-    assert WORKLOAD.pool(HUGETLB, VALUES) == 64 << 20
-    assert WORKLOAD.pool(HUGETLB, {**VALUES, "block": 1, "scope": "local", "threads": 3}) == 6 << 20
+    assert WORKLOAD.pool(POOL, VALUES) == 64 << 20
+    assert WORKLOAD.pool(POOL, {**VALUES, "block": 1, "scope": "local", "threads": 3}) == 6 << 20
 
 
 @pytest.mark.parametrize(
@@ -57,10 +50,10 @@ def test_the_pool_is_as_large_as_the_blocks() -> None:
     [
         ({"scope": "all"}, BASE, "scope = 'all' is not one of global, local"),
         ({"operation": "none"}, BASE, "operation"),
-        ({}, Treatment(policy="x", mechanism="process", target=PageTarget("hugetlb", 2 << 20)), "root"),
+        ({}, treatment("hugetlb", 2 << 20, mechanism="process"), "root"),
         (
             {},
-            Treatment(policy="x", mechanism="system", target=PageTarget("hugetlb", 1 << 30)),
+            treatment("hugetlb", 1 << 30),
             "default huge page size",
         ),
     ],
@@ -68,7 +61,7 @@ def test_the_pool_is_as_large_as_the_blocks() -> None:
 def test_what_cannot_be_is_refused(change: dict[str, ParameterValue], treatment: Treatment, why: str) -> None:
     assert why in (WORKLOAD.refuses(treatment, {**VALUES, **change}) or "")
     assert WORKLOAD.refuses(BASE, VALUES) is None
-    assert WORKLOAD.refuses(HUGETLB, VALUES) is None
+    assert WORKLOAD.refuses(POOL, VALUES) is None
 
 
 def test_the_summary_is_read() -> None:
@@ -91,7 +84,7 @@ def test_its_block_is_backed_as_the_policy_says(tmp_path: Path) -> None:
     workload = {"name": "sysbench-memory", "parameters": {"total": "2g"}}
     never = {"name": "never", "from": "thp", "set": {"enabled": "never"}}
     found = tried(tmp_path, workload, ["base", "thp", "hugetlb-2m", never])
-    assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
+    accepted(found)
     assert {arm: attempt.delivery.delivered for arm, attempt in found.items()} == {
         "base": True,
         "thp": True,
@@ -100,16 +93,14 @@ def test_its_block_is_backed_as_the_policy_says(tmp_path: Path) -> None:
     }
     assert found["hugetlb-2m"].delivery.coverage["hugetlb:2097152"] == 64 << 20
     for attempt in found.values():
-        rate = attempt.metrics["mib_per_s"]
-        assert rate is not None
+        rate = known(attempt.metrics["mib_per_s"])
         assert rate > 0
 
 
 def test_half_a_pool_ends_in_sysbench_s_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_program("sysbench", "sysbench")
     need_pages()
-    whole = type(WORKLOAD).pool
-    monkeypatch.setattr(type(WORKLOAD), "pool", lambda *given: whole(*given) // 2)
+    short_pool(monkeypatch, type(WORKLOAD), 0.5)
     found = tried(tmp_path, {"name": "sysbench-memory", "parameters": {"total": "1g"}}, ["base", "hugetlb-2m"])
     assert found["base"].state == "accepted"
     assert found["hugetlb-2m"].state == "failed"

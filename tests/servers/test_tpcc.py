@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 
-from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _mariadb, _postgres
 from hugewise.workloads.tpcc import WORKLOAD, Tpcc, go_tpc
 from tests.requirements import need
-from tests.servers.trying import need_pages, tried
+from tests.servers.trying import accepted, need_pages, quick, short_pool
 
 PARAMETERS = {"warehouses": 1, "buffers": "256m", "duration": "2s", "lead": "1s", "connections": 2}
-QUICK = {"budget": {"blocks": 2, "time": "1s"}, "attempt": {"retries": 0}}
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +24,11 @@ def programs() -> None:
 
 
 def run(folder: Path, server: str, *policies: Any) -> dict[str, Attempt]:
-    return tried(folder, {"name": "tpcc", "parameters": {**PARAMETERS, "server": server}}, list(policies), **QUICK)
+    return quick(folder, "tpcc", policies, {**PARAMETERS, "server": server})
 
 
 def check(found: Mapping[str, Attempt]) -> None:
-    assert {arm: (attempt.state, attempt.reason) for arm, attempt in found.items()} == dict.fromkeys(
-        found, ("accepted", None)
-    )
+    accepted(found)
     for attempt in found.values():
         assert attempt.delivery.delivered is True
         assert all(attempt.metrics[metric.name] for metric in WORKLOAD.metrics)
@@ -52,10 +47,6 @@ def test_mariadb_is_backed_as_promised(tmp_path: Path) -> None:
 
 def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
-
-    def half(self: Tpcc, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        return 128 << 20 if treatment.target.kind == "hugetlb" else 0
-
-    monkeypatch.setattr(Tpcc, "pool", half)
+    short_pool(monkeypatch, Tpcc, size=128 << 20)
     found = run(tmp_path, "mariadb", "base", "hugetlb-2m")["hugetlb-2m"]
     assert found.delivery.delivered is False

@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import hugewise
+from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
+from hugewise.model.workload import ParameterValue
 from hugewise.study.load import read
 from tests.requirements import need
 from tests.state import changed, page_state
 
-__all__ = ["attempts", "need_pages", "tried"]
+__all__ = ["accepted", "attempts", "need_pages", "quick", "short_pool", "tried"]
 
 
 def need_pages() -> None:
@@ -32,6 +36,12 @@ def tried(folder: Path, workload: Mapping[str, Any], policies: Sequence[Any], **
     return {attempt.arm: attempt for attempt in found}
 
 
+def quick(folder: Path, name: str, policies: Sequence[Any], parameters: Any, **workload: Any) -> dict[str, Attempt]:
+    """`tried` of the workload of that name: a block is enough, and nothing is tried again."""
+    given = {"name": name, "parameters": parameters, **workload}
+    return tried(folder, given, policies, budget={"blocks": 2, "time": "1s"}, attempt={"retries": 0})
+
+
 def attempts(
     folder: Path, workload: Mapping[str, Any], policies: Sequence[Any], *, blocks: int, **keys: Any
 ) -> list[Attempt]:
@@ -48,3 +58,20 @@ def attempts(
     results = hugewise.run(read(data, "test"), results=folder / "results")
     assert (differing := changed(before)) == {}, differing  # pytest explains assertions in test modules only
     return list(results.attempts)
+
+
+def accepted(found: Mapping[str, Attempt], *arms: str) -> None:
+    """Each of these arms (all of them, where none is named) has an attempt that counts."""
+    said = {arm: (attempt.state, attempt.reason) for arm, attempt in found.items()}
+    assert said == dict.fromkeys(arms or found, ("accepted", None)), said
+
+
+def short_pool(monkeypatch: pytest.MonkeyPatch, workload: type, share: float | None = None, size: int = 0) -> None:
+    """The workload asks for that share of the pool that it needs, or for so many bytes."""
+    whole = workload.pool  # type: ignore[attr-defined]
+
+    def short(self: Any, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
+        needed: int = whole(self, treatment, values)
+        return min(needed, size) if share is None else int(needed * share)
+
+    monkeypatch.setattr(workload, "pool", short)

@@ -26,8 +26,8 @@ from hugewise.stats.method import Contrast, Decision
 from hugewise.store.records import BlockOpened
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.examples import attempt as example
-from tests.examples import begun
+from tests.build.trials import attempt as example
+from tests.build.trials import begun
 
 SEED = bytes(range(16))
 METRIC = Metric("ns_per_load", "ns", "lower", "")
@@ -109,7 +109,7 @@ class Stage:
         state: Any = self.script(trial, number)
         self.now += 1.0
         made = example(
-            arm.name, 1.0, number=trial.block, cell=cell.id, state=state, order=trial.order, ended=self.now,
+            arm.name, 1.0, block=trial.block, cell=cell.id, state=state, order=trial.order, ended=self.now,
             started=self.now - 1, reason="no room" if state == "rejected" else None,
         )  # fmt: skip
         bench.folder.accept(bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"), made)
@@ -157,7 +157,7 @@ class Stage:
         first = design.order(SEED, 1, ["base", "thp"])[0].arm
         self.folder.append(BlockOpened(t=1000.0, block=1, cell="one", session=session, arms=["base", "thp"]))
         changes = {"session": session, "ended": 1000.0} | changes
-        made = example(first, 1.0, number=1, cell="one", **changes)
+        made = example(first, 1.0, block=1, cell="one", **changes)
         self.folder.accept(self.folder.draft(f"b00001-0-{first}-{draft}"), msgspec.structs.replace(made, number=draft))
         return first
 
@@ -478,7 +478,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
     ) -> list[Attempt]:
         stage.now += 1
         if arms[0][1].block > 1:
-            made = [example(arm.name, 1.0, number=trial.block, cell=cell.id, ended=stage.now) for arm, trial in arms]
+            made = [example(arm.name, 1.0, block=trial.block, cell=cell.id, ended=stage.now) for arm, trial in arms]
         elif number == 1:
             error = MachineError("its guest did not boot")
             error.arm = "thp"
@@ -489,7 +489,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
                 example(
                     arm.name,
                     None,
-                    number=trial.block,
+                    block=trial.block,
                     cell=cell.id,
                     ended=stage.now,
                     state="rejected",

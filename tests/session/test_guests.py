@@ -32,10 +32,10 @@ from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.analysis.test_calibration import calibrated
 from tests.analysis.test_calibration import record as calibration_record
-from tests.examples import begun
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
+from tests.build.studies import IN_GUESTS, FakePolicy
+from tests.build.trials import begun
 from tests.guests.test_plan_guests import planned
-from tests.study_example import IN_GUESTS, FakePolicy
 
 STUDY = parse(IN_GUESTS, "s.toml")
 SIZES = PageSizes(base=16384, pmd=32 << 20, mthp=(), shmem=(), hugetlb=())

@@ -17,8 +17,8 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockOpened, Closed
 from tests.analysis.test_combining import a_run
 from tests.analysis.test_forecast import cell, normal, the_study, write_run
-from tests.examples import attempt
-from tests.fake_host import FakeHost
+from tests.build.hosts import FakeHost
+from tests.build.trials import attempt
 from tests.opened_files import opened_files
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hugewise.stats import assurance, power, spread
-from tests.stats.blocks import known
+from tests.build import known
 
 
 def averaged(shift: float, pairs: int, budget: int) -> float:

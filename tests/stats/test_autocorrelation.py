@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hugewise.stats.autocorrelation import autocorrelation, dependence
-from tests.stats.blocks import known
+from tests.build import known
 
 RNG = np.random.default_rng(5)
 

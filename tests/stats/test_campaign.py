@@ -12,7 +12,7 @@ from ville import AsymptoticCS
 
 from hugewise.stats.campaign import Campaign, interval, ratio_of_means
 from hugewise.verification import coverage
-from tests.stats.blocks import known
+from tests.build import known
 
 Row = npt.NDArray[np.float64]
 

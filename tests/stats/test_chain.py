@@ -20,8 +20,8 @@ from hugewise.stats.method import Method
 from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.analysis.test_forecast import cell, write_run
-from tests.examples import block
-from tests.stats.blocks import ends
+from tests.build.blocks import ends
+from tests.build.trials import block
 
 ARMS = ("base", "madvise", "mthp-64k", "thp")
 

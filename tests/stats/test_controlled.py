@@ -19,8 +19,9 @@ from hugewise.stats.covariate import Controlled
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
 from hugewise.study.load import parse
-from tests.examples import block
-from tests.stats.blocks import ends, known
+from tests.build import known
+from tests.build.blocks import ends
+from tests.build.trials import block
 
 CONTRAST = Contrast("chase", "thp", "base", Metric("ns_per_load", "ns", "lower", ""))
 

@@ -21,7 +21,7 @@ from hugewise.stats.eprocess import EProcess, SumEProcess
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pair, log_ratio
 from hugewise.stats.signflip import SignFlip
-from tests.examples import attempt, block, delivery
+from tests.build.trials import attempt, block, delivery
 
 NAME = "ns_per_load"
 LOWER = Contrast("chase", "thp", "base", Metric(NAME, "ns", "lower", ""))
@@ -201,7 +201,7 @@ def blocks(runs: Iterable[Sides], spoilt: Callable[[int, Sides], bool]) -> list[
     made = []
     for number, (arm, baseline) in enumerate(runs, 1):
         proof = bad if spoilt(number, (arm, baseline)) else delivery()
-        attempts = attempt("base", baseline, number=number), attempt("thp", arm, number=number, delivery=proof)
+        attempts = attempt("base", baseline, block=number), attempt("thp", arm, block=number, delivery=proof)
         made.append(msgspec.structs.replace(block(number, {}), attempts=attempts))
     return made
 

@@ -10,7 +10,7 @@ import pytest
 
 from hugewise.stats import campaign, end_power, tail
 from hugewise.stats.signflip import stopped
-from tests.stats.blocks import known
+from tests.build import known
 
 Floats = np.typing.NDArray[np.float64]
 BUDGET = 6_000

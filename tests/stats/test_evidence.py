@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hugewise.stats.eprocess import EProcess
 from hugewise.stats.evidence import Carried, RunEvidence, adjusted, combine, not_separate
-from tests.stats.blocks import known
+from tests.build import known
 
 LIKE = {"workload": "chase", "parameters": "{}"}
 

@@ -16,8 +16,9 @@ from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.paired import Student
 from hugewise.study.load import read
-from tests.stats.blocks import LOWER, NEUTRAL, attempt, block, ends, fed, known, pair
-from tests.study_example import SIZES, FakeHost, policies, workloads
+from tests.build import known
+from tests.build.blocks import LOWER, NEUTRAL, attempt, block, ends, fed, pair
+from tests.build.studies import SIZES, FakeHost, policies, workloads
 
 probabilities = st.lists(st.floats(0, 1), max_size=12)
 

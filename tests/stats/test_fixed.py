@@ -16,7 +16,8 @@ from hugewise.model.trial import Block
 from hugewise.stats.family import conclude
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
-from tests.stats.blocks import HIGHER, LOWER, NEUTRAL, attempt, block, ends, fed, known, method, pair
+from tests.build import known
+from tests.build.blocks import HIGHER, LOWER, NEUTRAL, attempt, block, ends, fed, method, pair
 
 
 def judged(blocks: Iterable[Block], metric: Metric = LOWER, **more: Any) -> Comparison:

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from hugewise.stats.normality import missing_chances, normality, qq
-from tests.stats.blocks import known
+from tests.build import known
 
 RNG = np.random.default_rng(11)
 

@@ -10,7 +10,7 @@ from hugewise.stats import power as planning
 from hugewise.stats.boundary import first_crossing
 from hugewise.stats.power import least_pairs, power
 from hugewise.stats.signflip import stopped
-from tests.stats.blocks import known
+from tests.build import known
 
 
 def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int | None = None) -> int | None:

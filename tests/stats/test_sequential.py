@@ -19,8 +19,9 @@ from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import verdict
 from hugewise.study.load import parse
-from tests.examples import attempt, block, delivery
-from tests.stats.blocks import ends, known
+from tests.build import known
+from tests.build.blocks import ends
+from tests.build.trials import attempt, block, delivery
 
 METRIC = Metric("ns_per_load", "ns", "lower", "")
 CONTRAST = Contrast("chase", "thp", "base", METRIC)
@@ -102,7 +103,7 @@ def test_tight_pairs_are_equivalent_within_the_margin() -> None:
 def test_a_failure_counts_as_the_worst_and_forbids_equivalence() -> None:
     blocks = pairs(noise(4, 60, sd=0.002))
     failing = [
-        msgspec.structs.replace(b, attempts=(b.attempts[0], attempt("thp", None, number=b.number, state="failed")))
+        msgspec.structs.replace(b, attempts=(b.attempts[0], attempt("thp", None, block=b.number, state="failed")))
         for b in pairs(noise(5, 40))
     ]
     found = fed([*blocks[:10], failing[0], *blocks[11:]], method(margin=0.01, planned=60)).comparison()

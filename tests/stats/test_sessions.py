@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from hugewise.stats.sessions import components, interval, needed, pairs_per_session, reason
-from tests.stats.blocks import known
+from tests.build import known
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(8, 0.05), (20, 0.05), (20, 1e-4), (60, 1e-4)])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hugewise.stats.spread import correlated, deviation_interval, scale
-from tests.stats.blocks import known
+from tests.build import known
 
 
 def test_the_interval_of_the_deviation_covers_it() -> None:

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from hugewise.stats.steady import FEWEST, change_within, settled, steadiness
-from tests.stats.blocks import known
+from tests.build import known
 
 
 def test_a_slope_is_the_last_third_over_the_first() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from hugewise.stats import scores, stopping
 from hugewise.verification import stopping as check
-from tests.stats.blocks import known
+from tests.build import known
 
 
 @pytest.mark.parametrize(

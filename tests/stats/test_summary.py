@@ -12,7 +12,7 @@ from hugewise.model.policy import Deployment
 from hugewise.model.results import ArmSummary
 from hugewise.model.trial import Block
 from hugewise.stats.summary import PROBABILITIES, describe, summarise
-from tests.stats.blocks import LOWER, attempt, block
+from tests.build.trials import LOWER, attempt, block, delivery
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40))
@@ -54,11 +54,15 @@ def test_an_arm_over_its_complete_blocks() -> None:
     mixed = {"anon:4096": 1, "anon:2097152": 3}
     found = summary(
         [
-            block(2, attempt("thp", 20.0, peak_bytes=300), attempt("base", 1.0)),
-            block(1, attempt("thp", 10.0, coverage=mixed), attempt("thp", 99.0, state="rejected")),
+            block(2, attempt("thp", 20.0, peak_bytes=300 << 20), attempt("base", 1.0)),
+            block(
+                1,
+                attempt("thp", 10.0, delivery=delivery(coverage=mixed), pool_bytes=7),
+                attempt("thp", 99.0, state="rejected"),
+            ),
             block(3, attempt("thp", None, state="failed", delivered=None)),
             block(4, attempt("thp", 30.0, delivered=False, peak_bytes=None)),
-            block(5, attempt("thp", 40.0, delivered=None, coverage={})),
+            block(5, attempt("thp", 40.0, delivery=delivery(None, coverage={}))),
             block(6, attempt("thp", None)),
             block(7, attempt("thp", 1e9), state="incomplete"),
             block(8, attempt("thp", 1e9, state="abandoned")),
@@ -68,7 +72,7 @@ def test_an_arm_over_its_complete_blocks() -> None:
     assert (found.mean, found.median, found.first, found.min, found.max) == (25.0, 25.0, 10.0, 10.0, 40.0)
     assert found.coverage == {"anon:2097152": pytest.approx(3.75 / 4), "anon:4096": pytest.approx(0.25 / 4)}
     assert found.delivered_share == pytest.approx((1 + 1 + 0.25 + 1) / 4)
-    assert (found.proof, found.peak_bytes, found.pool_bytes) == ("ranges (kpageflags)", 300, 7)
+    assert (found.proof, found.peak_bytes, found.pool_bytes) == ("ranges (kpageflags)", 300 << 20, 7)
     assert (found.treatment, found.deployment) == ("enabled=always", Deployment(("now",), ("boot",), "note"))
 
 

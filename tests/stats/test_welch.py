@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from hugewise.stats.welch import SampleMean, welch
-from tests.stats.blocks import known
+from tests.build import known
 
 RNG = np.random.default_rng(3)
 

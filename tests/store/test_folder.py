@@ -9,7 +9,7 @@ from hugewise.errors import RunError, StorageError
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Closed, Resumed
 from hugewise.store.tables import tables
-from tests.examples import attempt, begun
+from tests.build.trials import attempt, begun
 
 SEED = bytes(range(16))
 
@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def put(folder: RunFolder, block: int, arm: str, value: float = 1.0) -> None:
-    folder.accept(folder.draft(f"b{block:05d}-{arm}"), attempt(arm, value, number=block))
+    folder.accept(folder.draft(f"b{block:05d}-{arm}"), attempt(arm, value, block=block))
 
 
 def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_pauses_do_not_count_as_active(folder: RunFolder) -> None:
 
 def test_attempts_of_a_block_that_was_killed_count_as_active(folder: RunFolder) -> None:
     folder.append(BlockOpened(t=130.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
-    folder.accept(folder.draft("b1-base"), attempt("base", 1.0, number=1, started=130.0, ended=900.0))
+    folder.accept(folder.draft("b1-base"), attempt("base", 1.0, block=1, started=130.0, ended=900.0))
     folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
     assert folder.read().active_seconds == 800.0
 

@@ -10,14 +10,14 @@ import pytest
 
 from hugewise.store.folder import RunFolder
 from hugewise.store.tables import tables
-from tests.examples import attempt
+from tests.build.trials import attempt
 from tests.store.test_folder import folder
 
 __all__ = ["folder"]
 
 
 def accept(folder: RunFolder, number: int, arm: str, **changes: Any) -> Path:
-    made = attempt(arm, 1.0, number=number, **changes)
+    made = attempt(arm, 1.0, block=number, **changes)
     draft = folder.draft(f"b{number:05d}-{arm}")
     folder.accept(draft, made)
     return folder.path / "attempts" / draft.name.removeprefix(".")

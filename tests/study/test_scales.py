@@ -14,7 +14,7 @@ from hugewise.plan.plan import Plan, plan
 from hugewise.study.load import at_scale, load, parse, part, read
 from hugewise.study.study import Study, stored_digest
 from hugewise.study.tables import Budget
-from tests.study_example import SIZES, FakeHost, policies, workloads
+from tests.build.studies import SIZES, FakeHost, policies, workloads
 
 WORKLOAD = {
     "name": "chase",

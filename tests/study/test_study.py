@@ -16,7 +16,7 @@ from hugewise.plan.plan import Plan, plan
 from hugewise.study.load import command_study, load, parse, read
 from hugewise.study.study import Study, stored_digest
 from hugewise.study.tables import Budget, PolicyUse
-from tests.study_example import SIZES, FakeHost, as_toml, policies, workloads
+from tests.build.studies import SIZES, FakeHost, as_toml, policies, workloads
 
 DEMO = Path(__file__).parents[2] / "studies" / "demo.toml"
 

@@ -33,7 +33,7 @@ from hugewise.verification.candidate import PUBLIC, Candidate
 from hugewise.verification.faults import FAULTS, DroppedZero, OffByOneSpending, PeekedT, SignDependentRank
 from hugewise.verification.finding import CheckResult
 from hugewise.verification.matched import benchmarks
-from tests import examples
+from tests.build import trials as examples
 
 STUDY = Path(__file__).parents[2] / "studies" / "demo.toml"
 
@@ -194,7 +194,7 @@ def run_folder(tmp_path: Path, *, ended: bool = True, honest: bool = True) -> Pa
             accepted = examples.attempt(
                 trial.arm,
                 1.0,
-                number=block,
+                block=block,
                 order=position,
                 slot=trial.slot,
                 environment_pad=trial.environment_pad,

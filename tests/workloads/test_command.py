@@ -137,6 +137,7 @@ def test_a_wrong_value_is_the_study_s_mistake(tmp_path: Path) -> None:
     assert "write NAME" in (caught.value.hint or "")
 
 
+@pytest.mark.whole
 def test_values_of_a_real_command_are_its_metrics(tmp_path: Path) -> None:
     script = "import os; print('rate', 2 + len(os.environ['GIVEN']), 'x')"
     policies = [

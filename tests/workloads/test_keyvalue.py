@@ -20,7 +20,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Scene
 from hugewise.workloads import memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
-from tests.servers.said import Said
+from tests.build.workloads import Said
 from tests.workloads.given import MIB, POOL, given, treatment, used
 
 TESTS = Path(__file__).parent.parent

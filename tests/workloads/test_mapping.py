@@ -9,15 +9,13 @@ import pytest
 
 import hugewise
 from hugewise.machine import probe
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import lat_mmap, mmap_perf
-from tests.servers.trying import need_pages, tried
+from tests.build import known
+from tests.build.workloads import BASE, POOL
+from tests.servers.trying import accepted, need_pages, short_pool, tried
 
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
-POOL = Treatment(policy="hugetlb-2m", mechanism="system", target=PageTarget("hugetlb", 2 << 20), map_hugetlb=2 << 20)
 ADVISED = msgspec.structs.replace(BASE, advice="huge")
 
 
@@ -55,12 +53,13 @@ def said(folder: Path, attempt: Attempt) -> probe.Result:
     return next(event for event in events if isinstance(event, probe.Result))
 
 
-@pytest.mark.parametrize("largest", ["256k", "8m"])
+@pytest.mark.whole
+@pytest.mark.parametrize("largest", ["256k", "4m"])
 def test_the_same_calls_are_made_on_every_kind_of_page(tmp_path: Path, largest: str) -> None:
     need_pages()
     workload = {"name": "mmap-perf", "parameters": {"calls": 6000, "max_bytes": largest}}
     found = tried(tmp_path, workload, ["base", "thp", "hugetlb-2m"])
-    assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
+    accepted(found)
     facts = {arm: said(tmp_path, attempt).facts for arm, attempt in found.items()}
     same = ("sequence", "calls", "maps", "unmaps", "resizes", "pages_touched")
     assert len({tuple(each[name] for name in same) for each in facts.values()}) == 1
@@ -70,30 +69,26 @@ def test_the_same_calls_are_made_on_every_kind_of_page(tmp_path: Path, largest: 
     assert isinstance(peak, int)
     assert 0 < peak <= found["hugetlb-2m"].pool_bytes
     for attempt in found.values():
-        rate = attempt.metrics["calls_per_s"]
-        assert rate is not None
+        rate = known(attempt.metrics["calls_per_s"])
         assert rate > 0
 
 
+@pytest.mark.whole
 def test_a_file_of_a_pool_is_touched_at_the_same_places(tmp_path: Path) -> None:
     need_pages()
     workload = {"name": "lat-mmap", "parameters": {"bytes": "33m", "rounds": 20}}
     found = tried(tmp_path, workload, ["base", "hugetlb-2m"])
-    assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
+    accepted(found)
     facts = {arm: said(tmp_path, attempt).facts for arm, attempt in found.items()}
     assert facts["base"]["touches"] == facts["hugetlb-2m"]["touches"]
     assert found["hugetlb-2m"].delivery.share == 1
     assert set(found["base"].delivery.coverage) == {"shmem:4096"}
 
 
+@pytest.mark.whole
 def test_half_a_pool_is_found_before_the_clock_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_pages()
-
-    def short(_: object, treatment: Treatment, values: object) -> int:
-        del values
-        return 256 * (2 << 20) if treatment.map_hugetlb else 0
-
-    monkeypatch.setattr(mmap_perf.MmapPerf, "pool", short)
+    short_pool(monkeypatch, mmap_perf.MmapPerf, size=256 << 21)
     with pytest.raises(hugewise.errors.HugewiseError) as caught:
         tried(tmp_path, {"name": "mmap-perf", "parameters": {"calls": 6000}}, ["base", "hugetlb-2m"])
     assert "256 pages" in str(caught.value)

@@ -12,7 +12,7 @@ from hugewise.model.scene import Server, Step, Write
 from hugewise.model.workload import Missing
 from hugewise.workloads import _mariadb, _sysbench_oltp
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
-from tests.servers.said import Said
+from tests.build.workloads import Said
 from tests.workloads.given import BASE, GIB, MIB, PLACES, POOL, given, treatment, used
 
 SAID = (Path(__file__).parent.parent / "golden" / "mysql-ro" / "sysbench.txt").read_text()

@@ -11,8 +11,8 @@ from hugewise.model.scene import Write
 from hugewise.workloads import _postgres
 from hugewise.workloads._pgbench_log import measured
 from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead
+from tests.build.workloads import Said
 from tests.requirements import need
-from tests.servers.said import Said
 from tests.workloads.given import BASE, GIB, MIB, PLACES, given, treatment, used
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "pgbench"

@@ -8,6 +8,7 @@ import pytest
 
 from hugewise.errors import UserError
 from hugewise.workloads import _postgres
+from tests.build import known
 from tests.requirements import need
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -27,8 +28,7 @@ def test_the_newest_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         _fake(tmp_path / major / "bin", f"{major}.3 (Debian)")
     monkeypatch.setattr(_postgres, "_USUAL", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "15" / "bin"))
-    found = _postgres.find()
-    assert found is not None
+    found = known(_postgres.find())
     assert (found.major, found.version, found.folder) == (16, "16.3", str(tmp_path / "16" / "bin"))
     named = _postgres.find(str(tmp_path / "15" / "bin"))
     assert named is not None and named.version == "15.3"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.workloads.speccpu import WORKLOAD, Row, results
-from tests.servers.said import Said
+from tests.build.workloads import Said
 from tests.workloads.given import BASE, PLACES, POOL, given
 
 VALUES = given(WORKLOAD)

@@ -10,7 +10,7 @@ from hugewise.model.scene import Places, Server, Step, Write
 from hugewise.workloads import _mariadb, _postgres, tpcc
 from hugewise.workloads._tpcc_output import go_tpc, sysbench
 from hugewise.workloads.tpcc import WORKLOAD
-from tests.servers.said import Said
+from tests.build.workloads import Said
 from tests.workloads.given import BASE, MIB, POOL, given, used
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tpcc"

@@ -11,7 +11,7 @@ import pytest
 from hugewise.model.scene import Places, Step, Write
 from hugewise.workloads import x264
 from hugewise.workloads.x264 import WORKLOAD
-from tests.servers.said import Said
+from tests.build.workloads import Said
 from tests.workloads.given import POOL, given, treatment
 
 VALUES = given(WORKLOAD)

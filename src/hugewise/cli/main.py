@@ -367,13 +367,13 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def main() -> None:
-    """Entry point of the `hugewise` command."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the `hugewise` command; `arguments` (None): those of this process."""
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, _terminate)
     try:
-        cli(prog_name="hugewise", standalone_mode=False)
+        cli(arguments, prog_name="hugewise", standalone_mode=False)
     except HugewiseError as error:
         click.echo(f"hugewise: {error.message}", err=True)
         if error.hint:

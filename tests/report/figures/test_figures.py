@@ -16,7 +16,7 @@ from hugewise.report.figures.points import points, value_of
 from hugewise.report.figures.theme import colours
 from hugewise.report.figures.time_order import time_order
 from hugewise.report.images import render
-from tests.results_example import example
+from tests.build.results import example
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from hugewise.report.figures.lines import lines
 from hugewise.report.figures.theme import arm_marks, colours
 from hugewise.report.images import render
 from hugewise.report.study import report
-from tests.published_example import OPS, cell, lpc, percona_2018, run
-from tests.results_example import HOSTILE, example
+from tests.build.restated import OPS, cell, lpc, percona_2018, run
+from tests.build.results import HOSTILE, example
 
 
 @pytest.fixture(scope="module")

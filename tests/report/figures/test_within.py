@@ -8,7 +8,7 @@ from hugewise.model.results import Results
 from hugewise.report.figures.theme import colours
 from hugewise.report.figures.within import seconds, within
 from hugewise.report.images import render
-from tests.results_example import example
+from tests.build.results import example
 
 
 def with_series(length: int = 8) -> Results:

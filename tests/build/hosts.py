@@ -1,4 +1,4 @@
-"""A machine in a dictionary, with the manners of sysfs: bracketed choices, EINVAL, pools that grant only in part."""
+"""Machines in a dictionary: files alone, or with the manners of sysfs: choices, EINVAL, pools that grant in part."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hugewise.host.knob import NODES
 from hugewise.host.ledger import Record
 from hugewise.model.pages import HUGETLB, THP
 
+__all__ = ["BOOT_ID", "MIN_FREE", "SIZED", "FakeHost", "Files", "Killed"]
 __all__ = ["BOOT_ID", "MIN_FREE", "SIZED", "FakeHost", "Killed", "Notes"]
 
 BOOT_ID = "00000000-1111-2222-3333-444444444444"
@@ -21,6 +22,33 @@ _SHMEM = ("always", "within_size", "advise", "never", "deny", "force")
 _SHMEM_SIZED = ("always", "inherit", "within_size", "advise", "never")
 _DEFRAG = ("always", "defer", "defer+madvise", "madvise", "never")
 _POOL = re.compile(r"(.*/hugepages-(\d+)kB)/nr_hugepages")
+
+
+class Files:
+    """A Host of these files that nothing is written to. `knobs`: they look as if root could write them."""
+
+    name = "files"
+
+    def __init__(self, files: Mapping[str, str] | None = None, *, root: bool = False, knobs: bool = False) -> None:
+        self.files, self.root, self.knobs = dict(files or {}), root, knobs
+
+    def privileged(self) -> bool:
+        return self.root
+
+    def read(self, path: str) -> str:
+        try:
+            return self.files[path]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    def write(self, path: str, text: str) -> None:
+        raise AssertionError(f"nothing is turned here: {path}")
+
+    def writable(self, path: str) -> bool:
+        return self.knobs and path in self.files
+
+    def names(self, path: str) -> list[str]:
+        return sorted({name[len(path) + 1 :].split("/")[0] for name in self.files if name.startswith(f"{path}/")})
 
 
 class Killed(BaseException):

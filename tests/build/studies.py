@@ -12,6 +12,7 @@ from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, RunsAs, Workload
 from hugewise.plan.plan import Arm, Cell
+from tests.build.hosts import Files
 
 __all__ = [
     "IN_GUESTS",
@@ -46,30 +47,11 @@ _ANY = PageTarget("any", 4096)
 SIZES = PageSizes(4096, 2 << 20, (1 << 16, 1 << 17), (2 << 20, 1 << 30))
 
 
-class FakeHost:
-    """A machine in a dictionary."""
+class FakeHost(Files):
+    """A machine of root's, with these files."""
 
-    name = "fake"
-
-    def __init__(self, files: Mapping[str, str] | None = None) -> None:
-        self.files = {f"{THP}/defrag": "always defer [madvise] never", **(files or {})}
-
-    def privileged(self) -> bool:
-        return True
-
-    def read(self, path: str) -> str:
-        if path not in self.files:
-            raise FileNotFoundError(path)
-        return self.files[path]
-
-    def write(self, path: str, text: str) -> None:
-        raise AssertionError("a plan turns nothing")
-
-    def writable(self, path: str) -> bool:
-        return path in self.files
-
-    def names(self, path: str) -> list[str]:
-        return sorted(name.removeprefix(f"{path}/") for name in self.files if name.startswith(f"{path}/"))
+    def __init__(self, files: Mapping[str, str] | None = None, *, root: bool = True) -> None:
+        super().__init__({f"{THP}/defrag": "always defer [madvise] never", **(files or {})}, root=root, knobs=True)
 
 
 class FakePolicy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -14,20 +14,12 @@ from hugewise.model.trial import Attempt, Block, BlockState
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.tail import TailEffect
-from tests import examples
+from tests.build import known
+from tests.build import trials as examples
 
 LOWER = Metric("ns", "ns", "lower", "time")
 HIGHER = Metric("rate", "1/s", "higher", "rate")
 NEUTRAL = Metric("count", "1", "neutral", "count")
-
-
-Known = TypeVar("Known")
-
-
-def known(value: Known | None) -> Known:
-    """The value, which is there."""
-    assert value is not None
-    return value
 
 
 def ends(found: Comparison | TailEffect) -> tuple[float, float]:
@@ -56,7 +48,7 @@ def attempt(
     made = examples.attempt(
         arm,
         value,
-        number=block,
+        block=block,
         cell="c",
         delivery=examples.delivery(delivered, target=target, share=share, coverage=coverage, reason=reason),
         metrics=dict.fromkeys(names, value),

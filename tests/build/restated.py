@@ -14,7 +14,7 @@ from hugewise.analysis.beside import beside
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, LeftOut, Results, Verdict
 from hugewise.model.trial import Attempt
-from tests.results_example import attempt, compare, plain, summary
+from tests.build.results import attempt, cell_result, compare, plain, summary
 
 TPS = Metric("tps", "tx/s", "higher", "transactions in a second")
 OPS = Metric("ops_per_s", "ops/s", "higher", "operations in a second")
@@ -47,30 +47,10 @@ def cell(  # noqa: PLR0917
             numbers = {key: several[place] for key, several in (more or {}).items()}
             absent = {key: "this machine has no hardware counters" for key, number in numbers.items() if number is None}
             found.append(replace(one, metrics={**one.metrics, **numbers}, absent={**one.absent, **absent}))
-    comparisons = tuple(
-        replace(compare(arm, found, metric, verdict), baseline=next(iter(levels)))
-        if next(iter(levels)) == "base"
-        else _against(arm, next(iter(levels)), found, metric, verdict)
-        for arm, (_, verdict) in list(levels.items())[1:]
-    )
-    return (
-        CellResult(
-            cell=name,
-            workload=workload,
-            parameters=parameters,
-            metric=metric,
-            baseline=next(iter(levels)),
-            arms=tuple(summary(arm, found, metric.name) for arm in levels),
-            comparisons=comparisons,
-        ),
-        found,
-    )
-
-
-def _against(arm: str, baseline: str, attempts: list[Attempt], metric: Metric, verdict: Verdict) -> Any:
-    """`compare` takes `base` for the baseline; here another arm is called so while it is asked."""
-    renamed = [replace(one, arm="base") if one.arm == baseline else one for one in attempts]
-    return replace(compare(arm, renamed, metric, verdict), baseline=baseline)
+    baseline = next(iter(levels))
+    comparisons = [compare(arm, found, metric, levels[arm][1], baseline) for arm in levels if arm != baseline]
+    arms = [summary(arm, found, metric.name) for arm in levels]
+    return cell_result(name, workload, metric, parameters, arms, comparisons), found
 
 
 def run(
@@ -102,38 +82,17 @@ def lpc() -> Results:
         "page_faults": (9e5, 2.4e5, 1.1e5),
         "swap_bytes": (0.0, 0.0, 0.0),
     }
+    files = Metric("files_per_s", "files/s", "higher", "files in a second")
+    keys = {"keys": 2_000_000}
+    stored: Levels = {"base": (4.1e5, "none"), "mthp-64k": (4.1e5, "undecided"), "thp": (4.6e5, "better")}
+    again: Levels = {"base": (2.2e5, "none"), "mthp-64k": (2.1e5, "worse"), "thp": (2.2e5, "equivalent")}
+    built: Levels = {"base": (61.0, "none"), "mthp-64k": (58.4, "better")}
+    coded: Levels = {"base": (1.2, "none"), "mthp-64k": (1.2, "equivalent"), "thp": (1.25, "better")}
     parts = [
-        cell(
-            "memcached",
-            "memcached",
-            OPS,
-            {"keys": 2_000_000},
-            {"base": (4.1e5, "none"), "mthp-64k": (4.1e5, "undecided"), "thp": (4.6e5, "better")},
-            counters,
-        ),
-        cell(
-            "redis",
-            "redis",
-            OPS,
-            {"keys": 2_000_000},
-            {"base": (2.2e5, "none"), "mthp-64k": (2.1e5, "worse"), "thp": (2.2e5, "equivalent")},
-            counters,
-        ),
-        cell(
-            "kernel-build",
-            "build",
-            WALL,
-            {},
-            {"base": (61.0, "none"), "mthp-64k": (58.4, "better")},
-            {"system_s": (9.0, 6.5)},
-        ),
-        cell(
-            "x264",
-            "x264",
-            Metric("files_per_s", "files/s", "higher", "files in a second"),
-            {},
-            {"base": (1.2, "none"), "mthp-64k": (1.2, "equivalent"), "thp": (1.25, "better")},
-        ),
+        cell("memcached", "memcached", OPS, keys, stored, counters),
+        cell("redis", "redis", OPS, keys, again, counters),
+        cell("kernel-build", "build", WALL, {}, built, {"system_s": (9.0, 6.5)}),
+        cell("x264", "x264", files, {}, coded),
     ]
     uses = [("memcached", "memcached"), ("redis", "redis"), ("kernel-build", "kernel-build"), ("x264", "x264")]
     left_out = [LeftOut("kernel-build", "thp", "the tree is too large for this machine")]
@@ -165,16 +124,10 @@ def percona_2018() -> Results:
 def percona_2019() -> Results:
     """THP on and off under two benchmarks; the second was left out whole."""
     found: tuple[tuple[int, Verdict], ...] = ((2, "worse"), (4, "equivalent"))
-    parts = [
-        cell(
-            f"tpcb-clients={n}",
-            "pgbench",
-            TPS,
-            {"clients": n},
-            {"base": (3000.0 * n, "none"), "thp": (2950.0 * n, verdict)},
-        )
-        for n, verdict in found
-    ]
+    parts = []
+    for n, verdict in found:
+        levels: Levels = {"base": (3000.0 * n, "none"), "thp": (2950.0 * n, verdict)}
+        parts.append(cell(f"tpcb-clients={n}", "pgbench", TPS, {"clients": n}, levels))
     arms = {"base": "thp_off", "thp": "thp_on"}
     left_out = [LeftOut("tpcc", "*", "go-tpc is not on the PATH")]
     uses = [("tpcb", "tpcb"), ("tpcc", "tpcc"), ("other", None)]
@@ -196,17 +149,9 @@ def redhat() -> Results:
 def lkml() -> Results:
     """Page policies on the host: no arm stands for a kernel, the published counters are shown alone."""
     counters = {"instructions": (None, None), "context_switches": (91.0, 88.0), "page_faults": (55_945.0, 21_300.0)}
-    parts = [
-        cell(
-            "mmap-perf",
-            "mmap-perf",
-            CALL,
-            {"calls": 10**6},
-            {"base": (900.0, "none"), "thp": (890.0, "undecided")},
-            counters,
-        )
-    ]
-    return restated("lkml-2009-paravirt", [("mmap-perf", "mmap-perf")], {}, run(parts))
+    levels: Levels = {"base": (900.0, "none"), "thp": (890.0, "undecided")}
+    part = cell("mmap-perf", "mmap-perf", CALL, {"calls": 10**6}, levels, counters)
+    return restated("lkml-2009-paravirt", [("mmap-perf", "mmap-perf")], {}, run([part]))
 
 
 EVERY = {"lpc": lpc, "percona-2018": percona_2018, "percona-2019": percona_2019, "redhat": redhat, "lkml": lkml}

@@ -1,17 +1,21 @@
-"""A rich run made by hand, for the tests of figures and reports: every verdict, nulls, failures and hostile names."""
+"""The results of a rich run made by hand, for figures and reports: every verdict, nulls, failures and hostile names."""
 
 from __future__ import annotations
 
 import math
 import random
 import statistics
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment
 from hugewise.model.results import ArmSummary, CellResult, Comparison, LeftOut, Results, Verdict
-from hugewise.model.trial import Attempt, AttemptState, Delivery
+from hugewise.model.trial import Attempt, Delivery
+from tests.build import trials
 
 STARTED = 1_795_000_000.0
 HOSTILE = '<script>alert("x")</script> & \x1b[31m]]> [bold] | `tick`'
@@ -43,12 +47,13 @@ DEPLOYMENTS = {
 }
 
 
-def coverage(arm: str, size: int, share: float = 1.0) -> dict[str, int]:
+def coverage(arm: str, size: int, share: float) -> dict[str, int]:
     """Bytes by kind and page size for an arm, with the remainder on base pages."""
+    if arm not in TARGETS:
+        return {"unproven": size}
     target = TARGETS[arm]
-    kind = "hugetlb" if target.kind == "hugetlb" else "anon"
     big = round(size * share)
-    found = {f"{kind}:{target.size}": big}
+    found = {f"{'hugetlb' if target.kind == 'hugetlb' else 'anon'}:{target.size}": big}
     if size > big:
         found["anon:4096"] = found.get("anon:4096", 0) + size - big
     return found
@@ -65,63 +70,51 @@ def attempt(
     size: int = G,
     share: float | None = 1.0,
     delivered: bool | None = True,
-    state: AttemptState = "accepted",
-    reason: str | None = None,
-    disturbances: tuple[str, ...] = (),
+    **changes: Any,
 ) -> Attempt:
-    """One attempt, 3 s after the one before it."""
+    """One attempt, 3 s after the one before it; one that failed was killed."""
     started = STARTED + 5 + 60 * block + 3 * order
     target = TARGETS.get(arm, PageTarget("any", 4 * K))
-    return Attempt(
-        run="20261120-193000-ab12",
-        session=1,
-        block=block,
-        cell=cell,
-        arm=arm,
-        baseline=arm == "base",
-        policy=arm,
-        mechanism="system",
-        order=order,
-        slot=0,
-        number=1,
-        state=state,
-        reason=reason,
-        started=started,
-        ended=started + 2.5,
-        wall_s=None if value is None else 2.1,
-        cpu_s=None if value is None else 2.08,
-        overhead_s=0.21,
-        steal_s=0.01,
-        pressure={"cpu_some_avg10": 1.5, "memory_some_avg10": None},
-        boot_id="5b1f4a0e-0000-4000-8000-000000000000",
-        delivery=Delivery(
+    failed = changes.get("state") == "failed"
+    fields: dict[str, Any] = {
+        "run": "20261120-193000-ab12",
+        "cell": cell,
+        "order": order,
+        "started": started,
+        "ended": started + 2.5,
+        "wall_s": None if value is None else 2.1,
+        "cpu_s": None if value is None else 2.08,
+        "overhead_s": 0.21,
+        "steal_s": 0.01,
+        "pressure": {"cpu_some_avg10": 1.5, "memory_some_avg10": None},
+        "boot_id": "5b1f4a0e-0000-4000-8000-000000000000",
+        "delivery": Delivery(
             target=target,
             delivered=delivered,
             share=share,
-            coverage={} if share is None else coverage(arm, size, share) if arm in TARGETS else {"unproven": size},
+            coverage={} if share is None else coverage(arm, size, share),
             proof="ranges",
             source="kpageflags",
             reason="the pool was short by 12 pages" if delivered is False else None,
         ),
-        knobs={"/sys/kernel/mm/transparent_hugepage/enabled": "madvise"},
-        metrics={"wall_s": 2.1, metric: value, "page_faults": 262_144.0, "cycles": None},
-        absent={"cycles": "this machine has no hardware counters"},
-        disturbances=disturbances,
-        environment_pad=128 * order,
-        peak_bytes=size + 2 * M,
-        pool_bytes=size if target.kind == "hugetlb" else 0,
-        exit_code=None if state == "failed" else 0,
-        signal=9 if state == "failed" else None,
-    )
+        "knobs": {"/sys/kernel/mm/transparent_hugepage/enabled": "madvise"},
+        "metrics": {"wall_s": 2.1, metric: value, "page_faults": 262_144.0, "cycles": None},
+        "absent": {"cycles": "this machine has no hardware counters"},
+        "environment_pad": 128 * order,
+        "peak_bytes": size + 2 * M,
+        "pool_bytes": size if target.kind == "hugetlb" else 0,
+        "exit_code": None if failed else 0,
+        "signal": 9 if failed else None,
+    }
+    return trials.attempt(arm, value, block=block, **{**fields, **changes})
 
 
-def summary(arm: str, attempts: list[Attempt], metric: str, **changes: Any) -> ArmSummary:
+def summary(arm: str, attempts: Iterable[Attempt], metric: str, **changes: Any) -> ArmSummary:
     """The statistics of an arm's attempts, as the analysis would make them (t of 19 degrees, 95%)."""
     mine = [a for a in attempts if a.arm == arm]
     good = [a for a in mine if a.state == "accepted" and a.delivery.delivered is not False]
     values = [v for a in good if (v := a.metrics[metric]) is not None]
-    several = len(values) > 1
-    sd = statistics.stdev(values) if several else None
+    sd = statistics.stdev(values) if len(values) > 1 else None
     ordered = sorted(values)
     bytes_by_kind: dict[str, float] = {}
     for one in good:
@@ -141,9 +134,9 @@ def summary(arm: str, attempts: list[Attempt], metric: str, **changes: Any) -> A
         "min": min(values, default=None),
         "max": max(values, default=None),
         "median": statistics.median(values) if values else None,
-        "quantiles": {q: ordered[round(float(q) * (len(ordered) - 1))] for q in ("0.05", "0.25", "0.75", "0.95")}
-        if values
-        else {},
+        "quantiles": {
+            q: ordered[round(float(q) * (len(ordered) - 1))] for q in ("0.05", "0.25", "0.75", "0.95") if values
+        },
         "margin": 2.093 * sd / math.sqrt(len(values)) if sd is not None else None,
         "first": values[0] if values else None,
         "coverage": bytes_by_kind,
@@ -157,42 +150,79 @@ def summary(arm: str, attempts: list[Attempt], metric: str, **changes: Any) -> A
     return ArmSummary(**(fields | changes))
 
 
-def compare(arm: str, attempts: list[Attempt], metric: Metric, verdict: Verdict, **changes: Any) -> Comparison:
-    """A paired log-ratio of `arm` to base over their common blocks (fixed n, 95%)."""
-    base = {a.block: a.metrics[metric.name] for a in attempts if a.arm == "base" and a.state == "accepted"}
-    logs = [
-        math.log(value / other)
-        for a in attempts
-        if a.arm == arm
-        and a.state == "accepted"
-        and a.delivery.delivered is not False
-        and (value := a.metrics[metric.name])
-        and (other := base.get(a.block))
-    ]
-    mean, half = statistics.fmean(logs), 2.093 * statistics.stdev(logs) / math.sqrt(len(logs))
-    low, high = math.exp(mean - half), math.exp(mean + half)
+def comparison(arm: str, metric: str, verdict: Verdict, **changes: Any) -> Comparison:
+    """One of `BLOCKS` planned blocks (fixed n, 95%), without an effect."""
     fields: dict[str, Any] = {
         "arm": arm,
         "baseline": "base",
-        "metric": metric.name,
+        "metric": metric,
         "method": "paired log-ratio, fixed n, Holm",
-        "n": len(logs),
+        "n": 0,
         "planned": BLOCKS,
-        "ratio": math.exp(mean),
-        "low": low,
-        "high": high,
+        "ratio": None,
+        "low": None,
+        "high": None,
         "confidence": 0.95,
-        "p": 0.00012 if verdict in {"better", "worse"} else 0.31,
+        "p": None,
         "verdict": verdict,
         "reason": "",
         "final": True,
-        "change": max(abs(low - 1), abs(high - 1)) if verdict in {"undecided", "none"} else None,
-        "n_all": len(logs),
-        "ratio_all": math.exp(mean),
+        "change": None,
+        "n_all": 0,
+        "ratio_all": None,
         "failures_arm": 0,
         "failures_baseline": 0,
     }
     return Comparison(**(fields | changes))
+
+
+def compare(
+    arm: str, attempts: Iterable[Attempt], metric: Metric, verdict: Verdict, baseline: str = "base", **changes: Any
+) -> Comparison:
+    """A paired log-ratio of `arm` to the baseline over their common blocks."""
+    accepted = [a for a in attempts if a.state == "accepted"]
+    base = {a.block: a.metrics[metric.name] for a in accepted if a.arm == baseline}
+    logs = [
+        math.log(value / other)
+        for a in accepted
+        if a.arm == arm and a.delivery.delivered is not False
+        if (value := a.metrics[metric.name]) and (other := base.get(a.block))
+    ]
+    mean, half = statistics.fmean(logs), 2.093 * statistics.stdev(logs) / math.sqrt(len(logs))
+    low, high = math.exp(mean - half), math.exp(mean + half)
+    fields: dict[str, Any] = {
+        "baseline": baseline,
+        "n": len(logs),
+        "ratio": math.exp(mean),
+        "low": low,
+        "high": high,
+        "p": 0.00012 if verdict in {"better", "worse"} else 0.31,
+        "change": max(abs(low - 1), abs(high - 1)) if verdict in {"undecided", "none"} else None,
+        "n_all": len(logs),
+        "ratio_all": math.exp(mean),
+    }
+    return comparison(arm, metric.name, verdict, **(fields | changes))
+
+
+def cell_result(  # noqa: PLR0917
+    name: str,
+    workload: str,
+    metric: Metric,
+    parameters: Mapping[str, Any],
+    arms: Iterable[ArmSummary],
+    comparisons: Iterable[Comparison],
+) -> CellResult:
+    """What was found in a cell; its first arm is the baseline."""
+    arms = tuple(arms)
+    return CellResult(
+        cell=name,
+        workload=workload,
+        parameters=parameters,
+        metric=metric,
+        baseline=arms[0].arm,
+        arms=arms,
+        comparisons=tuple(comparisons),
+    )
 
 
 def beyond(rng: random.Random) -> tuple[CellResult, list[Attempt]]:
@@ -205,64 +235,23 @@ def beyond(rng: random.Random) -> tuple[CellResult, list[Attempt]]:
         for order, arm in enumerate(rng.sample(sorted(levels), len(levels))):
             lost = arm == "hugetlb-1g" and block in {4, 9, 13}
             value = levels[arm] * drift * math.exp(rng.gauss(0, 0.008)) * (1.4 if lost else 1)
-            found.append(
-                attempt(
-                    block,
-                    order,
-                    cell,
-                    arm,
-                    metric=name,
-                    value=value,
-                    share=0.5 if lost else 0.97 if arm == "thp" else 1.0,
-                    delivered=not lost,
-                    disturbances=("steal was 7% of the time (limit 5%)",) if (block, arm) == (6, "thp") else (),
-                )
-            )
-    found.append(
-        attempt(20, 0, cell, "base", metric=name, value=127.0, state="abandoned", reason="the run was interrupted")
-    )
-    found.append(
-        attempt(
-            20,
-            1,
-            cell,
-            "thp",
-            metric=name,
-            value=None,
-            share=None,
-            delivered=None,
-            state="rejected",
-            reason="no cgroup",
-        )
-    )
-    comparisons = (
-        compare("mthp-64k", found, LATENCY, "better"),
-        compare("thp", found, LATENCY, "better"),
-        compare("hugetlb-2m", found, LATENCY, "better"),
-        compare(
-            "hugetlb-1g",
-            found,
-            LATENCY,
-            "none",
-            reason="15.0% of the attempts were not delivered (limit 1%): the pool was short by 12 pages",
-            n_all=20,
-            ratio_all=0.728,
-        ),
-    )
-    arms = tuple(summary(arm, found, name) for arm in levels)
+            share = 0.5 if lost else 0.97 if arm == "thp" else 1.0
+            struck = ("steal was 7% of the time (limit 5%)",) if (block, arm) == (6, "thp") else ()
+            made = attempt(block, order, cell, arm, metric=name, value=value, share=share, delivered=not lost,
+                           disturbances=struck)  # fmt: skip
+            found.append(made)
+    broken: dict[str, Any] = {"state": "abandoned", "reason": "the run was interrupted"}
+    found.append(attempt(20, 0, cell, "base", metric=name, value=127.0, **broken))
+    unproven: dict[str, Any] = {"share": None, "delivered": None, "state": "rejected", "reason": "no cgroup"}
+    found.append(attempt(20, 1, cell, "thp", metric=name, value=None, **unproven))
+    short = "15.0% of the attempts were not delivered (limit 1%): the pool was short by 12 pages"
+    comparisons = [
+        *(compare(arm, found, LATENCY, "better") for arm in ("mthp-64k", "thp", "hugetlb-2m")),
+        compare("hugetlb-1g", found, LATENCY, "none", reason=short, n_all=20, ratio_all=0.728),
+    ]
     parameters = {"bytes": G, "loads": 20_000_000, "advise": True}
-    return (
-        CellResult(
-            cell=cell,
-            workload="chase",
-            parameters=parameters,
-            metric=LATENCY,
-            baseline="base",
-            arms=arms,
-            comparisons=comparisons,
-        ),
-        found,
-    )
+    arms = [summary(arm, found, name) for arm in levels]
+    return cell_result(cell, "chase", LATENCY, parameters, arms, comparisons), found
 
 
 def faults(rng: random.Random) -> tuple[CellResult, list[Attempt]]:
@@ -270,52 +259,22 @@ def faults(rng: random.Random) -> tuple[CellResult, list[Attempt]]:
     cell, name = "fault bytes=256m", FAULTS.name
     levels = {"base": 1.31e6, "mthp-64k": 1.3101e6, "thp": 1.05e6, "hugetlb-2m": 1.29e6}
     spread = {"base": 0.002, "mthp-64k": 0.002, "thp": 0.01, "hugetlb-2m": 0.06}
+    killed = {"share": None, "delivered": None, "state": "failed", "reason": "killed by signal 9: out of memory"}
     found = []
     for block in range(BLOCKS):
         for order, arm in enumerate(rng.sample(sorted(levels), len(levels))):
             failed = arm == "hugetlb-2m" and block in {3, 11}
             value = None if failed else levels[arm] * math.exp(rng.gauss(0, spread[arm]))
-            found.append(
-                attempt(
-                    block,
-                    order,
-                    cell,
-                    arm,
-                    metric=name,
-                    value=value,
-                    size=256 * M,
-                    share=None if failed else 1.0,
-                    delivered=None if failed else True,
-                    state="failed" if failed else "accepted",
-                    reason="killed by signal 9: out of memory" if failed else None,
-                )
-            )
-    comparisons = (
+            more: dict[str, Any] = killed if failed else {}
+            found.append(attempt(block, order, cell, arm, metric=name, value=value, size=256 * M, **more))
+    spent = "the time budget was spent after 18 of 20 blocks"
+    comparisons = [
         compare("mthp-64k", found, FAULTS, "equivalent"),
         compare("thp", found, FAULTS, "worse"),
-        compare(
-            "hugetlb-2m",
-            found,
-            FAULTS,
-            "undecided",
-            reason="the time budget was spent after 18 of 20 blocks",
-            final=False,
-            failures_arm=2,
-        ),
-    )
-    arms = tuple(summary(arm, found, name) for arm in levels)
-    return (
-        CellResult(
-            cell=cell,
-            workload="fault",
-            parameters={"bytes": 256 * M},
-            metric=FAULTS,
-            baseline="base",
-            arms=arms,
-            comparisons=comparisons,
-        ),
-        found,
-    )
+        compare("hugetlb-2m", found, FAULTS, "undecided", reason=spent, final=False, failures_arm=2),
+    ]
+    arms = [summary(arm, found, name) for arm in levels]
+    return cell_result(cell, "fault", FAULTS, {"bytes": 256 * M}, arms, comparisons), found
 
 
 def hostile() -> tuple[CellResult, list[Attempt]]:
@@ -326,43 +285,13 @@ def hostile() -> tuple[CellResult, list[Attempt]]:
         attempt(0, 0, HOSTILE, "base", metric="wall_s", value=0.0123, share=None, delivered=None),
         attempt(0, 1, HOSTILE, arm, metric="wall_s", value=None, delivered=None, state="failed", reason=HOSTILE),
     ]
-    arms = (
+    arms = [
         summary("base", found, "wall_s", coverage={"unproven": 1.0}, delivered_share=None),
         summary(arm, found, "wall_s", coverage={}, peak_bytes=None, treatment=HOSTILE),
-    )
-    comparison = Comparison(
-        arm=arm,
-        baseline="base",
-        metric="wall_s",
-        method="paired log-ratio, fixed n, Holm",
-        n=0,
-        planned=BLOCKS,
-        ratio=None,
-        low=None,
-        high=None,
-        confidence=0.95,
-        p=None,
-        verdict="none",
-        reason=HOSTILE,
-        final=False,
-        change=None,
-        n_all=0,
-        ratio_all=None,
-        failures_arm=1,
-        failures_baseline=0,
-    )
-    return (
-        CellResult(
-            cell=HOSTILE,
-            workload="command",
-            parameters={"argv": ["sh", "-c", HOSTILE], HOSTILE: None},
-            metric=metric,
-            baseline="base",
-            arms=arms,
-            comparisons=(comparison,),
-        ),
-        found,
-    )
+    ]
+    comparisons = [comparison(arm, "wall_s", "none", reason=HOSTILE, final=False, failures_arm=1)]
+    parameters = {"argv": ["sh", "-c", HOSTILE], HOSTILE: None}
+    return cell_result(HOSTILE, "command", metric, parameters, arms, comparisons), found
 
 
 def example() -> Results:
@@ -415,8 +344,6 @@ def example() -> Results:
 
 def plain() -> Results:
     """The same run without its hostile part, for output that people read."""
-    from msgspec.structs import replace
-
     whole = example()
     return replace(
         whole,

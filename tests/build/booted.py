@@ -16,18 +16,20 @@ from hugewise.model.metric import COMMON, NOT_IN_EMULATION
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import CellResult, Results
-from hugewise.model.trial import Attempt, Block, DeliveryThreshold
+from hugewise.model.trial import Attempt, DeliveryThreshold
 from hugewise.stats.family import conclude
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.summary import summarise
 from hugewise.store.records import ArmRecord, CellRecord
-from tests.published_example import cell, restated, run
+from tests.build.restated import Levels, cell, restated, run
+from tests.build.results import cell_result
+from tests.build.trials import block
 
 FAULTS = next(metric for metric in COMMON if metric.name == "page_faults")
 INSTRUCTIONS = next(metric for metric in COMMON if metric.name == "instructions")
 WHY = "no KVM: this processor shows neither vmx nor svm"
-RECORDED = Path(__file__).parent / "report" / "recorded-guests.json"
+RECORDED = Path(__file__).parents[1] / "report" / "recorded-guests.json"
 
 _OF_TIME = ("wall_s", "cpu_s", "cycles", "dtlb_walk_steps", "system_s", "ops_per_s")
 
@@ -36,6 +38,9 @@ def recorded() -> Results:
     """Three arms and blocks of the workload `fault` on 64 MiB, as a run recorded them: Debian's kernel, emulated."""
     attempts = msgspec.json.decode(RECORDED.read_bytes(), type=list[Attempt])
     backings = {"base": Backing(), "64k": Backing(), "small-pages": Backing(pages="base")}
+    arms = [
+        _arm(name, "debian", backing, next(a for a in attempts if a.arm == name)) for name, backing in backings.items()
+    ]
     record = CellRecord(
         id="fault",
         workload="fault",
@@ -43,45 +48,19 @@ def recorded() -> Results:
         metric=FAULTS,
         baseline="base",
         delivery=DeliveryThreshold(0.99, 0.01),
-        arms=tuple(
-            _arm(name, "debian", backing, next(one for one in attempts if one.arm == name))
-            for name, backing in backings.items()
-        ),
+        arms=tuple(arms),
     )
-    blocks = [
-        Block(
-            number=n, cell="fault", state="complete", reason=None, attempts=tuple(a for a in attempts if a.block == n)
-        )
-        for n in (1, 2, 3)
-    ]
+    blocks = [block(n, *(a for a in attempts if a.block == n), cell="fault") for n in (1, 2, 3)]
     methods = [
         FixedN(Contrast("fault", arm, "base", FAULTS), planned=3, confidence=0.99, margin=0.005, family=2)
         for arm in ("64k", "small-pages")
     ]
     for method in methods:
-        for block in blocks:
-            method.observe(block)
-    found = CellResult(
-        cell="fault",
-        workload="fault",
-        parameters=record.values,
-        metric=FAULTS,
-        baseline="base",
-        arms=tuple(
-            summarise(
-                blocks,
-                arm.name,
-                FAULTS,
-                0.99,
-                policy=arm.treatment.policy,
-                mechanism="system",
-                treatment="",
-                deployment=None,
-            )
-            for arm in record.arms
-        ),
-        comparisons=conclude(methods, 0.99, 0.005),
-    )
+        for one in blocks:
+            method.observe(one)
+    told: dict[str, Any] = {"mechanism": "system", "treatment": "", "deployment": None}
+    summaries = [summarise(blocks, a.name, FAULTS, 0.99, policy=a.treatment.policy, **told) for a in arms]
+    found = cell_result("fault", "fault", FAULTS, record.values, summaries, conclude(methods, 0.99, 0.005))
     versions = {"accelerator": f"tcg: {WHY}"}
     return replace(run([(found, attempts)], study="recorded"), guests=guests([record], attempts, None, versions))
 
@@ -92,7 +71,7 @@ def lpc() -> Results:
     Page faults are judged; memory is charged.
     """
     arms = {"base": "4k", "64k": "4k", "16k": "16k", "64k-on-16k": "16k", "64k-base": "64k", "debian": "debian"}
-    levels = {
+    levels: Levels = {
         "base": (1_000_000.0, "none"),
         "64k": (300_000.0, "better"),
         "16k": (285_000.0, "better"),
@@ -101,9 +80,11 @@ def lpc() -> Results:
         "debian": (1_000_500.0, "undecided"),
     }
     memory = (400e6, 401e6, 410e6, 412e6, 480e6, 800e6)
-    allocations = {
-        "allocations_64k": (0.0, 17_000.0, 0.0, 16_000.0),
-        "allocations_2m": (0.0, 0.0, 0.0, 0.0),
+    allocations = {  # of 64 KiB; a kernel of 64 KiB pages and Debian's tell none
+        "base": 0.0,
+        "64k": 17_000.0,
+        "16k": 0.0,
+        "64k-on-16k": 16_000.0,
     }
     more: dict[str, Sequence[float | None]] = {
         "page_faults": tuple(level for level, _ in levels.values()),
@@ -111,13 +92,11 @@ def lpc() -> Results:
         "lifetime_faults": tuple(1.01 * level for level, _ in levels.values()),
         "real_time": (None,) * 6,
     }
-    one, attempts = cell("compile", "build", FAULTS, {"project": "lua"}, levels, more, spread=0.002)  # type: ignore[arg-type]
-    attempts = [
-        replace(each, metrics={**each.metrics, **{k: v[list(arms).index(each.arm)] for k, v in allocations.items()}})
-        if list(arms).index(each.arm) < 4
-        else each
-        for each in attempts
-    ]
+    one, attempts = cell("compile", "build", FAULTS, {"project": "lua"}, levels, more, spread=0.002)
+    for place, each in enumerate(attempts):
+        if each.arm in allocations:
+            told = {"allocations_64k": allocations[each.arm], "allocations_2m": 0.0}
+            attempts[place] = replace(each, metrics={**each.metrics, **told})
     kernels = {
         "4k": _kernel("4k", 4096, "build", ()),
         "16k": _kernel(
@@ -143,16 +122,10 @@ def lkml() -> Results:
     kernel again (A/A).
     """
     arms = {"none": "pv-none", "again": "pv-none", "xxl": "pv-xxl"}
-    levels = {"none": (195_715_382.0, "none"), "again": (195_715_382.0, "undecided"), "xxl": (197_000_000.0, "worse")}
-    one, attempts = cell(
-        "mmap-perf",
-        "mmap-perf",
-        INSTRUCTIONS,
-        {"calls": 10_000},
-        levels,  # type: ignore[arg-type]
-        {"lifetime_faults": (600.0, 600.0, 600.0)},
-        spread=1e-4,
-    )
+    count = 195_715_382.0
+    levels: Levels = {"none": (count, "none"), "again": (count, "undecided"), "xxl": (197_000_000.0, "worse")}
+    more = {"lifetime_faults": (600.0, 600.0, 600.0)}
+    one, attempts = cell("mmap-perf", "mmap-perf", INSTRUCTIONS, {"calls": 10_000}, levels, more, spread=1e-4)
     kernels = {
         "pv-none": _kernel("pv-none", 4096, "build", ()),
         "pv-xxl": _kernel("pv-xxl", 4096, "build", (Option("PARAVIRT", "n", "y"), Option("PARAVIRT_XXL", "n", "y"))),

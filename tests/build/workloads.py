@@ -1,0 +1,83 @@
+"""What a workload's functions are given: parameters, treatments, and what an attempt left behind, without one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from hugewise.model.pages import PageKind, PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import RoleUse
+from hugewise.model.workload import Parameter, ParameterValue
+from hugewise.plan.parameters import typed
+from hugewise.study.keys import Place
+
+__all__ = ["ANY", "BASE", "HUGE", "NOT_COUNTED", "POOL", "Said", "given", "treatment", "use"]
+
+
+class Parametrised(Protocol):
+    """A workload, as far as its parameters go."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
+
+
+def given(workload: Parametrised, **parameters: Any) -> dict[str, ParameterValue]:
+    """The workload's parameters as a plan has them: these, and the others' defaults."""
+    assert set(parameters) <= {parameter.name for parameter in workload.parameters}
+    return {
+        parameter.name: typed(parameter, value, Place("test.toml"))
+        for parameter in workload.parameters
+        if (value := parameters.get(parameter.name, parameter.default)) is not None
+    }
+
+
+def treatment(kind: PageKind, size: int, **more: Any) -> Treatment:
+    """Of the system, with pages of that kind and size in bytes."""
+    return Treatment(**{"policy": kind, "mechanism": "system", "target": PageTarget(kind, size), **more})
+
+
+ANY, BASE, HUGE = treatment("any", 4096), treatment("base", 4096), treatment("thp", 2 << 20)
+POOL = treatment(
+    "hugetlb",
+    2 << 20,
+    policy="hugetlb-2m",
+    map_hugetlb=2 << 20,
+    environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
+)
+
+
+def use(cpu_s: float | None = None, user_s: float | None = None, system_s: float | None = None) -> RoleUse:
+    """What one side took."""
+    return RoleUse(cpu_s=cpu_s, user_s=user_s, system_s=system_s, faults=None if cpu_s is None else 9)
+
+
+NOT_COUNTED = use()
+
+
+class Said:
+    """Texts by step (`timed` is the timed command), and files of `places.run` by name."""
+
+    def __init__(
+        self,
+        stdout: Mapping[str, str],
+        *,
+        stderr: Mapping[str, str] | None = None,
+        files: Mapping[str, bytes] | None = None,
+        sut: RoleUse = NOT_COUNTED,
+        client: RoleUse = NOT_COUNTED,
+        seconds: float = 1.0,
+    ) -> None:
+        self._stdout, self._stderr, self._files = stdout, stderr or {}, files or {}
+        self.begin, self.end = 1000.0, 1000.0 + seconds
+        self.sut, self.client = sut, client
+
+    def stdout(self, step: str = "timed") -> str:
+        return self._stdout[step]
+
+    def stderr(self, step: str = "timed") -> str:
+        return self._stderr.get(step, "")
+
+    def files(self, pattern: re.Pattern[str]) -> Iterable[bytes]:
+        return [self._files[name] for name in sorted(self._files) if pattern.fullmatch(name)]

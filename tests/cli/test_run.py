@@ -1,0 +1,223 @@
+"""What a run shows, commands as they are measured, and runs that end in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import hugewise
+from hugewise.model.results import Results
+from tests.cli.conftest import HUGEWISE, SEED, Call, only_run, tiny
+from tests.requirements import need_program, need_root
+from tests.state import changed, page_state
+
+
+def test_results_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    status, out, err = call("run", tiny(tmp_path), "--results", tmp_path / "file" / "below")
+    assert (status, out) == (1, "")
+    assert f"cannot write the run's folder {tmp_path}/file/below" in err
+    assert "--results" in err
+
+
+def test_what_a_run_shows(finished: Path) -> None:
+    shown = (finished.parents[2] / "shown.txt").read_text(encoding="utf-8")
+    assert "Größe [bold]?[/nope] 漢字 <script>alert(1)</script> :smile:" in " ".join(shown.split())
+    assert "2 blocks complete, 0 incomplete, 0 disturbed" in shown
+    assert "\x1b" not in shown
+    assert shown.rstrip().endswith("report.html")
+    assert all(len(line) <= 80 for line in shown.splitlines() if not line.startswith("Report: "))
+    assert SEED in (finished / "run.jsonl").read_text().splitlines()[-1]
+
+
+def measured(
+    call: Call, results: Path, *options: str, command: Sequence[str], policies: str = "base,as-is"
+) -> tuple[Results, str]:
+    status, out, err = call(
+        "run", "--policy", policies, "--blocks", "2", "--results", results, *options, "--", *command
+    )
+    assert status == 0, err
+    return hugewise.open_results(only_run(results)), out
+
+
+def sleeping(*seconds: str) -> list[int]:
+    """Processes, not yet dead, that are `sleep` with one of these arguments."""
+    wanted = {f"sleep\0{each}\0".encode() for each in seconds}
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes()
+            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if words in wanted and state not in "ZX":
+            found.append(int(path.name))
+    return found
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_command_that_fails_is_said_to_fail(call: Call, tmp_path: Path) -> None:
+    results, out = measured(call, tmp_path, command=["sh", "-c", "exit 3"], policies="base,thp")
+    assert {attempt.state for attempt in results.attempts} == {"failed"}
+    assert "base on command: 2 attempts: exit status 3" in out
+    assert "thp on command: 2 attempts: exit status 3" in out
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_command_that_takes_too_long_is_killed(call: Call, tmp_path: Path) -> None:
+    results, out = measured(call, tmp_path, "--timeout", "1s", command=["sleep", "471199"])
+    assert "timed out" in out
+    assert {attempt.state for attempt in results.attempts} == {"failed"}
+    assert sleeping("471199") == []
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_programs_path_is_taken_as_it_is_written(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.sh").write_text("#!/bin/sh\nhead -c 3000000 /dev/zero\n")
+    (tmp_path / "here.sh").chmod(0o755)
+    results, out = measured(call, tmp_path / "results", command=["./here.sh"])
+    assert {attempt.state for attempt in results.attempts} == {"accepted"}
+    attempts = sorted(Path(results.folder).glob("attempts/b*"))
+    assert [(path / "stdout").stat().st_size for path in attempts] == [3_000_000] * 4
+    assert {stat.S_IMODE((path / "spec.json").stat().st_mode) for path in attempts} == {0o600}
+    assert "Which pages for: ./here.sh" in out
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_children_that_leave_early_are_proven_by_a_twin(call: Call, tmp_path: Path) -> None:
+    results, _ = measured(call, tmp_path, command=["sh", "-c", "/bin/true; /bin/true; exit 0"], policies="base,thp")
+    assert {attempt.delivery.proof for attempt in results.attempts} == {"twin"}
+    assert all(list(Path(results.folder).glob(f"attempts/b*{arm}*/twin.jsonl")) for arm in ("base", "thp"))
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_child_that_becomes_a_daemon_is_killed(call: Call, tmp_path: Path) -> None:
+    need_program("setsid", "util-linux")
+    code = "setsid sh -c 'sleep 471198 & exec sleep 471197' & sleep 0.1"
+    results, _ = measured(call, tmp_path, command=["sh", "-c", code])
+    assert {attempt.state for attempt in results.attempts} == {"accepted"}
+    assert sleeping("471197", "471198") == []
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_proof_by_counters_and_another_metric(call: Call, tmp_path: Path) -> None:
+    need_root()
+    results, out = measured(
+        call, tmp_path, "--proof", "counters", "--metric", "cpu_s", "--share", "0",
+        command=["true"], policies="base,thp",
+    )  # fmt: skip
+    assert "cpu_s in" in out
+    assert {attempt.delivery.source for attempt in results.attempts} == {"counters"}
+    assert results.cells[0].comparisons[0].verdict != "none"
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_whom_a_command_and_a_micro_workload_run_as(finished: Path, tmp_path: Path, call: Call) -> None:
+    need_root()
+    specs = [json.loads(path.read_text()) for path in finished.glob("attempts/b*/spec.json")]
+    assert {(spec["uid"], spec["gid"]) for spec in specs} == {(65534, 65534)}
+    assert not any("SECRET" in spec["env"] for spec in specs)
+    path = tmp_path / "who.toml"
+    path.write_text(
+        'format = 1\nname = "who"\npolicies = ["base", "as-is"]\nbudget = { blocks = 2 }\n'
+        '[[workload]]\nname = "command"\nuser = "nobody"\nparameters = { argv = ["id", "-u"] }\n'
+    )
+    status, _, err = call("run", path, "--results", tmp_path / "results")
+    assert status == 0, err
+    outputs = {found.read_text() for found in (tmp_path / "results").glob("*/*/attempts/b*/stdout")}
+    assert outputs == {"65534\n"}
+
+
+# Runs that are ended
+
+# Its first call waits to be ended; every later one is quick.
+_SLOW_ONCE = 'test -e "$0" || { : > "$0"; sleep 471196 & sleep 471195; }'
+
+
+@contextmanager
+def started(results: Path, marker: Path) -> Iterator[subprocess.Popen[str]]:
+    """`hugewise run` on a command that is in its first attempt. It does not outlive the test."""
+    policies = "base,thp" if os.geteuid() == 0 else "base,as-is"
+    command = [*HUGEWISE, "run", "--policy", policies, "--blocks", "2", "--results", str(results), "--"]
+    process = subprocess.Popen(
+        [*command, "sh", "-c", _SLOW_ONCE, str(marker)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until(lambda: len(sleeping("471195")) > 0 or process.poll() is not None, 30)
+        assert process.poll() is None, process.communicate()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def until(true: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not (holds := true()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return holds
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures("unchanged")
+def test_a_signal_ends_a_run_in_good_order(call: Call, tmp_path: Path, number: signal.Signals) -> None:
+    before = page_state()
+    with started(tmp_path / "results", tmp_path / "marker") as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert changed(before) == {}
+    assert sleeping("471195", "471196") == []
+    assert "Traceback" not in err
+    folder = only_run(tmp_path / "results")
+    assert f"interrupted; to go on: hugewise resume {folder}" in err
+    assert "Interrupted: 0 blocks complete" in out
+    if number == signal.SIGTERM:
+        assert (folder / "report.html").exists()
+        assert call("report", folder)[0] == 0
+        status, out, err = call("resume", folder)
+        assert status == 0, err
+        assert "Finished: 2 blocks complete, 0 incomplete" in out
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_killed_in_the_middle_nothing_goes_on_and_everything_can_be_put_back(call: Call, tmp_path: Path) -> None:
+    before = page_state()
+    with started(tmp_path / "results", tmp_path / "marker") as process:
+        process.kill()
+        process.wait(10)
+        assert until(lambda: sleeping("471195", "471196") == [], 1.0), "processes of the killed run go on"
+    if os.geteuid() == 0:
+        assert changed(before) != {}
+        status, out, _ = call("restore")
+        assert status == 0
+        assert "put back what the killed run" in out
+    assert changed(before) == {}
+    assert call("restore") == (0, "nothing to restore\n", "")
+    status, out, err = call("resume", only_run(tmp_path / "results"))
+    assert status == 0, err
+    assert "Finished: 2 blocks complete, 0 incomplete" in out
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_second_run_is_told_who_holds_the_host(call: Call, tmp_path: Path) -> None:
+    with started(tmp_path / "results", tmp_path / "marker") as process:
+        try:
+            for verb in (["run", str(tiny(tmp_path)), "--results", str(tmp_path / "other")], ["restore"]):
+                status, _, err = call(*verb)
+                assert status == 2
+                assert f"another hugewise run holds this host (pid {process.pid})" in err
+                assert f"kill {process.pid}" in err
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
