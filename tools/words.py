@@ -23,13 +23,11 @@ INSTEAD = {
     "replicate": "block",
     "repetition": "block",
     "iteration": "attempt",
-    "winner": "verdict",
     "significance": "confidence",
     "baremetal": "host",
     "hypervisor": "accelerator",
     "thread count": "clients",
     "improvement": "effect",
-    "outlier": "disturbed, or slow",
 }
 _SOURCE = Path(__file__).parents[1] / "src/hugewise"
 # Rooms whose types are words of the field; those of other rooms are their own affair.

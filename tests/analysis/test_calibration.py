@@ -6,7 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.analysis.calibration import Calibrated, Here, Planned, Record, identity, load, same, save, withheld
+from hugewise.analysis.calibration import (
+    Calibrated,
+    CalibrationRecord,
+    Here,
+    Planned,
+    identity,
+    load,
+    same,
+    save,
+    withheld,
+)
 from hugewise.analysis.calibration_figures import Agreement, relabelled
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
@@ -73,8 +83,8 @@ def agreed(**changes: Any) -> Agreement:
     return msgspec.structs.replace(found, **changes)
 
 
-def record(*cells: Calibrated, **changes: Any) -> Record:
-    found = Record(
+def record(*cells: Calibrated, **changes: Any) -> CalibrationRecord:
+    found = CalibrationRecord(
         made=NOW - 3600,
         host="h",
         machine="m",
@@ -89,7 +99,7 @@ def record(*cells: Calibrated, **changes: Any) -> Record:
     return msgspec.structs.replace(found, **changes)
 
 
-def reason(asked: Study, *records: Record) -> str | None:
+def reason(asked: Study, *records: CalibrationRecord) -> str | None:
     return withheld(asked, [CELL], records, HERE).get("chase")
 
 
@@ -119,7 +129,7 @@ def test_a_study_that_requires_nothing_gets_its_verdicts() -> None:
         ([record(calibrated(passed=False, reason="too many"))], "failed: too many"),
     ],
 )
-def test_what_is_missing_is_said_with_the_cure(records: list[Record], words: str) -> None:
+def test_what_is_missing_is_said_with_the_cure(records: list[CalibrationRecord], words: str) -> None:
     said = reason(study(), *records) or ""
     assert words in said
     assert said.endswith("(hugewise calibrate s.toml)")

@@ -16,7 +16,7 @@ from hugewise import published
 from hugewise.analysis import forecast
 from hugewise.analysis.published_forecast import replan
 from hugewise.cli.main import cli
-from hugewise.cli.plan import Asked, answer
+from hugewise.cli.plan import PlanOptions, answer
 from hugewise.errors import RunError, UserError
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
@@ -387,15 +387,15 @@ def test_the_verb(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (Asked(), "name a study, or a published one"),
-        (Asked(published="redhat-2021", effect="1%"), "planned from its own figures"),
-        (Asked(published="nobody"), "is not a published source"),
-        (Asked(study=Path("x.toml"), effect="much"), "--effect much: not a share"),
-        (Asked(study=Path("x.toml"), effect="0"), "no number of pairs shows an effect of 0"),
-        (Asked(study=Path("x.toml"), session_cost="long"), "--session-cost long: not a duration"),
+        (PlanOptions(), "name a study, or a published one"),
+        (PlanOptions(published="redhat-2021", effect="1%"), "planned from its own figures"),
+        (PlanOptions(published="nobody"), "is not a published source"),
+        (PlanOptions(study=Path("x.toml"), effect="much"), "--effect much: not a share"),
+        (PlanOptions(study=Path("x.toml"), effect="0"), "no number of pairs shows an effect of 0"),
+        (PlanOptions(study=Path("x.toml"), session_cost="long"), "--session-cost long: not a duration"),
     ],
 )
-def test_options_that_make_no_sense(asked: Asked, message: str) -> None:
+def test_options_that_make_no_sense(asked: PlanOptions, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         answer(asked)
     assert error.value.hint

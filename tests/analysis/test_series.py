@@ -8,7 +8,7 @@ import msgspec
 
 from hugewise.analysis.analysis import analyze
 from hugewise.analysis.series import differing, series_by_arm, shared, steady_arms, throughput_unit
-from hugewise.model.results import Difference
+from hugewise.model.results import FactDifference
 from hugewise.model.trial import Attempt
 from tests.analysis.test_forecast import the_study, write_run
 from tests.build.trials import attempt
@@ -67,7 +67,7 @@ def test_another_data_hash_in_one_arm_is_named() -> None:
     attempts = [told("base", 1), told("thp", 1, data_sha256="cd" * 32)]
     assert "data_sha256" not in shared("chase", attempts)
     assert differing("chase", ARMS, attempts) == (
-        Difference(name="data_sha256", values={"base": ("ab" * 32,), "thp": ("cd" * 32,)}),
+        FactDifference(name="data_sha256", values={"base": ("ab" * 32,), "thp": ("cd" * 32,)}),
     )
 
 

@@ -15,7 +15,7 @@ from hugewise.attempt import performance
 from hugewise.attempt.outcome import Outcome, staged
 from hugewise.attempt.performance import Performance
 from hugewise.errors import ProbeError
-from hugewise.host.local_machine import Launched, LocalMachine
+from hugewise.host.local_machine import LocalLauncher, LocalMachine
 from hugewise.host.scratch import Scratch
 from hugewise.host.setting import Settings
 from hugewise.machine import probe
@@ -128,10 +128,10 @@ def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None 
         alongside = made.timing(held=False)
         with subprocess.Popen(made.scene.timed.argv, cwd=made.stage.places.run) as client:
             if window is None:
-                alongside([Launched(client)])
+                alongside([LocalLauncher(client)])
             else:
                 wait = made.stage.attend(window, made.mark, client.kill)
-                wait([Launched(client)])
+                wait([LocalLauncher(client)])
         made.timed()
         made.conclude()
         made.dismiss()

@@ -16,7 +16,7 @@ import pytest
 
 from hugewise.attempt.stage import Played, Stage, StageError
 from hugewise.host.local_host import LocalHost
-from hugewise.host.local_machine import Launched, LocalMachine
+from hugewise.host.local_machine import LocalLauncher, LocalMachine
 from hugewise.machine.machine import Contained
 from hugewise.machine.roles import roles
 from hugewise.model.pages import PageTarget
@@ -150,7 +150,7 @@ def attended(stage: Stage, argv: list[str], window: Window | None, looks: list[f
             window, lambda: marks.append(time.monotonic() - begun), lambda: looks.append(time.monotonic() - begun)
         )
         try:
-            alongside([Launched(process)])
+            alongside([LocalLauncher(process)])
         finally:
             process.kill()
     return marks

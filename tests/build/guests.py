@@ -28,9 +28,9 @@ def guest(arch: Any = "x86-64", *, root: str | None = None, **other: Any) -> Gue
     return Guest(arch=arch, **{**words, **other})
 
 
-def entries_of(data: bytes) -> list[cpio.Entry]:
+def entries_of(data: bytes) -> list[cpio.ArchiveEntry]:
     """What is in archives that follow each other, as cpio(5) says it of the newc form."""
-    found: list[cpio.Entry] = []
+    found: list[cpio.ArchiveEntry] = []
     at = 0
     while data[at:].lstrip(b"\0"):
         at += len(data[at:]) - len(data[at:].lstrip(b"\0"))  # between archives
@@ -40,6 +40,6 @@ def entries_of(data: bytes) -> list[cpio.Entry]:
         path = data[at + 110 : at + 110 + length - 1].decode()
         at += (110 + length + 3) // 4 * 4
         if path != cpio.TRAILER:
-            found.append(cpio.Entry(path=path, mode=mode, data=data[at : at + size], device=device))
+            found.append(cpio.ArchiveEntry(path=path, mode=mode, data=data[at : at + size], device=device))
         at += (size + 3) // 4 * 4
     return found

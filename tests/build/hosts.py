@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from hugewise.errors import StorageError
 from hugewise.host.knob import NODES
-from hugewise.host.ledger import Record
+from hugewise.host.ledger import JournalRecord
 from hugewise.model.pages import HUGETLB, THP
 
 __all__ = ["BOOT_ID", "MIN_FREE", "SIZED", "FakeHost", "Files", "Killed"]
@@ -198,14 +198,14 @@ class Notes:
     """A journal in memory; `full` makes it refuse."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[JournalRecord] = []
         self.full = False
         self.kept_open = False
 
     def keep_open(self) -> None:
         self.kept_open = True
 
-    def append(self, record: Record, *, sync: bool = True) -> None:
+    def append(self, record: JournalRecord, *, sync: bool = True) -> None:
         if self.full:
             raise StorageError("disk full")
         self.records.append(record)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from hugewise.cli.facts import PROGRAMS, gather, leftover
-from hugewise.host.ledger import Closed, Opened
+from hugewise.host.ledger import JournalClosed, JournalOpened
 from hugewise.host.local_host import LocalHost
 from tests.build import known
 
@@ -21,10 +21,10 @@ def journal(path: Path, *records: object) -> Path:
 def test_a_journal_left_by_a_killed_run_is_cured_by_restore(tmp_path: Path) -> None:
     host, path = LocalHost(), tmp_path / "journal.jsonl"
     assert leftover(host, path) is None
-    dead = Opened("boot", 2**22 + 1, 1, "/results/r1")
+    dead = JournalOpened("boot", 2**22 + 1, 1, "/results/r1")
     found = leftover(host, journal(path, dead))
     assert found == ("a run was killed and left settings turned: /results/r1", "sudo hugewise restore")
-    assert leftover(host, journal(path, dead, Closed("put back"))) is None
+    assert leftover(host, journal(path, dead, JournalClosed("put back"))) is None
     path.write_bytes(msgspec.json.encode(dead) + b"\n{torn")
     assert leftover(host, path) == found
     path.write_bytes(b"rubbish\n")
@@ -35,7 +35,7 @@ def test_a_journal_left_by_a_killed_run_is_cured_by_restore(tmp_path: Path) -> N
 def test_a_run_under_way_is_not_called_killed(tmp_path: Path) -> None:
     host = LocalHost()
     started = int(host.read(f"/proc/{os.getpid()}/stat").rpartition(")")[2].split()[19])
-    mine = Opened("boot", os.getpid(), started, "/results/r2")
+    mine = JournalOpened("boot", os.getpid(), started, "/results/r2")
     found = known(leftover(host, journal(tmp_path / "j", mine)))
     assert found[0].startswith(f"a run is under way (pid {os.getpid()})")
 

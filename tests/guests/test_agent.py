@@ -205,7 +205,7 @@ def test_all_who_wait_hear_that_the_guest_is_gone() -> None:
 def test_a_guest_that_does_not_answer_is_given_up() -> None:
     with greeted(lambda _: None) as (agent, _):
         with pytest.raises(MachineError, match=r"it does not answer \(read /x\) within 0\.05 s"):
-            agent.ask_for(messages.Read("/x"), messages.Text, 0.05)
+            agent.ask_for(messages.ReadFile("/x"), messages.Text, 0.05)
         assert agent.ended()
 
 
@@ -288,4 +288,4 @@ def test_every_line_that_the_agent_can_say_is_read() -> None:
             assert b'"id":null' in line, error  # what it did not understand has no number to answer to
         else:
             heard.add(type(found))
-    assert heard == {messages.Answer, messages.Hello, messages.Line, messages.Ended}
+    assert heard == {messages.Answer, messages.Hello, messages.EventLine, messages.Ended}

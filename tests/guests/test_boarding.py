@@ -15,7 +15,7 @@ from hugewise.errors import MachineError
 from hugewise.guests import boot, program
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.backing import Proof
-from hugewise.guests.boarding import Boarding
+from hugewise.guests.boarding import GuestBoarding
 from hugewise.guests.provided import Provided
 from hugewise.guests.survey import Survey
 from hugewise.host.network import USER
@@ -108,7 +108,7 @@ class Yard:
         self.leaves.append(Leaf(name))
         return self.leaves[-1]
 
-    def boarding(self, link: Any = None, seed: bytes = bytes(16), **use: Any) -> Boarding:
+    def boarding(self, link: Any = None, seed: bytes = bytes(16), **use: Any) -> GuestBoarding:
         provided = Provided(
             use=GuestUse(memory=GIB, cpus=2 if not use.get("counting") else 1, **use),
             arch="x86-64",
@@ -118,7 +118,7 @@ class Yard:
             surveys={"k": Survey(release="6.12.1", page_size=4096, files={})},
             initramfs={"k": Initramfs(path=str(self.place / "initramfs"), digest="a" * 64)},
         )
-        return Boarding(
+        return GuestBoarding(
             provided=provided,
             place=Scratch(self.place, None, None),
             account=None,

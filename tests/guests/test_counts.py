@@ -14,7 +14,7 @@ from hugewise.attempt import emulation, outcome
 from hugewise.guests import initramfs
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.agent import Agent
-from hugewise.guests.boarding import Boarding
+from hugewise.guests.boarding import GuestBoarding
 from hugewise.guests.boot import Hosting
 from hugewise.guests.knobs import GuestSettings
 from hugewise.guests.machine import GuestMachine
@@ -182,7 +182,7 @@ def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mappi
     told = job(folder, "mmap-perf", "--calls", "1000", micro=True)
     use = msgspec.structs.replace(arm(), backing=Backing(pages="base", preallocate=False))
     with ExitStack() as shared:
-        boarding = Boarding.open(
+        boarding = GuestBoarding.open(
             study, provided, lambda _: Contained(), shared, lambda _: None, seed=seed, privileged=os.geteuid() == 0
         )
         with closing(boarding.board(cell(), use, trial(slot=0), 1, folder)) as aboard:

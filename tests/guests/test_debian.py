@@ -9,7 +9,7 @@ import pytest
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import apt_sources, debian
-from hugewise.guests.apt_sources import Source
+from hugewise.guests.apt_sources import AptSource
 from tests.requirements import need, need_program
 
 STANZAS = """
@@ -77,7 +77,7 @@ def test_an_entry_of_one_line_gives_the_same() -> None:
     deb-src http://archive.example/debian bookworm main
     """
     found = apt_sources.main_archive({"/etc/apt/sources.list": text})
-    assert found == Source(
+    assert found == AptSource(
         ("deb",), ("mirror+file:/etc/mirrors",), ("trixie",), ("main",),
         (("architectures", "amd64 arm64"), ("signed-by", "/k/debian-archive-keyring.gpg"), ("trusted", "yes")),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hugewise.guests.kernels import config
-from hugewise.guests.kernels.config import Difference
+from hugewise.guests.kernels.config import SymbolDifference
 from hugewise.guests.kernels.recipe import BASE, RECIPES, fragment
 
 # As the kernel writes them.
@@ -49,9 +49,9 @@ def test_fragments_take_the_place_of_what_is_there_and_later_ones_of_earlier_one
 def test_what_was_asked_for_and_dropped_is_named() -> None:
     asked = ["CONFIG_NET=y\nCONFIG_EXT4_FS=y\nCONFIG_PGTABLE_LEVELS=3\n", "# CONFIG_GONE is not set\nCONFIG_SWAP=y\n"]
     assert config.unmet(asked, HERE) == [
-        Difference("EXT4_FS", "y", "n"),
-        Difference("PGTABLE_LEVELS", "3", "4"),
-        Difference("SWAP", "y", "n"),
+        SymbolDifference("EXT4_FS", "y", "n"),
+        SymbolDifference("PGTABLE_LEVELS", "3", "4"),
+        SymbolDifference("SWAP", "y", "n"),
     ]
     assert config.unmet([*asked, "# CONFIG_SWAP is not set"], HERE)[-1].symbol == "PGTABLE_LEVELS"
 
@@ -62,7 +62,7 @@ def test_what_differs_between_two_configurations() -> None:
     other = other.replace("# CONFIG_SWAP is not set\n", "")  # not there is not set
     found = config.differing(HERE, other)
     assert [each.symbol for each in found] == ["ARM64_16K_PAGES", "ARM64_4K_PAGES", "CC_VERSION_TEXT"]
-    assert found[0] == Difference("ARM64_16K_PAGES", "n", "y")
+    assert found[0] == SymbolDifference("ARM64_16K_PAGES", "n", "y")
     assert config.differing(HERE, HERE) == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import HugewiseError, MachineError
-from hugewise.guests.leaf import Groups, Leaf
+from hugewise.guests.leaf import Groups, GuestLeaf
 from hugewise.host import cgroup
 from hugewise.host.local_host import LocalHost
 from hugewise.model.scene import RoleUse
@@ -17,8 +17,8 @@ from tests.guests.live_agent import job, live
 from tests.requirements import need, need_root
 
 
-def leaf(folder: Path, *, counted: bool = True, emulated: bool = True) -> Leaf:
-    return Leaf((folder,), folder if counted else None, LocalHost(), emulated, discard=os.rmdir)
+def leaf(folder: Path, *, counted: bool = True, emulated: bool = True) -> GuestLeaf:
+    return GuestLeaf((folder,), folder if counted else None, LocalHost(), emulated, discard=os.rmdir)
 
 
 def test_figures_of_a_group(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_group_that_cannot_be_killed_or_removed_says_so(tmp_path: Path) -> Non
 
 def test_what_was_in_a_guest_that_is_gone_is_gone_too(tmp_path: Path) -> None:
     (tmp_path / "cgroup.events").write_text("populated 1\n")
-    left = Leaf((tmp_path,), None, LocalHost(), gone=lambda: True, discard=os.rmdir)
+    left = GuestLeaf((tmp_path,), None, LocalHost(), gone=lambda: True, discard=os.rmdir)
     assert left.kill() == 0
     left.remove()
 

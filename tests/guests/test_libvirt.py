@@ -43,7 +43,7 @@ DOMAIN = """<domain type='kvm' id='3' xmlns:qemu='http://libvirt.org/schemas/dom
 """
 
 
-def read(backing: str, more: str = "", page: int | None = MIB2) -> libvirt.Asked:
+def read(backing: str, more: str = "", page: int | None = MIB2) -> libvirt.DomainMemory:
     text = DOMAIN.format(backing=backing, more=more)
     return libvirt.asked(domain_xml.parse(text.encode(), "shp.xml"), "shp.xml", page)
 
@@ -262,7 +262,7 @@ writable = st.one_of(
 def test_what_is_written_is_read_again(backing: Backing) -> None:
     text = f"<domain>\n{libvirt.element(backing)}</domain>"
     found = libvirt.asked(domain_xml.parse(text.encode(), "d.xml"), "d.xml", None)
-    assert found == libvirt.Asked(backing, None, ())
+    assert found == libvirt.DomainMemory(backing, None, ())
 
 
 backings = st.builds(

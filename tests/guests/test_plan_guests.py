@@ -16,7 +16,7 @@ from hugewise.host.pool import pool_folder
 from hugewise.model.guest import Backing
 from hugewise.model.pages import THP
 from hugewise.model.results import LeftOut
-from hugewise.plan.arms import Machine
+from hugewise.plan.arms import Platform
 from hugewise.plan.plan import EVERY, Cell, Plan, plan
 from hugewise.study.load import read
 from tests.build.studies import SIZES, FakeHost, FakeWorkload, policies, workloads
@@ -55,9 +55,9 @@ class House:
     memory: int = GIB
     inside: bool = False
 
-    def machine(self, kernel: str) -> Machine | str:
+    def machine(self, kernel: str) -> Platform | str:
         found = self.surveys[kernel]
-        return found if isinstance(found, str) else Machine(Surveyed(found, kernel), found.sizes, "system")
+        return found if isinstance(found, str) else Platform(Surveyed(found, kernel), found.sizes, "system")
 
     @contextmanager
     def within(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hugewise.guests.qemu import Places, argv, cpu_model, thp_disable
+from hugewise.guests.qemu import QemuPlaces, argv, cpu_model, thp_disable
 from hugewise.model.guest import Backing, Guest
 from tests.build.guests import MIB, guest
 
@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[Guest, dict[str, str]]] = {
 
 def words(asked: Guest, **places: Any) -> tuple[str, ...]:
     given = {"kernel": "/run/k", "initramfs": "/run/i", "agent": "/run/agent", "qmp": "/run/qmp"}
-    return argv(asked, program="/usr/bin/qemu", places=Places(**{**given, **places}))
+    return argv(asked, program="/usr/bin/qemu", places=QemuPlaces(**{**given, **places}))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

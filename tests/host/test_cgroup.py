@@ -13,7 +13,7 @@ from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
 from hugewise.host.cgroup import Hierarchy, Leaf
 from hugewise.host.journal import Journal, recover
-from hugewise.host.ledger import Folders
+from hugewise.host.ledger import FoldersMade
 from hugewise.host.local_host import LocalHost
 from tests.build.hosts import FakeHost
 from tests.requirements import need
@@ -70,12 +70,12 @@ def fake_v2(top: Path, *, own: str, given: str, busy: bool) -> dict[str, Path]:
 
 def test_v2_goes_up_to_the_group_that_can_count_memory(tmp_path: Path) -> None:
     own = fake_v2(tmp_path / "root", own="user/session", given="", busy=True)
-    notes: list[Folders] = []
+    notes: list[FoldersMade] = []
     hierarchy = Hierarchy.open(notes.append, own)
     root = tmp_path / "root"
     assert hierarchy.parents == {"2": root / f"hugewise-{os.getpid()}"}
     control = str(root / "cgroup.subtree_control")
-    assert notes == [Folders((str(hierarchy.parents["2"]),), ((control, "memory"), (control, "pids")))]
+    assert notes == [FoldersMade((str(hierarchy.parents["2"]),), ((control, "memory"), (control, "pids")))]
 
 
 def test_v2_stays_in_the_own_group_where_it_gives_memory(tmp_path: Path) -> None:

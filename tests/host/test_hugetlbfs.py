@@ -12,7 +12,7 @@ import pytest
 
 from hugewise.errors import SettingError, UserError
 from hugewise.host import hugetlbfs
-from hugewise.host.hugetlbfs import Mount
+from hugewise.host.hugetlbfs import HugetlbMount
 from hugewise.host.journal import Journal, recover
 from hugewise.host.ledger import Mounted
 from tests.build.hosts import FakeHost
@@ -38,7 +38,7 @@ def mounted(path: str) -> list[str]:
 def test_it_is_noted_mounted_for_its_account_alone_and_unmounted() -> None:
     nobody = pwd.getpwnam("nobody")
     noted: list[str] = []
-    with Mount.open(_SIZE, nobody, noted.append) as mount:
+    with HugetlbMount.open(_SIZE, nobody, noted.append) as mount:
         assert noted == [mount.path]
         [options] = mounted(mount.path)
         assert {"pagesize=2M", f"uid={nobody.pw_uid}", f"gid={nobody.pw_gid}", "mode=700"} <= set(options.split(","))
@@ -49,7 +49,7 @@ def test_it_is_noted_mounted_for_its_account_alone_and_unmounted() -> None:
 
 @pytest.mark.usefixtures("mountable")
 def test_what_is_left_and_in_use_goes_too() -> None:
-    mount = Mount.open(_SIZE, None, lambda _: None)
+    mount = HugetlbMount.open(_SIZE, None, lambda _: None)
     with subprocess.Popen(["sleep", "60"], cwd=mount.path) as user:
         try:
             hugetlbfs.remove(mount.path)
@@ -62,7 +62,7 @@ def test_what_is_left_and_in_use_goes_too() -> None:
 def test_a_size_that_the_kernel_has_not_is_an_error_and_leaves_nothing() -> None:
     noted: list[str] = []
     with pytest.raises(SettingError, match="cannot mount a hugetlbfs with pages of 12 kB"):
-        Mount.open(12 << 10, None, noted.append)
+        HugetlbMount.open(12 << 10, None, noted.append)
     assert not Path(noted[0]).exists()
 
 
@@ -70,7 +70,7 @@ def test_a_size_that_the_kernel_has_not_is_an_error_and_leaves_nothing() -> None
 def test_the_next_call_unmounts_what_a_killed_run_left(tmp_path: Path) -> None:
     host, path = FakeHost(), tmp_path / "hugewise" / "journal.jsonl"
     journal = Journal.begin(host, path, "the dead run")
-    mount = Mount.open(_SIZE, None, lambda path: journal.append(Mounted(path)))
+    mount = HugetlbMount.open(_SIZE, None, lambda path: journal.append(Mounted(path)))
     journal.abandon()
     assert mounted(mount.path)
     assert recover(host, path).run == "the dead run"

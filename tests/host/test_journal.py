@@ -9,7 +9,7 @@ import pytest
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
 from hugewise.host.journal import Journal, recover, start_time
 from hugewise.host.knob import knobs, read
-from hugewise.host.ledger import Closed, Folders, Intent, Opened, Turn
+from hugewise.host.ledger import FoldersMade, Intent, JournalClosed, JournalOpened, KnobTurn
 from hugewise.host.local_host import LocalHost
 from hugewise.host.pool import Pools
 from hugewise.host.setting import Settings
@@ -177,8 +177,8 @@ def test_a_journal_that_others_could_have_written_is_not_followed(path: Path, da
         return
     else:
         journal = Journal.reopen(path)
-        turn = Turn("/etc/passwd", "x", "y")
-        journal.append(Intent((turn,)) if damage == "knob" else Folders(("/etc/hugewise-1",)))
+        turn = KnobTurn("/etc/passwd", "x", "y")
+        journal.append(Intent((turn,)) if damage == "knob" else FoldersMade(("/etc/hugewise-1",)))
         journal.abandon()
     with pytest.raises(UserError, match="cannot be trusted"):
         recover(dead, path)
@@ -191,7 +191,7 @@ def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyP
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:9]))
     with pytest.raises(StorageError, match="No space left"):
-        journal.append(Closed("full"))
+        journal.append(JournalClosed("full"))
     monkeypatch.undo()
     assert path.read_bytes() == whole
     journal.close()
@@ -228,5 +228,5 @@ def test_the_first_record_names_the_owner(path: Path) -> None:
     host = FakeHost()
     host.alive(os.getpid(), 4711)
     Journal.begin(host, path, "/results/demo/1").close()
-    first = msgspec.json.decode(path.read_bytes().splitlines()[0], type=Opened)
-    assert first == Opened(BOOT_ID, os.getpid(), 4711, "/results/demo/1")
+    first = msgspec.json.decode(path.read_bytes().splitlines()[0], type=JournalOpened)
+    assert first == JournalOpened(BOOT_ID, os.getpid(), 4711, "/results/demo/1")

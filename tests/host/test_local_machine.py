@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from hugewise.host.local_machine import Launched, LocalMachine
+from hugewise.host.local_machine import LocalLauncher, LocalMachine
 
 
 def test_it_is_no_guest() -> None:
@@ -19,7 +19,7 @@ def test_it_is_no_guest() -> None:
 
 
 def test_a_launcher_can_be_waited_for_by_its_descriptor() -> None:
-    running = Launched(subprocess.Popen(["/bin/sleep", "60"]))
+    running = LocalLauncher(subprocess.Popen(["/bin/sleep", "60"]))
     assert running.poll() is None
     with pytest.raises(TimeoutError):
         running.wait(0.01)

@@ -136,7 +136,7 @@ def test_database_servers_of_an_image_have_the_versions_of_their_packages() -> N
     told = {"postgresql-17": "17.5-1", "mariadb-server-core": "1:11.8.2-1"}
     with programs.looking_in([*postgres, *maria], packages=told):
         assert _postgres.missing() == ()
-        assert _postgres.installed() == _postgres.Installation(folder, 17, "17.5-1")
+        assert _postgres.installed() == _postgres.PostgresPrograms(folder, 17, "17.5-1")
         assert _mariadb.installed().version == "1:11.8.2-1"
     with programs.looking_in(IMAGE):
         assert _postgres.missing()[0].package == "postgresql"

@@ -49,7 +49,7 @@ def every(text: str) -> doc.Document:
         *(figure, doc.Figure("not drawn", "2-stem", t(), {})),
         doc.Commands(t(), t(), t(), steps=(("Now", (t(), t())), ("At boot", (t(),)))),
         *(doc.Commands(t(), t(), None, t()), doc.Words(((t(), t()), (t(), t()))), doc.Ran(t(), t(), t())),
-        *(doc.Group(kind, (doc.Line(t()), doc.Note(t()))) for kind in kinds),
+        *(doc.Bundle(kind, (doc.Line(t()), doc.Note(t()))) for kind in kinds),
         doc.Folded(t(), (doc.Line(t()),)),
         doc.Folded(t(), (doc.Line(t()),), open=True, long=True),
         *(doc.Only("html", (doc.Line(t()),)), doc.Only("markdown", (doc.Line(t()),))),
@@ -108,7 +108,7 @@ def test_a_text_means_nothing_in_markdown() -> None:
 
 def test_figures_are_found_wherever_they_stand() -> None:
     one, two, three = (doc.Figure(key, "", "", {}) for key in "123")
-    within = (doc.Group("grid", (doc.Only("html", (one,)),)), doc.Folded("s", (two,)), doc.Line("a"))
+    within = (doc.Bundle("grid", (doc.Only("html", (one,)),)), doc.Folded("s", (two,)), doc.Line("a"))
     told = doc.Document("t", (), (doc.Section("S", within), doc.Section("T", (three,))))
     assert list(doc.figures(told)) == [one, two, three]
 

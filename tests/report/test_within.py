@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hugewise.model.results import Difference, Results, Steadiness
+from hugewise.model.results import FactDifference, Results, Steadiness
 from hugewise.report.document import Line, Note
 from hugewise.report.sections.within import common, remarks
 from hugewise.report.study import report, summary
@@ -59,9 +59,9 @@ def test_an_arm_that_had_not_settled_is_a_remark(results: Results) -> None:
 
 def test_facts_that_differ_are_named_with_their_arms(results: Results) -> None:
     differing = (
-        Difference(name="data_sha256", values={"base": ("ab" * 32,), "thp": ("cd" * 32,)}),
-        Difference(name="storage", values={"base": ("a", "b", "c", "d", None), "thp": (None,)}),
-        Difference(name="database_bytes", values={"base": (1_073_741_824,), "thp": (1_073_741_825,)}),
+        FactDifference(name="data_sha256", values={"base": ("ab" * 32,), "thp": ("cd" * 32,)}),
+        FactDifference(name="storage", values={"base": ("a", "b", "c", "d", None), "thp": (None,)}),
+        FactDifference(name="database_bytes", values={"base": (1_073_741_824,), "thp": (1_073_741_825,)}),
     )
     assert list(remarks(replace(results.cells[0], differing=differing))) == [
         "Data SHA-256 differs between arms, which should have it in common: base abababababab…, thp cdcdcdcdcdcd….",

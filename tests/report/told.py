@@ -10,7 +10,7 @@ from typing import TypeVar
 from rich.console import Console
 
 from hugewise.model.results import Results
-from hugewise.report.document import Block, Document, Folded, Group, Only, Table
+from hugewise.report.document import Block, Bundle, Document, Folded, Only, Table
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from hugewise.report.study import report, summary
@@ -55,7 +55,7 @@ def blocks(document: Document, kind: type[Kind]) -> list[Kind]:
         for block in several:
             if isinstance(block, kind):
                 found.append(block)
-            elif isinstance(block, Group | Folded | Only):
+            elif isinstance(block, Bundle | Folded | Only):
                 found += within(block.blocks)
         return found
 

@@ -21,7 +21,7 @@ from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Deployment, Treatment
-from hugewise.plan.arms import Arm, Machine
+from hugewise.plan.arms import Arm, Platform
 from hugewise.plan.plan import Plan
 from hugewise.session import guests as guest_session
 from hugewise.session import identity, session
@@ -58,9 +58,9 @@ class Guests:
     def identity(self, kernel: str, backing: Backing) -> dict[str, str]:
         return {"accelerator": self.found["accelerator"], "kernel": kernel, "backing": backing.pages}
 
-    def machine(self, kernel: str) -> Machine | str:
+    def machine(self, kernel: str) -> Platform | str:
         assert kernel == "16k"
-        return Machine(FakeHost(), SIZES, "system")
+        return Platform(FakeHost(), SIZES, "system")
 
     def record(self, study: Study) -> GuestsRecord:
         assert study is STUDY
@@ -141,7 +141,7 @@ def test_what_guests_share_is_made_for_them_alone(opened: Session, monkeypatch: 
         asked.append((*given, seed, privileged))
         return "aboard"
 
-    monkeypatch.setattr(boarding.Boarding, "open", opening)
+    monkeypatch.setattr(boarding.GuestBoarding, "open", opening)
     opened.make_guests()
     assert (opened.boarding, asked) == (None, [])
     opened.guests = made = guests()

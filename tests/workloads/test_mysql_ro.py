@@ -16,7 +16,7 @@ from tests.build.workloads import Said
 from tests.workloads.given import BASE, GIB, MIB, PLACES, POOL, given, treatment, used
 
 SAID = (Path(__file__).parent.parent / "golden" / "mysql-ro" / "sysbench.txt").read_text()
-INSTALLATION = _mariadb.Installation(
+INSTALLATION = _mariadb.MariadbPrograms(
     "/usr/sbin/mariadbd", "/usr/bin/mariadb-install-db", "/usr/bin/mariadb", "10.11.19"
 )
 BEGUN = "Innodb_buffer_pool_bytes_data\t52000000\nInnodb_buffer_pool_read_ahead\t5\nInnodb_buffer_pool_reads\t9\n"

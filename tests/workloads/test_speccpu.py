@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.workloads.speccpu import WORKLOAD, Row, results
+from hugewise.workloads.speccpu import WORKLOAD, SpecRow, results
 from tests.build.workloads import Said
 from tests.workloads.given import BASE, PLACES, POOL, given
 
@@ -17,7 +17,7 @@ NAME = "CPU2017.001.intrate.test.csv"
 
 def test_the_table_of_all_runs_is_read() -> None:
     rows = results(CONSTRUCTED)
-    assert rows[0] == Row("505.mcf_r", 20.5, None, "S")
+    assert rows[0] == SpecRow("505.mcf_r", 20.5, None, "S")
     assert [row.run_s for row in rows if row.benchmark == "505.mcf_r"] == [20.5, 19.5, 21.25]
     assert [row.status for row in rows if row.benchmark == "557.xz_r"] == ["VE"]
     speed = CONSTRUCTED.replace("Est. ", "").replace("Base Rate", "Base Ratio").replace("20.5,,", "20.5,3.5,")

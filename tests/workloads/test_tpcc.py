@@ -22,9 +22,9 @@ PLACES = Places(data="/d", run="/r", ports=(15306,), sut=(0,), client=(1,))
 @pytest.fixture(autouse=True)
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both servers and go-tpc seem to be installed, here or not."""
-    maria = _mariadb.Installation("/s/mariadbd", "/s/mariadb-install-db", "/s/mariadb", "10.11.19")
+    maria = _mariadb.MariadbPrograms("/s/mariadbd", "/s/mariadb-install-db", "/s/mariadb", "10.11.19")
     monkeypatch.setattr(_mariadb, "find", lambda folder="": maria)
-    monkeypatch.setattr(_postgres, "installed", lambda folder="": _postgres.Installation("/p", 15, "15.18"))
+    monkeypatch.setattr(_postgres, "installed", lambda folder="": _postgres.PostgresPrograms("/p", 15, "15.18"))
     monkeypatch.setattr(tpcc, "go_tpc", lambda: "/v/go-tpc")
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from hugewise.analysis.changes import Change, changes, known_metrics
-from hugewise.analysis.figure import Figure, figures
+from hugewise.analysis.figure import PublishedFigure, figures
 from hugewise.analysis.signs import BEYOND, NOT_HERE, agreement, sign, trend
 from hugewise.model.published_rows import Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.model.results import CellResult, Results
-from hugewise.published import Claim, Finding, Published
+from hugewise.published import Claim, Published, SourceFinding
 
 __all__ = ["beside", "cell_of"]
 
@@ -130,7 +130,7 @@ class _Beside:
         use = self._use_of(cell)
         return None if use is None else self._uses[use][1]
 
-    def _point(self, entry: str, cell: CellResult | None, figure: Figure, policy: str) -> PublishedPoint:
+    def _point(self, entry: str, cell: CellResult | None, figure: PublishedFigure, policy: str) -> PublishedPoint:
         measured, reason = self._measured(entry, cell, policy, figure.baseline, figure.quantity)
         said = None if figure.percent is None else sign(figure.percent)
         return PublishedPoint(
@@ -152,7 +152,7 @@ class _Beside:
             points=_points(cell, figure.percent, measured),
         )
 
-    def _signs(self, row: PublishedFinding, finding: Finding, claim: Claim) -> Iterator[PublishedFinding]:
+    def _signs(self, row: PublishedFinding, finding: SourceFinding, claim: Claim) -> Iterator[PublishedFinding]:
         for cell in self._cells(row.entry) or (None,):
             measured, reason = self._measured(row.entry, cell, row.policy, claim.against, finding.metric)
             # Of words only better and worse are known, so that the verdict is what is compared.
@@ -165,7 +165,7 @@ class _Beside:
                 reason=reason,
             )
 
-    def _trends(self, row: PublishedFinding, finding: Finding, claim: Claim) -> Iterator[PublishedFinding]:
+    def _trends(self, row: PublishedFinding, finding: SourceFinding, claim: Claim) -> Iterator[PublishedFinding]:
         cells = self._cells(row.entry)
         parameter = next((name for name in claim.parameters if len({_level(cell, name) for cell in cells}) > 1), None)
         if parameter is None:

@@ -22,7 +22,7 @@ from hugewise.model.policy import Treatment
 from hugewise.quantity import format_duration
 from hugewise.study.study import Study
 
-__all__ = ["Calibrated", "Here", "Planned", "Record", "identity", "load", "same", "save", "withheld"]
+__all__ = ["Calibrated", "CalibrationRecord", "Here", "Planned", "identity", "load", "same", "save", "withheld"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -42,7 +42,7 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One calibration of one host. `planted` is the share by which one label's work was larger (0: none)."""
 
     format: int = 1
@@ -79,7 +79,7 @@ def identity(treatment: Treatment) -> str:
     return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16]
 
 
-def save(record: Record, folder: Path) -> Path:
+def save(record: CalibrationRecord, folder: Path) -> Path:
     """Write it below `folder`/<host>/. Raises StorageError."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(record.made))
     path = folder / _UNSAFE.sub("-", record.host) / f"{stamp}-{_UNSAFE.sub('-', record.study)}-{record.seed[:4]}.json"
@@ -89,12 +89,12 @@ def save(record: Record, folder: Path) -> Path:
     return path
 
 
-def load(folder: Path) -> list[Record]:
+def load(folder: Path) -> list[CalibrationRecord]:
     """The records below `folder`, the newest first; what is not one is passed over."""
     found = []
     for path in folder.glob("*/*.json"):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=Record))
+            found.append(msgspec.json.decode(path.read_bytes(), type=CalibrationRecord))
         except (OSError, msgspec.DecodeError):
             continue
     return sorted(found, key=lambda record: record.made, reverse=True)
@@ -118,7 +118,9 @@ class Planned(msgspec.Struct, frozen=True):
     arms: Mapping[str, Treatment]
 
 
-def withheld(study: Study, cells: Iterable[Planned], records: Sequence[Record], here: Here) -> dict[str, str]:
+def withheld(
+    study: Study, cells: Iterable[Planned], records: Sequence[CalibrationRecord], here: Here
+) -> dict[str, str]:
     """Why the verdicts of a cell are withheld, by cell; cells that may have verdicts are not in it."""
     duet = study.design.kind == "duet"
     if not (duet or study.calibration.required):
@@ -132,7 +134,7 @@ def withheld(study: Study, cells: Iterable[Planned], records: Sequence[Record], 
     return found
 
 
-def _withheld(study: Study, cell: Planned, records: Sequence[Record], here: Here) -> str | None:
+def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord], here: Here) -> str | None:
     """The first reason that holds."""
     known_here = [r for r in records if (r.host, r.machine, r.planted) == (here.host, here.machine, 0)]
     mine = [(r, c) for r in known_here for c in r.cells if c.key == cell.key]

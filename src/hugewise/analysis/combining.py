@@ -22,7 +22,7 @@ from hugewise.stats.end_points import END_POINTS
 from hugewise.stats.evidence import TYPICAL, Carried, Combined, RunEvidence
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import CellRecord, Opened, Run
-from hugewise.study.tables import Layout
+from hugewise.study.tables import Design
 
 __all__ = ["Combination", "answer"]
 
@@ -121,7 +121,7 @@ def _source(run: Run) -> RunEvidence:
     return msgspec.structs.replace(_unread(run.opened), comparisons=tuple(comparisons))
 
 
-def _carried(cell: CellRecord, one: Comparison, design: Layout, guests: Guests | None) -> Carried:
+def _carried(cell: CellRecord, one: Comparison, design: Design, guests: Guests | None) -> Carried:
     arms = {arm.name: arm.treatment for arm in cell.arms}
     rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
     judged = one.verdict != "none"

@@ -8,10 +8,10 @@ import msgspec
 
 from hugewise.published import Published, Sample
 
-__all__ = ["Figure", "figures"]
+__all__ = ["PublishedFigure", "figures"]
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One published figure, whichever form it is given in."""
 
     quantity: str
@@ -25,21 +25,23 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     statistic: str
 
 
-def figures(published: Published, entry: str) -> list[Figure]:
+def figures(published: Published, entry: str) -> list[PublishedFigure]:
     """Every published figure of an entry, in the source's order: quantity by quantity, arm by arm."""
     source, found = published.source, []
     runs = f"{source.statistic} of {source.runs} runs" if source.runs is not None and source.statistic else ""
     for table in published.tables:
         if table.name == entry:
             found += [
-                Figure(quantity=quantity, unit="", arm=arm, baseline=table.arms[0], percent=percent, statistic=runs)
+                PublishedFigure(
+                    quantity=quantity, unit="", arm=arm, baseline=table.arms[0], percent=percent, statistic=runs
+                )
                 for quantity, percents in table.changes.items()
                 for arm, percent in list(zip(table.arms, percents, strict=True))[1:]
             ]
     for counters in published.counters:
         if counters.name == entry:
             found += [
-                Figure(
+                PublishedFigure(
                     quantity=one.name,
                     unit=one.unit,
                     arm=counters.arms[1],
@@ -55,7 +57,7 @@ def figures(published: Published, entry: str) -> list[Figure]:
         if benchmark.name == entry:
             (baseline, first), (arm, second) = benchmark.pair
             found.append(
-                Figure(
+                PublishedFigure(
                     quantity=benchmark.metric,
                     unit=benchmark.unit,
                     arm=arm,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hugewise.model.results import Difference, Fact, Steadiness
+from hugewise.model.results import Fact, FactDifference, Steadiness
 from hugewise.model.trial import Attempt
 from hugewise.stats.steady import steadiness
 
@@ -53,7 +53,7 @@ def shared(cell: str, attempts: Iterable[Attempt]) -> dict[str, Fact]:
     }
 
 
-def differing(cell: str, arms: Sequence[str], attempts: Iterable[Attempt]) -> tuple[Difference, ...]:
+def differing(cell: str, arms: Sequence[str], attempts: Iterable[Attempt]) -> tuple[FactDifference, ...]:
     """Facts of `cell` in which arms or their attempts differ and should not: texts, and numbers that an arm fixes.
 
     A text (a hash, a version, a place) is no measurement: two values of it are named wherever they are. A number that
@@ -68,7 +68,7 @@ def differing(cell: str, arms: Sequence[str], attempts: Iterable[Attempt]) -> tu
         by_arm = {arm: values for arm, values in by_arm.items() if values}
         distinct = {arm: tuple(dict.fromkeys(values)) for arm, values in by_arm.items()}
         if len({value for values in distinct.values() for value in values}) > 1 and _fixed(by_arm, distinct):
-            found.append(Difference(name=name, values=distinct))
+            found.append(FactDifference(name=name, values=distinct))
     return tuple(found)
 
 

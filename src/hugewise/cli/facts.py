@@ -12,7 +12,7 @@ import msgspec
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
 from hugewise.host.journal import JOURNAL, start_time
-from hugewise.host.ledger import Closed, Opened, Record
+from hugewise.host.ledger import JournalClosed, JournalOpened, JournalRecord
 from hugewise.machine import noise, probe
 from hugewise.model.host import Host
 from hugewise.model.pages import page_flags_readable
@@ -99,11 +99,11 @@ def leftover(host: Host, path: Path) -> tuple[str, str] | None:
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}", "sudo hugewise restore"
     try:
-        records = [msgspec.json.decode(line, type=Record) for line in lines]
+        records = [msgspec.json.decode(line, type=JournalRecord) for line in lines]
     except msgspec.DecodeError as error:
         return f"{path} is not a journal of this version ({error})", f"compare your settings, then: sudo rm {path}"
-    owner = next((record for record in records if isinstance(record, Opened)), None)
-    if owner is None or any(isinstance(record, Closed) for record in records):
+    owner = next((record for record in records if isinstance(record, JournalOpened)), None)
+    if owner is None or any(isinstance(record, JournalClosed) for record in records):
         return None
     if start_time(host, owner.pid) == owner.pid_start:
         return f"a run is under way (pid {owner.pid}): {owner.run}", f"wait for it, or: kill {owner.pid}"

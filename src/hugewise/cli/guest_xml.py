@@ -67,7 +67,7 @@ def _arms(path: Path) -> list[tuple[str, Backing]]:
     return [(f"arm {use.name} of {path}", use.backed_by) for use in loaded.policies]
 
 
-def _unlike(asked: libvirt.Asked, wanted: list[tuple[str, Backing]], file: str) -> Iterator[str]:
+def _unlike(asked: libvirt.DomainMemory, wanted: list[tuple[str, Backing]], file: str) -> Iterator[str]:
     """That the domain asks for other pages than somebody wants: of several arms, than any of them.
 
     Without a size it asks for whatever this host's default is. Where an arm says 1 GiB that is told even if another arm

@@ -139,7 +139,7 @@ def plan(**asked: Any) -> None:
     from hugewise.cli import plan as planning  # noqa: PLC0415
 
     _check_scale(asked["study"], asked["scale"])
-    planning.main(planning.Asked(**asked))
+    planning.main(planning.PlanOptions(**asked))
 
 
 @cli.command()

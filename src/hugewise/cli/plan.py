@@ -21,11 +21,11 @@ from hugewise.store.folder import RunFolder
 from hugewise.study import load as studies
 from hugewise.study.study import Study
 
-__all__ = ["Asked", "answer", "main"]
+__all__ = ["PlanOptions", "answer", "main"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class PlanOptions:
     """The options of `hugewise plan`, as they were given."""
 
     study: Path | None = None
@@ -39,7 +39,7 @@ class Asked:
     results: Path = Path("results")
 
 
-def main(asked: Asked) -> None:
+def main(asked: PlanOptions) -> None:
     """Print the forecast. Raises UserError, and what a pilot's run raises."""
     found = answer(asked)
     if asked.as_json:
@@ -48,7 +48,7 @@ def main(asked: Asked) -> None:
         show(told.study(found) if isinstance(found, forecast.Forecast) else told.published(found), width=80)
 
 
-def answer(asked: Asked) -> forecast.Forecast | Reread:
+def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
     """The forecast that was asked for; runs the pilot where one was. Raises UserError."""
     if asked.published is not None:
         if asked.study is not None or asked.runs or asked.pilot is not None or asked.effect is not None:
@@ -68,7 +68,7 @@ def answer(asked: Asked) -> forecast.Forecast | Reread:
     return forecast.forecast(study, runs, effect=effect, session_cost=cost)
 
 
-def _study(asked: Asked) -> Study:
+def _study(asked: PlanOptions) -> Study:
     if asked.study is not None:
         return studies.load(asked.study, asked.scale)
     if not asked.runs:

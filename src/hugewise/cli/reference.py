@@ -17,7 +17,7 @@ from hugewise.quantity import format_size
 from hugewise.study.guest import BackingUse, GuestUse, KernelUse
 from hugewise.study.keys import Key, keys_of
 from hugewise.study.study import Study
-from hugewise.study.tables import Between, Budget, CalibrationRule, Layout, PolicyUse, Retries, Sessions, Validity
+from hugewise.study.tables import Between, Budget, CalibrationRule, Design, PolicyUse, Retries, Sessions, Validity
 from hugewise.study.workload import DeliveryRule, WorkloadUse
 
 __all__ = ["studies_reference"]
@@ -63,7 +63,7 @@ _TABLES: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("`[budget]`", Budget),
     ("`[[workload]]`", WorkloadUse),
     ("`delivery` of a workload", DeliveryRule),
-    ("`[design]`", Layout),
+    ("`[design]`", Design),
     ("`[calibration]`", CalibrationRule),
     ("`[between]`", Between),
     ("`[validity]`", Validity),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hugewise.analysis.calibration import Calibrated, Record
+from hugewise.analysis.calibration import Calibrated, CalibrationRecord
 from hugewise.analysis.calibration_figures import Agreement, Stream
 
 __all__ = ["lines"]
@@ -12,7 +12,7 @@ __all__ = ["lines"]
 _NOTHING = "-"
 
 
-def lines(record: Record) -> Iterator[str]:
+def lines(record: CalibrationRecord) -> Iterator[str]:
     """The record, a line at a time."""
     planted = f"; {100 * record.planted:g}% more work planted under one label" if record.planted else ""
     yield f"Calibration of {record.host}, kernel {record.kernel}{planted}"

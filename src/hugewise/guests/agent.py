@@ -21,7 +21,7 @@ import msgspec
 
 from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import messages
-from hugewise.guests.messages import Answer, Ended, Fault, Hello, Line, Malformed, Request
+from hugewise.guests.messages import AgentFault, Answer, Ended, EventLine, Hello, Malformed, Request
 from hugewise.machine import probe
 
 __all__ = ["CHUNK", "PATIENCE_S", "WATCHED_S", "Agent", "Listener"]
@@ -152,11 +152,11 @@ class Agent:
 
     def read(self, path: str) -> str:
         """The text of a file, stripped, at most 512 KiB. Raises OSError."""
-        return self.ask_for(messages.Read(path), messages.Text).text.strip()
+        return self.ask_for(messages.ReadFile(path), messages.Text).text.strip()
 
     def write(self, path: str, text: str) -> None:
         """Write a file that is there, in one call. Raises OSError."""
-        self.ask_for(messages.Write(path, text), messages.Nothing)
+        self.ask_for(messages.WriteFile(path, text), messages.Nothing)
 
     def names(self, path: str) -> list[str]:
         """The sorted names in a folder; empty when there is none."""
@@ -201,11 +201,11 @@ class Agent:
 
     def mount(self, source: str, target: str, kind: str, options: str = "") -> None:
         """Mount a file system; the target is made. Raises OSError."""
-        self.ask_for(messages.Mount(source, target, kind, options), messages.Nothing, _LONG_S)
+        self.ask_for(messages.MountAt(source, target, kind, options), messages.Nothing, _LONG_S)
 
     def network(self, interface: str, address: str, prefix: int) -> None:
         """Give an interface its address; it is told no gateway. Raises OSError."""
-        self.ask_for(messages.Network(interface, address, prefix, None), messages.Nothing)
+        self.ask_for(messages.JoinNetwork(interface, address, prefix, None), messages.Nothing)
 
     def ports(self, count: int) -> tuple[int, ...]:
         """TCP ports that are free on the loopback. Raises OSError."""
@@ -241,9 +241,9 @@ class Agent:
 
     def ask(self, *arguments: str) -> probe.Event:
         """The first event of a short subcommand of the probe. Raises ProbeError."""
-        request = messages.Ask(arguments)
+        request = messages.AskProbe(arguments)
         try:
-            asked = self.ask_for(request, messages.Asked, _LONG_S)
+            asked = self.ask_for(request, messages.ProbeSaid, _LONG_S)
         except OSError as error:
             raise ProbeError(f"{request} failed in guest {self.name}: {error.strerror}") from None
         return next(probe.decode([bytes(asked.event) + b"\n"]))
@@ -257,7 +257,7 @@ class Agent:
         `patience` seconds, and when the guest is gone.
         """
         answer = self.await_answer(self._send(request), patience, f"does not answer ({request})")
-        if isinstance(answer.came, Fault):
+        if isinstance(answer.came, AgentFault):
             raise answer.came.error(getattr(request, "path", None))
         return self.read_reply(answer.came, form)
 
@@ -344,7 +344,7 @@ class Agent:
         match heard:
             case Answer() if waiting is not None:
                 waiting.set_result(heard)
-            case Line() if listener is not None:
+            case EventLine() if listener is not None:
                 listener.line(heard.text)
             case Ended() if listener is not None:
                 listener.ended(heard.status, heard.stderr)

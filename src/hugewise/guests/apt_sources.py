@@ -13,7 +13,7 @@ import msgspec
 
 from hugewise.errors import UserError
 
-__all__ = ["Source", "main_archive", "one_line", "stanza", "stanzas"]
+__all__ = ["AptSource", "main_archive", "one_line", "stanza", "stanzas"]
 
 # Suites of Debian itself. An archive for updates, security or backports has a suffix, and is not a whole archive.
 _SUITES = frozenset(("bullseye", "bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"))
@@ -24,7 +24,7 @@ _REPLACED = frozenset(("types", "suites", "components", "architectures", "langua
 _LINE = re.compile(r"(?P<type>deb(?:-src)?)\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<rest>.+)")
 
 
-class Source(msgspec.Struct, frozen=True):
+class AptSource(msgspec.Struct, frozen=True):
     """An entry of apt's sources; `options` by their names in a stanza, in small letters."""
 
     types: tuple[str, ...]
@@ -34,7 +34,7 @@ class Source(msgspec.Struct, frozen=True):
     options: tuple[tuple[str, str], ...] = ()
 
 
-def one_line(text: str) -> Iterator[Source]:
+def one_line(text: str) -> Iterator[AptSource]:
     """The entries of a .list file; what is no entry is passed over, as apt has judged the file already."""
     for line in text.splitlines():
         found = _LINE.fullmatch(line.partition("#")[0].strip())
@@ -43,10 +43,10 @@ def one_line(text: str) -> Iterator[Source]:
         suite, *components = found["rest"].split()
         given = (each.partition("=") for each in (found["options"] or "").split())
         options = tuple((_NAMES.get(name.lower(), name.lower()), value.replace(",", " ")) for name, _, value in given)
-        yield Source((found["type"],), (found["uri"],), (suite,), tuple(components), options)
+        yield AptSource((found["type"],), (found["uri"],), (suite,), tuple(components), options)
 
 
-def stanzas(text: str) -> Iterator[Source]:
+def stanzas(text: str) -> Iterator[AptSource]:
     """The entries of a .sources file that are enabled."""
     lines = (line for line in text.splitlines() if not line.startswith("#"))
     for block in re.split(r"\n\s*\n", "\n".join(lines)):
@@ -62,7 +62,7 @@ def stanzas(text: str) -> Iterator[Source]:
         if "uris" not in fields or fields.get("enabled", "yes").lower() in ("no", "false", "0", "off", "disable"):
             continue
         options = tuple((key, value) for key, value in fields.items() if key not in ("types", "uris", "suites"))
-        yield Source(
+        yield AptSource(
             tuple(fields.get("types", "deb").split()),
             tuple(fields["uris"].split()),
             tuple(fields.get("suites", "").split()),
@@ -71,7 +71,7 @@ def stanzas(text: str) -> Iterator[Source]:
         )
 
 
-def main_archive(files: Mapping[str, str]) -> Source:
+def main_archive(files: Mapping[str, str]) -> AptSource:
     """The entry of Debian's own archive among apt's sources files (path -> text), in the order of the files.
 
     That is one with a suite of Debian and the component main; of several, the first that Debian's keyring signs.
@@ -88,11 +88,11 @@ def main_archive(files: Mapping[str, str]) -> Source:
     return min(fitting, key=_trust)  # min keeps the first of equals
 
 
-def _entries(path: str, text: str) -> Iterable[Source]:
+def _entries(path: str, text: str) -> Iterable[AptSource]:
     return stanzas(text) if path.endswith(".sources") else one_line(text)
 
 
-def _is_main(entry: Source) -> bool:
+def _is_main(entry: AptSource) -> bool:
     return (
         "deb" in entry.types
         and "main" in entry.components
@@ -101,13 +101,13 @@ def _is_main(entry: Source) -> bool:
     )
 
 
-def _trust(entry: Source) -> int:
+def _trust(entry: AptSource) -> int:
     """Other archives use Debian's names of suites too; their keys have other names."""
     signed = dict(entry.options).get("signed-by", "")
     return 0 if "debian-archive" in signed else 1 if not signed else 2
 
 
-def stanza(source: Source, suite: str, arch: str, *, sources: bool) -> str:
+def stanza(source: AptSource, suite: str, arch: str, *, sources: bool) -> str:
     """The text of a .sources file: that archive's main component for `suite`, of programs for `arch` or of sources."""
     options = [f"{name.title()}: {value}" for name, value in source.options if name not in _REPLACED]
     asked = (

@@ -26,8 +26,8 @@ from hugewise.guests.machine import GuestMachine
 from hugewise.guests.nfs import Export, serve
 from hugewise.guests.orders import NAME
 from hugewise.guests.provided import Provided
-from hugewise.host.hugetlbfs import Mount
-from hugewise.host.ledger import Mounted, Record
+from hugewise.host.hugetlbfs import HugetlbMount
+from hugewise.host.ledger import JournalRecord, Mounted
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.network import USER, Bridge, Link
 from hugewise.host.pool import Pools
@@ -45,7 +45,7 @@ from hugewise.study.guest import NFS
 from hugewise.study.study import Study
 from hugewise.study.tables import Slots
 
-__all__ = ["Boarding"]
+__all__ = ["GuestBoarding"]
 
 _BOOT_S = 120.0
 _SERVED = "/nfs"  # in the guest
@@ -53,7 +53,7 @@ _SEEDS = b"hugewise/guest/1"
 
 
 @dataclass(frozen=True)
-class Boarding:
+class GuestBoarding:
     """What the guests of a session share on this host.
 
     place      private folder of the session, for sockets
@@ -85,11 +85,11 @@ class Boarding:
         provided: Provided,
         contain: Callable[[str], Contained],
         closing: ExitStack,
-        note: Callable[[Record], None],
+        note: Callable[[JournalRecord], None],
         *,
         seed: bytes,
         privileged: bool,
-    ) -> Boarding:
+    ) -> GuestBoarding:
         """Make what guests share; `closing` undoes it, `note` (the journal) hears of it before. Raises UserError.
 
         `seed` is the run's.
@@ -108,7 +108,7 @@ class Boarding:
             export = closing.enter_context(serve(place, link, who))
         mounts = {}
         for page in sorted({_page(use.backed_by) for use in study.policies if use.backed_by.source == "file"}):
-            mount = Mount.open(page, who, lambda path: note(Mounted(path)))
+            mount = HugetlbMount.open(page, who, lambda path: note(Mounted(path)))
             mounts[page] = closing.enter_context(mount).path
         return cls(
             provided=provided,
@@ -177,7 +177,7 @@ class Boarding:
 class _Aboard:
     """One guest: `boarding.Boarded`. It is the attempt's alone, with all that runs in it."""
 
-    boarding: Boarding
+    boarding: GuestBoarding
     cell: Cell
     arm: Arm
     guest: Guest

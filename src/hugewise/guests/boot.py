@@ -197,7 +197,9 @@ def plain_lines(text: str) -> list[str]:
     return [line for line in (_CONTROL.sub("", line).rstrip() for line in cleaned.split("\n")) if line]
 
 
-def _places(guest: Guest, initramfs: Path, hosting: Hosting, undo: ExitStack) -> tuple[qemu.Places, tuple[Path, ...]]:
+def _places(
+    guest: Guest, initramfs: Path, hosting: Hosting, undo: ExitStack
+) -> tuple[qemu.QemuPlaces, tuple[Path, ...]]:
     """What QEMU opens. Another account may not reach the folders that kernels and images lie in: small files are copied
     to where it can; the disk is opened from its own folder, which the launcher enters before it becomes that account.
     """
@@ -212,7 +214,7 @@ def _places(guest: Guest, initramfs: Path, hosting: Hosting, undo: ExitStack) ->
         for source, copy in zip((kernel, initramfs), copies, strict=True):
             _copy(source, copy)
         kernel, initramfs = copies
-    places = qemu.Places(
+    places = qemu.QemuPlaces(
         kernel=str(kernel),
         initramfs=str(initramfs),
         agent=str(hosting.run / "agent"),

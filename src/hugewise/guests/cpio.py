@@ -15,14 +15,14 @@ import msgspec
 
 from hugewise.errors import HugewiseError
 
-__all__ = ["MAGIC", "TRAILER", "Entry", "archive", "device", "file", "folder"]
+__all__ = ["MAGIC", "TRAILER", "ArchiveEntry", "archive", "device", "file", "folder"]
 
 MAGIC: Final = b"070701"
 TRAILER: Final = "TRAILER!!!"
 _BLOCK: Final = 512  # an archive ends at a multiple of it, zeros between
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A file, folder or device (major, minor); `path` is relative to the root."""
 
     path: str
@@ -31,29 +31,29 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     device: tuple[int, int] = (0, 0)
 
 
-def file(path: str, data: bytes, mode: int = 0o644) -> Entry:
+def file(path: str, data: bytes, mode: int = 0o644) -> ArchiveEntry:
     """A regular file."""
-    return Entry(path=path, mode=stat.S_IFREG | mode, data=data)
+    return ArchiveEntry(path=path, mode=stat.S_IFREG | mode, data=data)
 
 
-def folder(path: str, mode: int = 0o755) -> Entry:
+def folder(path: str, mode: int = 0o755) -> ArchiveEntry:
     """A folder."""
-    return Entry(path=path, mode=stat.S_IFDIR | mode)
+    return ArchiveEntry(path=path, mode=stat.S_IFDIR | mode)
 
 
-def device(path: str, major: int, minor: int, mode: int = 0o600) -> Entry:
+def device(path: str, major: int, minor: int, mode: int = 0o600) -> ArchiveEntry:
     """A character device."""
-    return Entry(path=path, mode=stat.S_IFCHR | mode, device=(major, minor))
+    return ArchiveEntry(path=path, mode=stat.S_IFCHR | mode, device=(major, minor))
 
 
-def archive(entries: Iterable[Entry]) -> bytes:
+def archive(entries: Iterable[ArchiveEntry]) -> bytes:
     """The archive of the entries in their order; folders above them that are not named come before, with mode 0755."""
     blocks = [_member(entry, number) for number, entry in enumerate(_with_folders(entries), start=1)]
-    data = b"".join([*blocks, _member(Entry(path=TRAILER, mode=0), 0)])
+    data = b"".join([*blocks, _member(ArchiveEntry(path=TRAILER, mode=0), 0)])
     return data + bytes(-len(data) % _BLOCK)
 
 
-def _with_folders(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _with_folders(entries: Iterable[ArchiveEntry]) -> Iterator[ArchiveEntry]:
     seen: set[str] = set()
     for entry in entries:
         parts = entry.path.strip("/").split("/")
@@ -69,7 +69,7 @@ def _with_folders(entries: Iterable[Entry]) -> Iterator[Entry]:
             yield msgspec.structs.replace(entry, path=path)
 
 
-def _member(entry: Entry, number: int) -> bytes:
+def _member(entry: ArchiveEntry, number: int) -> bytes:
     name = entry.path.encode() + b"\0"
     links = 2 if stat.S_ISDIR(entry.mode) else 1
     fields = (number, entry.mode, 0, 0, links, 0, len(entry.data), 0, 0, *entry.device, len(name), 0)

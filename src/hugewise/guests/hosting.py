@@ -11,7 +11,7 @@ from pathlib import Path
 from hugewise.files import storing
 from hugewise.guests.boot import Hosting
 from hugewise.host.account import account
-from hugewise.host.ledger import Record, Scratched
+from hugewise.host.ledger import JournalRecord, Scratched
 from hugewise.host.scratch import Scratch, discard
 
 __all__ = ["for_one_boot", "private_folder", "qemu_account"]
@@ -24,7 +24,7 @@ def qemu_account(*, privileged: bool) -> pwd.struct_passwd | None:
     return account(None, "unprivileged", privileged=privileged)
 
 
-def private_folder(who: pwd.struct_passwd | None, note: Callable[[Record], None]) -> Scratch:
+def private_folder(who: pwd.struct_passwd | None, note: Callable[[JournalRecord], None]) -> Scratch:
     """This process's folder for sockets and for what `who` is to read; `note` hears of it before. Raises UserError."""
     uid, gid = (None, None) if who is None else (who.pw_uid, who.pw_gid)
     return Scratch.open(_PLACE, uid, gid, lambda path: note(Scratched(path)))

@@ -101,7 +101,7 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def _entries(kernel: Kernel, probe: Path) -> Iterator[cpio.Entry]:
+def _entries(kernel: Kernel, probe: Path) -> Iterator[cpio.ArchiveEntry]:
     yield from map(cpio.folder, _FOLDERS)
     # The kernel opens it before it starts init; devtmpfs covers it later.
     yield cpio.device("dev/console", 5, 1)

@@ -5,7 +5,7 @@ A guest is thrown away with what was turned in it, so nothing is put back.
 
 from __future__ import annotations
 
-from hugewise.host.ledger import Record
+from hugewise.host.ledger import JournalRecord
 from hugewise.host.setting import Settings
 from hugewise.model.host import Host
 
@@ -15,7 +15,7 @@ __all__ = ["GuestSettings"]
 class _Forgotten:
     """A `ledger.Log` that keeps nothing."""
 
-    def append(self, record: Record, *, sync: bool = True) -> None:
+    def append(self, record: JournalRecord, *, sync: bool = True) -> None:
         """Nothing of a guest has to be found again."""
 
     def keep_open(self) -> None:

@@ -19,7 +19,7 @@ from hugewise.guests.machine import GuestMachine
 from hugewise.host import cgroup
 from hugewise.model.scene import RoleUse
 
-__all__ = ["Groups", "Leaf"]
+__all__ = ["Groups", "GuestLeaf"]
 
 _ROOT = "/sys/fs/cgroup/hugewise"
 _CONTROLLERS = ("memory", "pids")
@@ -28,7 +28,7 @@ _PAUSE_S = 0.01
 
 
 @dataclass(frozen=True)
-class Leaf(cgroup.Leaf):
+class GuestLeaf(cgroup.Leaf):
     """The group of one attempt, or of one role in it, in the guest `host`; it is counted as one of the host is.
 
     emulated  its CPU time means nothing
@@ -114,7 +114,7 @@ class Groups:
         self._agent, self._emulated, self._root = machine.agent, machine.emulated, root
         self._ready = False
 
-    def create(self, name: str) -> Leaf:
+    def create(self, name: str) -> GuestLeaf:
         """The group of that name, with the memory controller where the kernel has one. Raises MachineError."""
         path = Path(self._root, name)
         try:
@@ -127,7 +127,7 @@ class Groups:
                 hint="give the study a kernel with CONFIG_CGROUPS",
             ) from None
         counted = "memory.stat" in self._agent.names(str(path))
-        return Leaf(
+        return GuestLeaf(
             (path,), path if counted else None, self._agent, self._emulated, self._agent.ended, self._agent.remove
         )
 

@@ -19,7 +19,7 @@ from hugewise.guests.domain_xml import Element
 from hugewise.model.guest import PAGE_OF, Backing, Pages
 from hugewise.quantity import format_size
 
-__all__ = ["Asked", "asked", "element", "toml"]
+__all__ = ["DomainMemory", "asked", "element", "toml"]
 
 _BASE_PAGE = 4096  # a <page> of it means ordinary memory
 _LARGEST_NODE = 1023
@@ -47,7 +47,7 @@ _CHOICES: Mapping[tuple[str, str], tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class DomainMemory:
     """What a domain asks for. `bare`: the line of a `<hugepages/>` that names no size, where there is one."""
 
     backing: Backing
@@ -55,7 +55,7 @@ class Asked:
     warnings: tuple[str, ...]
 
 
-def asked(root: Element, file: str, page: int | None) -> Asked:
+def asked(root: Element, file: str, page: int | None) -> DomainMemory:
     """The backing that the domain (or its `<memoryBacking>` alone) asks for.
 
     `page` is the host's default size of huge pages in bytes, None where it has none. What hugewise's guests have not is
@@ -110,7 +110,7 @@ class _Reader:
         self.default = page
         self.warnings: list[str] = []
 
-    def read(self, root: Element) -> Asked:
+    def read(self, root: Element) -> DomainMemory:
         if root.tag not in {"domain", "memoryBacking"}:
             raise self.wrong(root, f"<{root.tag}> is not a domain of libvirt", "write it with: virsh dumpxml DOMAIN")
         backing = root if root.tag == "memoryBacking" else self.only(root, "memoryBacking")
@@ -124,7 +124,7 @@ class _Reader:
         if root.tag == "domain":
             self.domain(root, pages)
         found = Backing(pages=pages, source=source, preallocate=preallocate, nodes=nodes)
-        return Asked(found, bare, tuple(self.warnings))
+        return DomainMemory(found, bare, tuple(self.warnings))
 
     def wrong(self, where: Element, message: str, hint: str) -> UserError:
         return UserError(f"{self.file}:{where.line}: {message}", hint=hint)

@@ -23,12 +23,12 @@ from hugewise.guests.agent import Agent
 from hugewise.machine import probe, programs
 from hugewise.model.host import Host
 
-__all__ = ["OUTPUTS", "GuestMachine", "Launched", "guest_spec"]
+__all__ = ["OUTPUTS", "GuestLauncher", "GuestMachine", "guest_spec"]
 
 OUTPUTS = "/run/hugewise-out"  # in the guest
 
 
-class Launched:
+class GuestLauncher:
     """A launcher in a guest, and the files of its job on this side: `machine.Running`, and what its agent tells it.
 
     Where the guest is gone before the launcher has ended, `poll` and `wait` raise MachineError, but for who has asked
@@ -201,11 +201,11 @@ class GuestMachine:
         except OSError as error:
             raise MachineError(f"guest {self.agent.name}: no free ports: {error.strerror}") from None
 
-    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Launched:
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> GuestLauncher:
         """Start the launcher. Raises ProbeError, StorageError, MachineError."""
         if inherited or job.spec.barrier is not None:
             raise ProbeError("launchers of a guest cannot meet those of this host")
-        launched = Launched(self.agent, self.agent.process(), job, self._outputs)
+        launched = GuestLauncher(self.agent, self.agent.process(), job, self._outputs)
         try:
             job.tell(launched.spec)
             self.agent.spawn(launched.process, launched.spec, launched)

@@ -15,29 +15,29 @@ from hugewise.machine.probe import Spec
 __all__ = [
     "LONGEST",
     "VERSION",
+    "AgentFault",
     "Answer",
-    "Ask",
-    "Asked",
+    "AskProbe",
     "End",
     "Ended",
-    "Fault",
+    "EventLine",
     "Get",
     "Heard",
     "Hello",
-    "Line",
+    "JoinNetwork",
     "Make",
     "Malformed",
-    "Mount",
+    "MountAt",
     "Names",
     "NamesFound",
-    "Network",
     "Nothing",
     "Piece",
     "Ports",
     "PortsFound",
     "Poweroff",
+    "ProbeSaid",
     "Put",
-    "Read",
+    "ReadFile",
     "Remove",
     "Request",
     "Settle",
@@ -47,7 +47,7 @@ __all__ = [
     "StatusFound",
     "Text",
     "Wait",
-    "Write",
+    "WriteFile",
     "decode",
     "encode",
     "reply",
@@ -73,13 +73,13 @@ class Request(msgspec.Struct, frozen=True, tag_field="do"):
         return f"{str(self.__struct_config__.tag).lower()} {subject}".strip()
 
 
-class Read(Request, frozen=True, tag="read"):
+class ReadFile(Request, frozen=True, tag="read"):
     """The text of a file."""
 
     path: str
 
 
-class Write(Request, frozen=True, tag="write"):
+class WriteFile(Request, frozen=True, tag="write"):
     """One write(2) to a file that is there."""
 
     path: str
@@ -135,7 +135,7 @@ class Get(Request, frozen=True, tag="get"):
     length: int
 
 
-class Mount(Request, frozen=True, tag="mount"):
+class MountAt(Request, frozen=True, tag="mount"):
     """mount(2)."""
 
     source: str
@@ -144,7 +144,7 @@ class Mount(Request, frozen=True, tag="mount"):
     options: str
 
 
-class Network(Request, frozen=True, tag="network"):
+class JoinNetwork(Request, frozen=True, tag="network"):
     """An address for an interface."""
 
     interface: str
@@ -183,7 +183,7 @@ class End(Request, frozen=True, tag="end"):
     number: int
 
 
-class Ask(Request, frozen=True, tag="ask"):
+class AskProbe(Request, frozen=True, tag="ask"):
     """The first event of a short subcommand of the probe."""
 
     arguments: tuple[str, ...]
@@ -252,7 +252,7 @@ class PortsFound(msgspec.Struct, frozen=True):
     ports: tuple[Annotated[int, msgspec.Meta(gt=0, lt=1 << 16)], ...]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ProbeSaid(msgspec.Struct, frozen=True):
     """Of `ask`: the event as the probe says it."""
 
     event: msgspec.Raw
@@ -261,7 +261,7 @@ class Asked(msgspec.Struct, frozen=True):
 # -- what the guest says
 
 
-class Fault(msgspec.Struct, frozen=True):
+class AgentFault(msgspec.Struct, frozen=True):
     """Why something could not be done."""
 
     errno: Annotated[int, msgspec.Meta(ge=0, lt=4096)]
@@ -288,10 +288,10 @@ class Answer(msgspec.Struct, frozen=True):
     """To the request of that number: what came of it (see `reply`)."""
 
     id: int
-    came: msgspec.Raw | Fault
+    came: msgspec.Raw | AgentFault
 
 
-class Line(msgspec.Struct, frozen=True):
+class EventLine(msgspec.Struct, frozen=True):
     """A launcher said this, which has no line break."""
 
     process: int
@@ -306,7 +306,7 @@ class Ended(msgspec.Struct, frozen=True):
     stderr: str
 
 
-Heard = Answer | Hello | Line | Ended
+Heard = Answer | Hello | EventLine | Ended
 
 
 class Malformed(Exception):  # noqa: N818  (what was heard, not what failed)
@@ -323,7 +323,7 @@ class _Said(msgspec.Struct, frozen=True):
 
     id: int | None = None
     ok: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    error: Fault | None = None
+    error: AgentFault | None = None
     hello: Hello | None = None
     process: int | None = None
     line: str | None = None
@@ -356,12 +356,12 @@ def decode(line: bytes) -> Heard:
     match said:
         case _Said(id=int(number), ok=msgspec.Raw() as ok, error=None, hello=None, process=None):
             return Answer(number, ok)
-        case _Said(id=int(number), ok=msgspec.UNSET, error=Fault() as fault, hello=None, process=None):
+        case _Said(id=int(number), ok=msgspec.UNSET, error=AgentFault() as fault, hello=None, process=None):
             return Answer(number, fault)
         case _Said(id=None, hello=Hello() as hello, process=None):
             return hello
         case _Said(id=None, hello=None, process=int(process), line=str(text), ended=None) if "\n" not in text:
-            return Line(process, text)
+            return EventLine(process, text)
         case _Said(id=None, hello=None, process=int(process), line=None, ended=_End(status, stderr)):
             return Ended(process, status, stderr)
     if said.error is not None:

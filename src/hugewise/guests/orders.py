@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from hugewise.errors import ProbeError, SettingError
 from hugewise.guests import messages
 from hugewise.guests.agent import Agent
-from hugewise.guests.machine import OUTPUTS, Launched, guest_spec
-from hugewise.guests.messages import Answer, Fault, Request
+from hugewise.guests.machine import OUTPUTS, GuestLauncher, guest_spec
+from hugewise.guests.messages import AgentFault, Answer, Request
 from hugewise.host import knob
 from hugewise.machine import probe
 
@@ -39,7 +39,7 @@ class Order:
     def problem(self) -> str | None:
         """What was asked for and why it could not be done; None where it was done. Raises Malformed."""
         came = self.answer.result(0).came
-        if isinstance(came, Fault):
+        if isinstance(came, AgentFault):
             return f"{self.request}: {came.message}"
         messages.reply(came, messages.Nothing)
         return None
@@ -52,7 +52,7 @@ class Spawned:
     process: int
     job: probe.Job
     order: Order
-    launched: Launched | None = None
+    launched: GuestLauncher | None = None
 
     def status(self) -> int:
         """Its exit status (negative: the signal that killed it). Raises ProbeError, StorageError."""
@@ -78,7 +78,7 @@ class Orders:
 
     def write(self, path: str, text: str, *, optional: bool = False) -> None:
         """Write a file that is there."""
-        self._add(messages.Write(path, text), optional=optional)
+        self._add(messages.WriteFile(path, text), optional=optional)
 
     def turn(self, wanted: Mapping[str, str]) -> None:
         """Turn knobs. Whether the kernel took them is looked at when the orders are collected."""
@@ -125,7 +125,7 @@ class Orders:
         end = time.monotonic() + timeout
         late = "has not carried out its orders"
         for each in self._spawned:
-            each.launched = Launched(agent, each.process, each.job, self._outputs)
+            each.launched = GuestLauncher(agent, each.process, each.job, self._outputs)
         try:
             agent.expect(
                 {number: order.answer for number, order in enumerate(self._orders, 1)},

@@ -26,7 +26,7 @@ from hugewise.machine import programs
 from hugewise.model.guest import HARDWARE, Architecture, Backing, Image, Initramfs, Kernel
 from hugewise.model.guest_record import GuestsRecord, KernelRecord, Option
 from hugewise.model.workload import Missing
-from hugewise.plan.arms import Machine
+from hugewise.plan.arms import Platform
 from hugewise.study.guest import GuestUse, KernelUse
 from hugewise.study.study import Study
 
@@ -79,7 +79,7 @@ class Provided:
         """QEMU's CPU model."""
         return cpu_model(self.use, self.choice)
 
-    def machine(self, kernel: str) -> Machine | str:
+    def machine(self, kernel: str) -> Platform | str:
         """A guest under that kernel as its survey found it, or why there can be none.
 
         One that is still to be asked is planned as if it had every page size.
@@ -89,8 +89,8 @@ class Provided:
             if not self.pending:
                 return found
             found, sizes = survey.unasked()
-            return Machine(survey.Surveyed(found, kernel), sizes, "system")
-        return Machine(survey.Surveyed(found, kernel), found.sizes, "system")
+            return Platform(survey.Surveyed(found, kernel), sizes, "system")
+        return Platform(survey.Surveyed(found, kernel), found.sizes, "system")
 
     def versions(self) -> Mapping[str, str]:
         """What takes part in a run, by name: QEMU and accelerator, kernels, the agent with their modules, image."""

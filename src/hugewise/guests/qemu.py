@@ -12,7 +12,7 @@ import msgspec
 
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, Guest
 
-__all__ = ["PORT", "PROGRAMS", "Places", "argv", "cpu_model", "thp_disable"]
+__all__ = ["PORT", "PROGRAMS", "QemuPlaces", "argv", "cpu_model", "thp_disable"]
 
 PROGRAMS: dict[Architecture, str] = {"x86-64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 
@@ -27,7 +27,7 @@ _TRANSLATIONS_MIB = 384
 _MIB = 1 << 20
 
 
-class Places(msgspec.Struct, frozen=True, kw_only=True):
+class QemuPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Files that QEMU is to open, by paths that its account can reach.
 
     kernel, initramfs   as QEMU is to open them (they may be copies of the guest's)
@@ -51,7 +51,7 @@ def thp_disable(backing: Backing) -> Literal["none", "all"]:
     return "all" if backing.pages == "base" else "none"
 
 
-def argv(guest: Guest, *, program: str, places: Places) -> tuple[str, ...]:
+def argv(guest: Guest, *, program: str, places: QemuPlaces) -> tuple[str, ...]:
     """The words that start `guest`. Its console is QEMU's standard output.
 
     Raises ValueError for a guest that cannot be: a counting one with anything that happens at a time of its own
@@ -77,7 +77,7 @@ def argv(guest: Guest, *, program: str, places: Places) -> tuple[str, ...]:
     return (*words, "-kernel", places.kernel, "-initrd", places.initramfs, "-append", _append(guest, places))
 
 
-def _check(guest: Guest, places: Places) -> None:
+def _check(guest: Guest, places: QemuPlaces) -> None:
     if guest.counting and guest.accelerator != "tcg":
         raise ValueError("instructions are counted by TCG alone")
     if guest.counting and (guest.cpus != 1 or guest.image.root is not None or guest.network != "none"):
@@ -151,7 +151,7 @@ def _network(guest: Guest, tap: str | None) -> list[str]:
     return ["-netdev", f"tap,id=net,ifname={_plain(tap)},script=no,downscript=no", "-device", f"{card},mac={mac}"]
 
 
-def _append(guest: Guest, places: Places) -> str:
+def _append(guest: Guest, places: QemuPlaces) -> str:
     words = [f"console={'ttyAMA0' if guest.arch == 'arm64' else 'ttyS0'}", "quiet", "panic=-1"]
     if guest.arch == "x86-64":
         words.append("reboot=t")

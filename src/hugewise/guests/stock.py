@@ -18,14 +18,14 @@ from hugewise.guests.survey import Survey
 from hugewise.model.guest import Kernel
 from hugewise.quantity import readable_size
 
-__all__ = ["Entry", "entries", "remove_unused", "show"]
+__all__ = ["CacheEntry", "entries", "remove_unused", "show"]
 
 _KINDS = ("apt", "images", "kernels", "packages", "surveys")
 _UNFINISHED = "unfinished"
 _LISTS = re.compile(r"^(?:Types|Suites|Architectures): (.*)$", re.MULTILINE)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class CacheEntry(msgspec.Struct, frozen=True):
     """One entry. `size` in bytes on the disk, `used` in seconds since the epoch; `paths` are removed together.
 
     What is `unfinished` is being made; when nobody else holds the cache, it is what a killed process left.
@@ -39,14 +39,14 @@ class Entry(msgspec.Struct, frozen=True):
     unfinished: bool = False
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CacheEntry]:
     """What the cache holds, by kind and last use, the oldest first. Raises StorageError."""
     top = cache.folder()
     found = [each for kind in _KINDS if (top / kind).is_dir() for each in _of(top / kind)]
     return sorted(found, key=lambda each: (each.kind, each.used, each.name))
 
 
-def remove_unused(seconds: float) -> list[Entry]:
+def remove_unused(seconds: float) -> list[CacheEntry]:
     """Remove what was not used for so long, and what killed processes left for so long; what was removed.
 
     Raises UserError where another process holds the cache, StorageError.
@@ -63,7 +63,7 @@ def remove_unused(seconds: float) -> list[Entry]:
     return gone
 
 
-def show(found: Iterable[Entry], closing: str) -> None:
+def show(found: Iterable[CacheEntry], closing: str) -> None:
     """Print entries, and a line about how many and how large they are: `closing` with both in front."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("kind", no_wrap=True)
@@ -81,7 +81,7 @@ def show(found: Iterable[Entry], closing: str) -> None:
     console.print(f"{count} {'entry' if count == 1 else 'entries'}, {readable_size(total)} {closing}", soft_wrap=True)
 
 
-def _of(folder: Path) -> Iterator[Entry]:
+def _of(folder: Path) -> Iterator[CacheEntry]:
     """The entries of a kind: a log is its kernel's, and notes are found again by what they name."""
     groups: dict[str, list[Path]] = {}
     for path in folder.iterdir():
@@ -91,7 +91,7 @@ def _of(folder: Path) -> Iterator[Entry]:
         groups.setdefault(path.name if hidden else path.name.partition(".")[0], []).append(path)
     for name, paths in groups.items():
         unfinished = name.startswith(".")
-        yield Entry(
+        yield CacheEntry(
             kind=folder.name,
             name=f"{_UNFINISHED} {name}" if unfinished else f"{_called(folder / name)} ({name[:8]})",
             size=sum(map(_size, paths)),

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hugewise.errors import HugewiseError
-from hugewise.host.ledger import Folders
+from hugewise.host.ledger import FoldersMade
 from hugewise.host.local_host import LocalHost
 from hugewise.machine.machine import Contained
 from hugewise.machine.proc import mounts
@@ -149,11 +149,13 @@ class Leaf(Contained):
 class Hierarchy:
     """The folders of one run, in which its attempts get theirs."""
 
-    made: Folders
+    made: FoldersMade
     parents: dict[str, Path]
 
     @classmethod
-    def open(cls, note: Callable[[Folders], None] = lambda _: None, own: dict[str, Path] | None = None) -> Hierarchy:
+    def open(
+        cls, note: Callable[[FoldersMade], None] = lambda _: None, own: dict[str, Path] | None = None
+    ) -> Hierarchy:
         """Make the run's folders; `note` (the journal) hears of them before.
 
         `own` are the groups to start from, those of this process if not given. Hierarchies in which this user may
@@ -169,7 +171,7 @@ class Hierarchy:
             own["2"] = _with_memory(own["2"])
             enabled = _to_enable(own["2"], "memory", "pids")
         parents = {key: base / f"hugewise-{os.getpid()}" for key, base in own.items()}
-        made = Folders(tuple(str(path) for path in parents.values()), enabled)
+        made = FoldersMade(tuple(str(path) for path in parents.values()), enabled)
         note(made)
         usable, problem = _make_all(parents)
         if not usable and problem is not None:
@@ -350,7 +352,7 @@ def _remove(top: Path) -> None:
                 break
 
 
-def clear(made: Folders) -> int:
+def clear(made: FoldersMade) -> int:
     """Kill everything in a run's folders, remove them, and disable what was enabled; returns the number killed."""
     folders = tuple(Path(path) for path in made.paths if Path(path).is_dir())
     killed = _kill(folders) if folders else 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hugewise.errors import SettingError
 
-__all__ = ["Mount", "is_own", "remove"]
+__all__ = ["HugetlbMount", "is_own", "remove"]
 
 _PARENT = "/run"
 _OWN = re.compile(r"/run/hugewise-\d+-hugetlb-\d+")
@@ -29,13 +29,13 @@ def is_own(path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Mount:
+class HugetlbMount:
     """A mounted hugetlbfs with pages of one size; a context that unmounts it."""
 
     path: str
 
     @classmethod
-    def open(cls, size: int, account: pwd.struct_passwd | None, note: Callable[[str], None]) -> Mount:
+    def open(cls, size: int, account: pwd.struct_passwd | None, note: Callable[[str], None]) -> HugetlbMount:
         """Mount one with pages of `size` bytes, which `account` alone may use (None: the caller).
 
         `note` (the journal) hears of its path before it is made. Needs root. Raises SettingError.
@@ -63,7 +63,7 @@ class Mount:
         """Unmount it; guests that used it have ended. Raises SettingError."""
         remove(self.path)
 
-    def __enter__(self) -> Mount:
+    def __enter__(self) -> HugetlbMount:
         return self
 
     def __exit__(self, *_: object) -> None:

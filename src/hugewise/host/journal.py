@@ -17,7 +17,7 @@ import msgspec
 
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
 from hugewise.host import cgroup, hugetlbfs, knob, network, pool, scratch
-from hugewise.host.ledger import Closed, Ledger, Opened, Record
+from hugewise.host.ledger import JournalClosed, JournalOpened, JournalRecord, Ledger
 from hugewise.host.lock import boot_id
 from hugewise.machine.drift import Drift
 from hugewise.model.host import Host
@@ -26,7 +26,7 @@ __all__ = ["JOURNAL", "Journal", "Recovery", "recover"]
 
 JOURNAL = Path("/var/lib/hugewise/journal.jsonl")
 
-_DECODER = msgspec.json.Decoder(Record)
+_DECODER = msgspec.json.Decoder(JournalRecord)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -72,7 +72,7 @@ class Journal:
             raise StorageError(f"cannot write the journal {path}: {error.strerror}") from error
         journal = cls(path, descriptor)
         pid = os.getpid()
-        journal.append(Opened(boot_id(host), pid, start_time(host, pid) or 0, run))
+        journal.append(JournalOpened(boot_id(host), pid, start_time(host, pid) or 0, run))
         fresh.replace(path)
         _sync_folder(path.parent)
         return journal
@@ -86,7 +86,7 @@ class Journal:
         os.lseek(descriptor, 0, os.SEEK_END)
         return cls(path, descriptor)
 
-    def append(self, record: Record, *, sync: bool = True) -> None:
+    def append(self, record: JournalRecord, *, sync: bool = True) -> None:
         """Keep a record; with `sync` it is on disk when this returns. Raises StorageError, and leaves no half line."""
         line = _ENCODER.encode(record) + b"\n"
         end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
@@ -113,7 +113,7 @@ class Journal:
         """Everything is put back, or was changed by others and reported."""
         try:
             if not self._kept_open:
-                self.append(Closed(reason))
+                self.append(JournalClosed(reason))
         finally:
             self.abandon()
 
@@ -201,13 +201,13 @@ def _check_trust(path: Path, ledger: Ledger) -> None:
         raise UserError(f"{path} cannot be trusted: {what}", hint=f"look at it, then remove it: rm {path}")
 
 
-def _note(journal: Journal, ledger: Ledger, record: Record) -> None:
+def _note(journal: Journal, ledger: Ledger, record: JournalRecord) -> None:
     with suppress(StorageError):  # a full disk must not keep the host from being put back
         journal.append(record)
     ledger.add(record)
 
 
-def _replay(host: Host, path: Path, ledger: Ledger, owner: Opened) -> Recovery:
+def _replay(host: Host, path: Path, ledger: Ledger, owner: JournalOpened) -> Recovery:
     journal = Journal.reopen(path)
     try:
         killed = sum(cgroup.clear(made) for made in ledger.folders)

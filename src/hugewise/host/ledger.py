@@ -12,28 +12,28 @@ from typing import Protocol
 import msgspec
 
 __all__ = [
-    "Beside",
-    "Closed",
-    "Folders",
+    "FoldersMade",
     "Intent",
+    "JournalClosed",
+    "JournalOpened",
+    "JournalRecord",
+    "KnobTurn",
     "Ledger",
     "Linked",
     "Log",
     "Mounted",
-    "Opened",
     "PoolGranted",
     "PoolIntent",
     "PoolReturn",
-    "Record",
     "Scratched",
     "Share",
-    "Turn",
     "Turned",
+    "TurnedBeside",
     "Yielded",
 ]
 
 
-class Opened(msgspec.Struct, frozen=True, tag="opened"):
+class JournalOpened(msgspec.Struct, frozen=True, tag="opened"):
     """First record: whose journal this is. `pid_start` is the process's start time in clock ticks since boot."""
 
     boot_id: str
@@ -43,7 +43,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
     format: int = 1
 
 
-class Turn(msgspec.Struct, frozen=True):
+class KnobTurn(msgspec.Struct, frozen=True):
     """One knob of a batch: what it held, and what is to be written."""
 
     path: str
@@ -54,10 +54,10 @@ class Turn(msgspec.Struct, frozen=True):
 class Intent(msgspec.Struct, frozen=True, tag="intent"):
     """Written before any knob of the batch is turned."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[KnobTurn, ...]
 
 
-class Beside(msgspec.Struct, frozen=True, tag="beside"):
+class TurnedBeside(msgspec.Struct, frozen=True, tag="beside"):
     """Before the first intent: values that the kernel itself changes when knobs are turned; see `knob.beside`."""
 
     values: Mapping[str, str]
@@ -99,7 +99,7 @@ class PoolReturn(msgspec.Struct, frozen=True, tag="pool_return"):
     wrote: int
 
 
-class Folders(msgspec.Struct, frozen=True, tag="folders"):
+class FoldersMade(msgspec.Struct, frozen=True, tag="folders"):
     """Cgroups made for this run, and the controllers that were enabled for it: (subtree_control file, controller)."""
 
     paths: tuple[str, ...]
@@ -124,33 +124,33 @@ class Mounted(msgspec.Struct, frozen=True, tag="mounted"):
     path: str
 
 
-class Closed(msgspec.Struct, frozen=True, tag="closed"):
+class JournalClosed(msgspec.Struct, frozen=True, tag="closed"):
     """Last record: everything is put back, or reported."""
 
     reason: str
 
 
-Record = (
-    Opened
-    | Beside
+JournalRecord = (
+    JournalOpened
+    | TurnedBeside
     | Intent
     | Turned
     | Yielded
     | PoolIntent
     | PoolGranted
     | PoolReturn
-    | Folders
+    | FoldersMade
     | Scratched
     | Linked
     | Mounted
-    | Closed
+    | JournalClosed
 )
 
 
 class Log(Protocol):
     """Where records are kept before what they announce is done; see `hugewise.host.journal.Journal`."""
 
-    def append(self, record: Record, *, sync: bool = True) -> None:
+    def append(self, record: JournalRecord, *, sync: bool = True) -> None:
         """Keep the record on disk. Raises StorageError."""
         ...
 
@@ -180,28 +180,28 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.owner: Opened | None = None
+        self.owner: JournalOpened | None = None
         self.closed = False
         self.turned: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.beside: dict[str, str] = {}
         self.pools: dict[str, Share] = {}
-        self.folders: list[Folders] = []
+        self.folders: list[FoldersMade] = []
         self.scratch: list[str] = []
         self.links: list[str] = []
         self.mounts: list[str] = []
-        self._under_way: tuple[Turn, ...] = ()
+        self._under_way: tuple[KnobTurn, ...] = ()
 
-    def add(self, record: Record) -> None:
+    def add(self, record: JournalRecord) -> None:
         """Take one more record into account."""
         match record:
-            case Opened():
+            case JournalOpened():
                 self.owner = record
             case Intent(turns):
                 self._under_way = turns
                 for each in turns:
                     original = self.turned[each.path][0] if each.path in self.turned else each.before
                     self.turned[each.path] = (original, (each.wrote, each.before))
-            case Beside(values):
+            case TurnedBeside(values):
                 self.beside = dict(values)
             case Turned():
                 for each in self._under_way:
@@ -213,14 +213,14 @@ class Ledger:
                     self._yield_pool(path, int(found))
             case PoolIntent() | PoolGranted() | PoolReturn():
                 self._add_pool(record)
-            case Folders() | Scratched() | Linked() | Mounted():
+            case FoldersMade() | Scratched() | Linked() | Mounted():
                 self._add_made(record)
-            case Closed():
+            case JournalClosed():
                 self.closed = True
 
-    def _add_made(self, record: Folders | Scratched | Linked | Mounted) -> None:
+    def _add_made(self, record: FoldersMade | Scratched | Linked | Mounted) -> None:
         match record:
-            case Folders():
+            case FoldersMade():
                 self.folders.append(record)
             case Scratched(path):
                 self.scratch.append(path)

@@ -17,13 +17,13 @@ from hugewise.host.local_host import LocalHost
 from hugewise.machine import probe
 from hugewise.model.host import Host
 
-__all__ = ["Launched", "LocalMachine"]
+__all__ = ["LocalLauncher", "LocalMachine"]
 
 
 _MINIMAL = ("PATH", "LANG", "TZ")
 
 
-class Launched:
+class LocalLauncher:
     """A process of this host, such as a launcher, as a `machine.Running`."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -86,12 +86,12 @@ class LocalMachine:
                 found.append(int(taken.getsockname()[1]))
             return tuple(found)
 
-    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Launched:
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> LocalLauncher:
         """Start the launcher. Raises ProbeError, StorageError."""
         job.tell()
         program = probe.find()
         with storing(str(job.events)), job.events.open("wb") as events, job.stderr.open("wb") as stderr:
-            return Launched(
+            return LocalLauncher(
                 subprocess.Popen(
                     [program, "run", "--spec", str(job.told)],
                     stdin=subprocess.DEVNULL,

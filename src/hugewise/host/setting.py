@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from hugewise.errors import SettingError, StorageError
 from hugewise.host import knob
-from hugewise.host.ledger import Beside, Intent, Ledger, Log, Record, Turn, Turned, Yielded
+from hugewise.host.ledger import Intent, JournalRecord, KnobTurn, Ledger, Log, Turned, TurnedBeside, Yielded
 from hugewise.machine.drift import Drift
 from hugewise.model.host import Host
 
@@ -57,8 +57,8 @@ class Settings:
         if self._journal is None:
             raise SettingError(f"cannot set {next(iter(changes))}: only root turns knobs", hint="run it with sudo")
         if not self.ledger.beside:
-            self.note(Beside(knob.beside(self.host)), sync=False)
-        self.note(Intent(tuple(Turn(path, self._expected[path], value) for path, value in changes.items())))
+            self.note(TurnedBeside(knob.beside(self.host)), sync=False)
+        self.note(Intent(tuple(KnobTurn(path, self._expected[path], value) for path, value in changes.items())))
         try:
             knob.turn(self.host, changes)
         except SettingError:
@@ -97,13 +97,13 @@ class Settings:
         """What the knob should hold."""
         return self._expected.get(path)
 
-    def note(self, record: Record, *, sync: bool = True) -> None:
+    def note(self, record: JournalRecord, *, sync: bool = True) -> None:
         """Journal a record, then take it into account."""
         if self._journal is not None:
             self._journal.append(record, sync=sync)
         self.ledger.add(record)
 
-    def note_return(self, record: Record) -> None:
+    def note_return(self, record: JournalRecord) -> None:
         """The same while putting back: a full disk must not keep the host from being restored."""
         with suppress(StorageError):
             if self._journal is not None:

@@ -16,10 +16,10 @@ __all__ = [
     "Late",
     "Latency",
     "Load",
-    "Point",
-    "Read",
+    "LoadPoint",
+    "LoadRead",
+    "LoadStep",
     "Search",
-    "Step",
     "Stored",
     "Timed",
     "Tuning",
@@ -37,7 +37,7 @@ class Stored(msgspec.Struct, frozen=True):
     wall_ns: int
 
 
-class Read(msgspec.Struct, frozen=True):
+class LoadRead(msgspec.Struct, frozen=True):
     """Every key of each instance was read once and compared."""
 
     keys: int
@@ -125,7 +125,7 @@ class Timed(msgspec.Struct, frozen=True):
     sequence: str | None
 
 
-class Step(msgspec.Struct, frozen=True):
+class LoadStep(msgspec.Struct, frozen=True):
     """One rate of a search: worst p99 and rate achieved of each probe."""
 
     rate: float
@@ -141,10 +141,10 @@ class Search(msgspec.Struct, frozen=True):
     capacity: float
     rate: float | None
     failed: float | None
-    steps: list[Step]
+    steps: list[LoadStep]
 
 
-class Point(msgspec.Struct, frozen=True):
+class LoadPoint(msgspec.Struct, frozen=True):
     """Throughput of the closed loop at one point of the grid."""
 
     connections: int
@@ -159,7 +159,7 @@ class Tuning(msgspec.Struct, frozen=True):
 
     connections: int
     pipeline: int
-    points: list[Point]
+    points: list[LoadPoint]
 
 
 class Load(msgspec.Struct, frozen=True, tag_field="ev", tag="load"):
@@ -169,7 +169,7 @@ class Load(msgspec.Struct, frozen=True, tag_field="ev", tag="load"):
     connections: int
     pipeline: int
     stored: Stored | None
-    touched: Read | None
+    touched: LoadRead | None
     timed: Timed | None
     search: Search | None
     tuning: Tuning | None

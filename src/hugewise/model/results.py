@@ -18,8 +18,8 @@ __all__ = [
     "ArmSummary",
     "CellResult",
     "Comparison",
-    "Difference",
     "Fact",
+    "FactDifference",
     "GuestArm",
     "Guests",
     "LeftOut",
@@ -195,7 +195,7 @@ class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class FactDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A fact in which arms, or attempts of one arm, differ although they should not (`Attempt.facts`).
 
     values   by arm the distinct values of its accepted attempts; null for attempts that lack it
@@ -223,7 +223,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: tuple[Comparison, ...]
     end_points: tuple[Comparison, ...] = ()
     facts: Mapping[str, Fact] = {}
-    differing: tuple[Difference, ...] = ()
+    differing: tuple[FactDifference, ...] = ()
     steadiness: tuple[Steadiness, ...] = ()
 
 

@@ -20,7 +20,7 @@ from hugewise.study import keys
 from hugewise.study.keys import Place
 from hugewise.study.tables import PolicyUse
 
-__all__ = ["Arm", "Machine", "offered"]
+__all__ = ["Arm", "Platform", "offered"]
 
 _SIZED = re.compile(r"(mthp|hugetlb)-(.+?)(-shmem)?")
 
@@ -40,7 +40,7 @@ class Arm(msgspec.Struct, frozen=True):
     backing: Backing | None = None
 
 
-class Machine(msgspec.Struct, frozen=True):
+class Platform(msgspec.Struct, frozen=True):
     """The machine's three sides: its files, its page sizes, and by what mechanism policies reach a program here."""
 
     host: Host
@@ -48,7 +48,7 @@ class Machine(msgspec.Struct, frozen=True):
     mechanism: Mechanism
 
 
-def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: Machine) -> Arm | str:
+def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: Platform) -> Arm | str:
     """The arm, or why this machine cannot offer it. Raises StudyError for a mistake of the study."""
     host, sizes, mechanism = machine.host, machine.sizes, machine.mechanism
     registered = policies.get(use.registered)

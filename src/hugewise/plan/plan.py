@@ -22,7 +22,7 @@ from hugewise.model.results import LeftOut
 from hugewise.model.scene import Staged
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import ParameterValue, Workload
-from hugewise.plan.arms import Arm, Machine
+from hugewise.plan.arms import Arm, Platform
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.plan.venue import GuestHouse, Venue, in_guests, on_host
 from hugewise.quantity import parse_cpus, readable_size
@@ -105,7 +105,7 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
 ) -> Plan:
     """The plan of `study` on this machine, or in `guests` of it. Raises StudyError."""
     resolved = resolve(study, workloads)
-    venue = on_host(policies, Machine(host, sizes, mechanism)) if guests is None else in_guests(study, guests, host)
+    venue = on_host(policies, Platform(host, sizes, mechanism)) if guests is None else in_guests(study, guests, host)
     arms = {use.name: venue.arm(use, here) for here, use in Place(study.file).items("policies", study.policies)}
     left_out = [LeftOut(EVERY, name, arm) for name, arm in arms.items() if isinstance(arm, str)]
     offered = {name: arm for name, arm in arms.items() if isinstance(arm, Arm)}

@@ -19,7 +19,7 @@ from hugewise.model.guest import PAGE_OF, Backing
 from hugewise.model.host import Host
 from hugewise.model.pages import THP
 from hugewise.model.policy import Policy
-from hugewise.plan.arms import Arm, Machine, offered
+from hugewise.plan.arms import Arm, Platform, offered
 from hugewise.policies import discover
 from hugewise.quantity import format_size
 from hugewise.study.keys import Place
@@ -76,7 +76,7 @@ class GuestHouse(Protocol):
         """Bytes of memory of each guest."""
         ...
 
-    def machine(self, kernel: str) -> Machine | str:
+    def machine(self, kernel: str) -> Platform | str:
         """A guest under the study's kernel of that name, as its survey found it, or why there can be none."""
         ...
 
@@ -85,7 +85,7 @@ class GuestHouse(Protocol):
         ...
 
 
-def on_host(policies: Mapping[str, Policy], machine: Machine) -> Venue:
+def on_host(policies: Mapping[str, Policy], machine: Platform) -> Venue:
     """This machine, with the policies of its page sizes."""
     return Venue(
         arm=lambda use, place: offered(use, place, policies, machine),

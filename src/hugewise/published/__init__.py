@@ -30,13 +30,13 @@ from hugewise.errors import UserError
 __all__ = [
     "Benchmark",
     "Claim",
-    "Counter",
-    "Counters",
-    "Finding",
+    "CounterRow",
+    "CounterTable",
     "Layout",
     "Published",
     "Sample",
     "Source",
+    "SourceFinding",
     "Table",
     "load",
     "names",
@@ -101,8 +101,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise ValueError(f"{self.name}: {metric} needs a change for each of {len(self.arms)} arms, the first 0")
 
 
-class Counter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A quantity of both arms, in the order of `Counters.arms`; `change_percent` where the source prints one."""
+class CounterRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A quantity of both arms, in the order of `CounterTable.arms`; `change_percent` where the source prints one."""
 
     name: str
     unit: str
@@ -110,14 +110,14 @@ class Counter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     change_percent: float | None = None
 
 
-class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CounterTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One measurement of two arms side by side; the second is compared with the first."""
 
     name: str
     workload: str
     arms: tuple[str, str]
     statistic: str
-    counter: tuple[Counter, ...]
+    counter: tuple[CounterRow, ...]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,7 +138,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     within: Mapping[str, float] = {}
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SourceFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a source says of its `entries` in words. `figures`: what it gives in numbers, in words (`none ...`);
     `metric`: what it speaks of, a name of `Published.metrics` (None: whatever a study judges).
     """
@@ -172,8 +172,8 @@ class Published(msgspec.Struct, frozen=True):
     benchmarks: tuple[Benchmark, ...]
     facts: Mapping[str, Any]
     tables: tuple[Table, ...] = ()
-    counters: tuple[Counters, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    counters: tuple[CounterTable, ...] = ()
+    findings: tuple[SourceFinding, ...] = ()
     metrics: Mapping[str, tuple[str, ...]] = {}
     machine: str | None = None
     kernel: str | None = None
@@ -218,8 +218,8 @@ def load(name: str) -> Published:
         source=msgspec.convert(data.pop("source"), Source),
         benchmarks=msgspec.convert(data.pop("benchmark", []), tuple[Benchmark, ...]),
         tables=msgspec.convert(data.pop("table", []), tuple[Table, ...]),
-        counters=msgspec.convert(data.pop("counters", []), tuple[Counters, ...]),
-        findings=msgspec.convert(data.pop("finding", []), tuple[Finding, ...]),
+        counters=msgspec.convert(data.pop("counters", []), tuple[CounterTable, ...]),
+        findings=msgspec.convert(data.pop("finding", []), tuple[SourceFinding, ...]),
         metrics=msgspec.convert(data.pop("metrics", {}), dict[str, tuple[str, ...]]),
         machine=host.get("cpu"),
         kernel=host.get("kernel"),

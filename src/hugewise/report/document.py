@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from hugewise.report.sentences import Finding, printable
 
-__all__ = ["Block", "Commands", "Document", "Figure", "Folded", "Group", "Heading", "Line", "Note", "Only", "Points"]
+__all__ = ["Block", "Bundle", "Commands", "Document", "Figure", "Folded", "Heading", "Line", "Note", "Only", "Points"]
 __all__ += ["Ran", "Section", "Table", "Verdict", "Verdicts", "Words", "brief", "figures", "some", "table"]
 
 
@@ -120,7 +120,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Group:
+class Bundle:
     """Blocks that belong together: a card, figures side by side, or a remark on reading."""
 
     kind: Literal["card", "grid", "legend", "part"]
@@ -145,7 +145,7 @@ class Only:
     blocks: tuple[Block, ...]
 
 
-Block = Line | Points | Note | Heading | Verdicts | Table | Figure | Commands | Words | Ran | Group | Folded | Only
+Block = Line | Points | Note | Heading | Verdicts | Table | Figure | Commands | Words | Ran | Bundle | Folded | Only
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def figures(document: Document) -> Iterator[Figure]:
         for block in blocks:
             if isinstance(block, Figure):
                 yield block
-            elif isinstance(block, Group | Folded | Only):
+            elif isinstance(block, Bundle | Folded | Only):
                 yield from within(block.blocks)
 
     for section in document.sections:

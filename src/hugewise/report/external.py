@@ -95,7 +95,7 @@ def _sections(results: ExternalResults, metric: MetricResults, number: int) -> I
     judged = tuple(doc.Verdict(one.verdict, sentence(one, metric, results.margin)) for one in metric.comparisons)
     said: list[doc.Block] = [doc.Line(f"{line}: {metric.metric.description}.")]
     said.append(
-        doc.Group("card", (doc.Verdicts(judged),)) if judged else doc.Line("There is one arm: nothing is compared.")
+        doc.Bundle("card", (doc.Verdicts(judged),)) if judged else doc.Line("There is one arm: nothing is compared.")
     )
     if caveats := _caveats(metric):
         said += [doc.Heading(f"{prefix}What this layout cannot support"), doc.Points(caveats)]

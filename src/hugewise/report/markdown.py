@@ -47,7 +47,7 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[str]:
                 yield f"<details><summary>{html.escape(printable(summary))}</summary>"
                 yield from _blocks(inner)
                 yield "</details>"
-            case doc.Group(blocks=inner) | doc.Folded(blocks=inner) | doc.Only("markdown", inner):
+            case doc.Bundle(blocks=inner) | doc.Folded(blocks=inner) | doc.Only("markdown", inner):
                 yield from _blocks(inner)
             case _:
                 yield _text(block)

@@ -79,7 +79,7 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[RenderableType]:
                 yield from (_indented(_text(f"{word}: {meaning}")) for word, meaning in meanings)
             case doc.Ran():
                 yield _text(block.state[:1].upper() + block.state[1:])
-            case doc.Group(blocks=inner) | doc.Folded(blocks=inner):
+            case doc.Bundle(blocks=inner) | doc.Folded(blocks=inner):
                 yield from _blocks(inner)
 
 

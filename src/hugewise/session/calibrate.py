@@ -17,7 +17,7 @@ import msgspec
 
 from hugewise.analysis import calibration_figures
 from hugewise.analysis.beside import cell_of
-from hugewise.analysis.calibration import Calibrated, Record, identity, same, save
+from hugewise.analysis.calibration import Calibrated, CalibrationRecord, identity, same, save
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint
@@ -33,7 +33,7 @@ from hugewise.stats.pairs import Pairs
 from hugewise.store.records import Run
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from hugewise.study.tables import Layout, PolicyUse
+from hugewise.study.tables import Design, PolicyUse
 
 if TYPE_CHECKING:
     from hugewise.guests.provided import Provided
@@ -74,7 +74,7 @@ def calibrate(
     planted: float = 0.0,
     seed: bytes | None = None,
     listener: progress.Listener = lambda _: None,
-) -> tuple[Record, Path]:
+) -> tuple[CalibrationRecord, Path]:
     """Measure A/A streams of every cell of `study` (or of a loop in the first cache), and write the record.
 
     The baseline's policy stands under both labels. `planted` (a share) makes the second label's work larger by as much:
@@ -90,7 +90,7 @@ def calibrate(
     if not cells:
         raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
     facts = fingerprint.fingerprint(bench.host)
-    record = Record(
+    record = CalibrationRecord(
         made=time.time(),
         host=bench.host.name,
         machine=facts["machine"],
@@ -245,7 +245,7 @@ def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind
         method="fixed-n",
         end_points=(),
         budget=msgspec.structs.replace(study.budget, blocks=bench.pairs, time=None, width=None),
-        design=Layout(kind=kind, slots=slots, turns=study.design.turns),
+        design=Design(kind=kind, slots=slots, turns=study.design.turns),
         calibration=msgspec.structs.replace(study.calibration, required=False),
         workload=(msgspec.structs.replace(study.workload[use], policies=None, parameters=dict(cell.values)),),
         file="",

@@ -51,7 +51,7 @@ from hugewise.store.records import CellRecord, Noted, Opened, Resumed, Run
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
-    from hugewise.guests.boarding import Boarding
+    from hugewise.guests.boarding import GuestBoarding
     from hugewise.guests.provided import Provided
 
 # A GiB of freed memory needs about a second until the kernel has it back in its lists.
@@ -85,7 +85,7 @@ class Session:
     boot_id: str = ""
     withheld: Mapping[str, str] = field(default_factory=dict)
     scratch: dict[str, Scratch] = field(default_factory=dict)
-    boarding: Boarding | None = None
+    boarding: GuestBoarding | None = None
     results: Path | None = None
     data: dict[str, dataset.Kept] = field(default_factory=dict)
     settings: Settings = field(init=False)
@@ -230,10 +230,12 @@ class Session:
         opened = ExitStack()
         self.remove_at_close("end_guests", opened.close)
         if self.guests is not None:
-            from hugewise.guests.boarding import Boarding  # noqa: PLC0415  (knows QEMU)
+            from hugewise.guests.boarding import GuestBoarding  # noqa: PLC0415  (knows QEMU)
 
             asked, privileged = (self.study, self.guests, self.contain), self.host.privileged()
-            self.boarding = Boarding.open(*asked, opened, self.settings.note, seed=self.seed, privileged=privileged)
+            self.boarding = GuestBoarding.open(
+                *asked, opened, self.settings.note, seed=self.seed, privileged=privileged
+            )
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""

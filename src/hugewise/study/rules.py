@@ -6,7 +6,7 @@ from hugewise import published
 from hugewise.study import keys
 from hugewise.study.keys import Place
 from hugewise.study.study import Study
-from hugewise.study.tables import Layout
+from hugewise.study.tables import Design
 
 __all__ = ["check"]
 
@@ -75,7 +75,7 @@ def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: st
         raise place.wrong("lacks the baseline", list(chosen), hint=f'add "{baseline}"')
 
 
-def _check_design(layout: Layout, here: Place) -> None:
+def _check_design(layout: Design, here: Place) -> None:
     taken: set[int] = set()
     for (there, slot), cpus in zip(here.items("slots", layout.slots), layout.places, strict=True):
         if twice := taken & set(cpus):

@@ -18,7 +18,7 @@ from hugewise.study.tables import (
     Between,
     Budget,
     CalibrationRule,
-    Layout,
+    Design,
     PolicyUse,
     Retries,
     Sessions,
@@ -125,7 +125,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             'scales = { published = { budget = { blocks = 30, time = "48h" } } }',
         ),
     ] = {}
-    design: Annotated[Layout, Key("How the arms of a block are laid out in time and over CPUs.", "[design]")] = Layout()
+    design: Annotated[Design, Key("How the arms of a block are laid out in time and over CPUs.", "[design]")] = Design()
     calibration: Annotated[
         CalibrationRule, Key("What must be calibrated before a verdict is given.", "[calibration]")
     ] = CalibrationRule()

@@ -22,7 +22,7 @@ __all__ = [
     "Between",
     "Budget",
     "CalibrationRule",
-    "Layout",
+    "Design",
     "PolicyUse",
     "Retries",
     "Sessions",
@@ -210,7 +210,7 @@ def _slot(value: object, place: Place) -> int | str:
 _SLOT = keys.Kind('a CPU, or CPUs as in "0-3,8"', _slot)
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the arms of a block are laid out in time and over CPUs. See docs/concepts/designs.md."""
 
     kind: Annotated[
@@ -250,7 +250,7 @@ class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         GuestUse | None, Key("In place of the whole table `[guest]`.", 'guest = { memory = "12g", cpus = 14 }')
     ] = None
     design: Annotated[
-        Layout | None, Key("In place of the whole table `[design]`.", 'design = { slots = ["0-13", "14-27"] }')
+        Design | None, Key("In place of the whole table `[design]`.", 'design = { slots = ["0-13", "14-27"] }')
     ] = None
 
 

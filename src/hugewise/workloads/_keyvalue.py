@@ -26,7 +26,7 @@ from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _memtier, _outputs, _program
 from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._staged import Played
+from hugewise.workloads._staged import StagedWorkload
 
 __all__ = ["STEP", "KeyValue", "facts", "mean_payload", "parameters", "program", "tunables"]
 
@@ -109,7 +109,7 @@ def facts(said: Mapping[str, str], names: Iterable[str]) -> dict[str, str | int 
     return {name: int(value) if value.isdigit() else value for name, value in found.items()}
 
 
-class KeyValue(Played):
+class KeyValue(StagedWorkload):
     """A server that is filled and asked. A subclass gives names, its command, how much it takes, and what it says."""
 
     name: str

@@ -29,7 +29,7 @@ from hugewise.workloads._micro import whole_pages
 __all__ = [
     "PACKAGE",
     "SUPERUSER",
-    "Installation",
+    "MariadbPrograms",
     "advice_refused",
     "counters",
     "find",
@@ -56,7 +56,7 @@ _KEY_CACHES = (8 << 20, 8 << 20)  # of MyISAM and Aria, which the system tables 
 _LOG_BUFFERS = (16 << 20, 16 << 20)
 
 
-class Installation(msgspec.Struct, frozen=True):
+class MariadbPrograms(msgspec.Struct, frozen=True):
     """The programs of MariaDB, and the server's version, such as 10.11.19."""
 
     server: str
@@ -65,7 +65,7 @@ class Installation(msgspec.Struct, frozen=True):
     version: str
 
 
-def find(folder: str = "") -> Installation | Missing:
+def find(folder: str = "") -> MariadbPrograms | Missing:
     """The installation whose server is in `folder`; else the one on PATH or in the usual folders."""
     paths = {}
     for name in ("mariadbd", "mariadb-install-db", "mariadb"):
@@ -78,7 +78,7 @@ def find(folder: str = "") -> Installation | Missing:
     version = programs.installed("mariadb-server-core") or _version(paths["mariadbd"])
     if isinstance(version, Missing):
         return version
-    return Installation(paths["mariadbd"], paths["mariadb-install-db"], paths["mariadb"], version)
+    return MariadbPrograms(paths["mariadbd"], paths["mariadb-install-db"], paths["mariadb"], version)
 
 
 @lru_cache
@@ -98,7 +98,7 @@ def missing(folder: str = "") -> tuple[Missing, ...]:
     return (found,) if isinstance(found, Missing) else ()
 
 
-def installed(folder: str = "") -> Installation:
+def installed(folder: str = "") -> MariadbPrograms:
     """The installation that `missing` saw. Raises UserError when there is none any more."""
     found = find(folder)
     if isinstance(found, Missing):
@@ -119,7 +119,7 @@ def pool(treatment: Treatment, buffer_pool: int) -> int:
     return sum(whole_pages(size, page) for size in (buffer_pool, *_KEY_CACHES, *_LOG_BUFFERS) if size >= page)
 
 
-def install(installation: Installation, places: Places, *statements: str) -> Iterator[Act]:
+def install(installation: MariadbPrograms, places: Places, *statements: str) -> Iterator[Act]:
     """Make an empty server's data, and let its first start carry out `statements`.
 
     Its superuser has no password and is known on the socket only, which lies in a folder of the account's own.
@@ -162,7 +162,7 @@ def socket(places: Places) -> str:
 
 
 def server(
-    installation: Installation,
+    installation: MariadbPrograms,
     places: Places,
     treatment: Treatment | None,
     buffer_pool: int,
@@ -215,7 +215,7 @@ def server(
 
 
 def sql(
-    installation: Installation, places: Places, name: str, *statements: str, timeout: float = 300, expects: str = ""
+    installation: MariadbPrograms, places: Places, name: str, *statements: str, timeout: float = 300, expects: str = ""
 ) -> Step:
     """A step that carries out SQL statements and prints bare values, columns parted by tabs."""
     argv = (
@@ -225,7 +225,7 @@ def sql(
     return Step(name=name, argv=argv, timeout=timeout, expects=expects or None)
 
 
-def warmed(installation: Installation, places: Places, database: str, tables: Sequence[str]) -> Step:
+def warmed(installation: MariadbPrograms, places: Places, database: str, tables: Sequence[str]) -> Step:
     """Read every page of every index of the tables. One process serves all connections: its page tables are shared."""
     every = ", ".join(f"{database}.{table}" for table in tables)
     return sql(installation, places, "warm", f"CHECK TABLE {every}", timeout=86_400, expects="status\tOK")
@@ -234,7 +234,7 @@ def warmed(installation: Installation, places: Places, database: str, tables: Se
 _COUNTERS = ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_ahead", "Innodb_buffer_pool_bytes_data")
 
 
-def status(installation: Installation, places: Places, name: str) -> Step:
+def status(installation: MariadbPrograms, places: Places, name: str) -> Step:
     """A step that prints what the buffer pool has read from storage, and holds; see `counters`."""
     names = ", ".join(f"'{each}'" for each in _COUNTERS)
     return sql(installation, places, name, f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")

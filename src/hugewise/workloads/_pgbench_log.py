@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["QUANTILES", "Measured", "measured"]
+__all__ = ["QUANTILES", "MeasuredPart", "measured"]
 
 QUANTILES = (0.5, 0.95, 0.99)
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
     """The measured part of a run whose clients' first transactions are their warm-up.
 
     transactions   that ended in the measured part, warm-ups not counted
@@ -37,7 +37,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     warmed_s: float
 
 
-def measured(logs: Iterable[bytes], begin: float, end: float) -> Measured:
+def measured(logs: Iterable[bytes], begin: float, end: float) -> MeasuredPart:
     """What the logs of a run (one of each thread) say of the time from `begin` to `end`, UTC epoch seconds.
 
     Raises ValueError when there is no log, a line is none of a transaction, or no transaction ended in that time.
@@ -56,7 +56,7 @@ def measured(logs: Iterable[bytes], begin: float, end: float) -> Measured:
         )
     seconds = max(1, round(end - begin))
     bins = np.bincount(np.floor(ended[inside] - begin).astype(np.int64), minlength=seconds)
-    return Measured(
+    return MeasuredPart(
         transactions=count,
         regular=int((~first).sum()),
         latency_ms=tuple(float(value) for value in np.quantile(microseconds[inside], QUANTILES) / 1e3),

@@ -33,7 +33,7 @@ from hugewise.workloads import _program
 
 __all__ = [
     "PACKAGE",
-    "Installation",
+    "PostgresPrograms",
     "client",
     "find",
     "initdb",
@@ -95,7 +95,7 @@ _OURS = frozenset(
 _PORT = "5432"  # of the socket's name; nothing listens on a network
 
 
-class Installation(msgspec.Struct, frozen=True):
+class PostgresPrograms(msgspec.Struct, frozen=True):
     """A folder with PostgreSQL's programs, and their version, such as 15 and `15.18`."""
 
     folder: str
@@ -107,7 +107,7 @@ class Installation(msgspec.Struct, frozen=True):
         return f"{self.folder}/{name}"
 
 
-def find(folder: str = "") -> Installation | None:
+def find(folder: str = "") -> PostgresPrograms | None:
     """The installation in `folder`; else the newest of that on PATH and those of Debian. None: there is none.
 
     Debian's /usr/bin holds wrappers for clients but no server, so that the folder with `postgres` is looked for.
@@ -121,16 +121,16 @@ def find(folder: str = "") -> Installation | None:
     return max(found, key=lambda one: one.major, default=None)
 
 
-def _installed(folder: Path) -> Installation | None:
+def _installed(folder: Path) -> PostgresPrograms | None:
     program = folder / "postgres"
     if not programs.executable(str(program)):
         return None
     if programs.place() is not None:  # of another machine: it cannot be asked, but Debian's folder has its version
         major = folder.parent.name
         version = programs.installed(f"postgresql-{major}") or major
-        return Installation(str(folder), int(major), version) if major.isdigit() else None
+        return PostgresPrograms(str(folder), int(major), version) if major.isdigit() else None
     match = _VERSION.search(_program.said(str(program), "--version") or "")
-    return Installation(str(folder), int(match[1]), match[1] + match[2]) if match else None
+    return PostgresPrograms(str(folder), int(match[1]), match[1] + match[2]) if match else None
 
 
 def missing(folder: str = "", wanted: tuple[str, ...] = (), extensions: tuple[str, ...] = ()) -> tuple[Missing, ...]:
@@ -149,7 +149,7 @@ def missing(folder: str = "", wanted: tuple[str, ...] = (), extensions: tuple[st
     return tuple(Missing(f"PostgreSQL {one.version} has no extension {name}", f"{PACKAGE}-contrib") for name in lacking)
 
 
-def _has_extension(installation: Installation, name: str) -> bool:
+def _has_extension(installation: PostgresPrograms, name: str) -> bool:
     """Whether the extension's files are there; where pg_config is not, the server will tell."""
     if programs.place() is not None:
         return True
@@ -157,7 +157,7 @@ def _has_extension(installation: Installation, name: str) -> bool:
     return share is None or Path(share, "extension", f"{name}.control").exists()
 
 
-def installed(folder: str = "") -> Installation:
+def installed(folder: str = "") -> PostgresPrograms:
     """The installation that `missing` saw. Raises UserError when there is none any more."""
     one = find(folder)
     if one is None:
@@ -260,7 +260,7 @@ def _ask(argv: tuple[str, ...]) -> str:
 _INITDB = ("-U", SUPERUSER, "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8", "--no-instructions")
 
 
-def initdb(installation: Installation, places: Places) -> Step:
+def initdb(installation: PostgresPrograms, places: Places) -> Step:
     """Make an empty cluster in `places.data`."""
     argv = (installation.program("initdb"), *_INITDB, "-D", _cluster(places))
     return Step(name="initdb", argv=argv)
@@ -271,7 +271,7 @@ def _cluster(places: Places) -> str:
     return f"{places.data}/cluster"
 
 
-def server(installation: Installation, places: Places, chosen: Mapping[str, str], *, keep: bool = False) -> Server:
+def server(installation: PostgresPrograms, places: Places, chosen: Mapping[str, str], *, keep: bool = False) -> Server:
     """The server with the settings `chosen`, on a unix socket in `places.run` only.
 
     `keep`: its data are kept, so that it writes a checkpoint as it stops. Else it only ends its processes: what an
@@ -303,18 +303,18 @@ def _where(places: Places) -> tuple[str, ...]:
     return ("-h", places.run, "-p", _PORT, "-U", SUPERUSER)
 
 
-def client(installation: Installation, places: Places, program: str, *arguments: str) -> tuple[str, ...]:
+def client(installation: PostgresPrograms, places: Places, program: str, *arguments: str) -> tuple[str, ...]:
     """The command line of a client program that connects to the server."""
     return (installation.program(program), *_where(places), *arguments)
 
 
-def run(installation: Installation, places: Places, program: str, *arguments: str, timeout: float = 300) -> Step:
+def run(installation: PostgresPrograms, places: Places, program: str, *arguments: str, timeout: float = 300) -> Step:
     """A step that runs a client program; it is named after the program."""
     return Step(name=program, argv=client(installation, places, program, *arguments), timeout=timeout)
 
 
 def psql(
-    installation: Installation,
+    installation: PostgresPrograms,
     places: Places,
     name: str,
     *statements: str,

@@ -10,10 +10,10 @@ from hugewise.model.workload import Missing, RunsAs
 from hugewise.workloads import _program
 from hugewise.workloads._parameters import Values, number
 
-__all__ = ["Played"]
+__all__ = ["StagedWorkload"]
 
 
-class Played:
+class StagedWorkload:
     """A staged workload. A subclass gives the rest of the protocol, and what differs.
 
     programs  run by their bare names, each with the Debian package that brings it

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-__all__ = ["Run", "Second", "read"]
+__all__ = ["OltpRun", "OltpSecond", "read"]
 
 _SECOND = re.compile(r"^\[ (\d+)s \] thds: \d+ tps: ([\d.]+) qps: ([\d.]+) ", re.MULTILINE)
 _TRANSACTIONS = re.compile(r"^ +transactions: +(\d+) +\(", re.MULTILINE)
@@ -18,7 +18,7 @@ _AVERAGE = re.compile(r"^ +avg: +([\d.]+)$", re.MULTILINE)
 _QUANTILE = re.compile(r"^ +(\d+)th percentile: +([\d.]+)$", re.MULTILINE)
 
 
-class Second(msgspec.Struct, frozen=True):
+class OltpSecond(msgspec.Struct, frozen=True):
     """One line of --report-interval=1: the second of the run that ends with it, transactions and queries in it."""
 
     second: int
@@ -26,7 +26,7 @@ class Second(msgspec.Struct, frozen=True):
     qps: float
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class OltpRun(msgspec.Struct, frozen=True, kw_only=True):
     """A whole run: counts, seconds, and milliseconds of a transaction."""
 
     transactions: int
@@ -37,10 +37,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     average_ms: float
     quantile: int
     quantile_ms: float
-    seconds: tuple[Second, ...]
+    seconds: tuple[OltpSecond, ...]
 
 
-def read(said: str) -> Run:
+def read(said: str) -> OltpRun:
     """What a run said. Raises ValueError naming the first line that is not there."""
 
     def one(pattern: re.Pattern[str], what: str) -> re.Match[str]:
@@ -50,7 +50,7 @@ def read(said: str) -> Run:
         return found
 
     percentile = one(_QUANTILE, "percentile")
-    return Run(
+    return OltpRun(
         transactions=int(one(_TRANSACTIONS, "transactions")[1]),
         queries=int(one(_QUERIES, "queries")[1]),
         errors=int(one(_ERRORS, "ignored errors")[1]),
@@ -59,5 +59,5 @@ def read(said: str) -> Run:
         average_ms=float(one(_AVERAGE, "average latency")[1]),
         quantile=int(percentile[1]),
         quantile_ms=float(percentile[2]),
-        seconds=tuple(Second(int(m[1]), float(m[2]), float(m[3])) for m in _SECOND.finditer(said)),
+        seconds=tuple(OltpSecond(int(m[1]), float(m[2]), float(m[3])) for m in _SECOND.finditer(said)),
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from hugewise.workloads import _sysbench_oltp
 
-__all__ = ["QUANTILES", "Measured", "go_tpc", "sysbench"]
+__all__ = ["QUANTILES", "MeasuredTransactions", "go_tpc", "sysbench"]
 
 # Names of metrics, and go-tpc's names of them.
 QUANTILES = {"p50": "50th(ms)", "p90": "90th(ms)", "p95": "95th(ms)", "p99": "99th(ms)"}
@@ -22,7 +22,7 @@ QUANTILES = {"p50": "50th(ms)", "p90": "90th(ms)", "p95": "95th(ms)", "p99": "99
 _FAILED = re.compile(r"execute run failed, err (.*)")
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredTransactions(msgspec.Struct, frozen=True, kw_only=True):
     """The measured part: counts in it, milliseconds of a new order in it.
 
     new_orders   None: the client does not tell the transactions apart
@@ -40,7 +40,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
 
 
-def go_tpc(said: str, lead: int, length: int) -> Measured:
+def go_tpc(said: str, lead: int, length: int) -> MeasuredTransactions:
     """Of go-tpc's JSON. Raises ValueError when a second or the summary is not there."""
     tables = [found for line in said.splitlines() if (found := _rows(line)) is not None]
     seconds = [{row["Operation"]: row for row in rows} for rows in tables if _prefix(rows) == "[Current]"]
@@ -55,7 +55,7 @@ def go_tpc(said: str, lead: int, length: int) -> Measured:
     new_orders = sum(map(_count, orders))
     spent = sum(_number(row, "Sum(ms)") for row in orders)
     failed = _FAILED.search(said)
-    return Measured(
+    return MeasuredTransactions(
         seconds=length,
         transactions=sum(series),
         new_orders=new_orders,
@@ -67,13 +67,13 @@ def go_tpc(said: str, lead: int, length: int) -> Measured:
     )
 
 
-def sysbench(said: str, lead: int, length: int) -> Measured:
+def sysbench(said: str, lead: int, length: int) -> MeasuredTransactions:
     """Of sysbench-tpcc's report. Raises ValueError when a second or the summary is not there."""
     run = _sysbench_oltp.read(said)
     part = [second.tps for second in run.seconds if lead < second.second <= lead + length]
     if len(part) < length:
         raise ValueError(f"sysbench told of {len(run.seconds)} seconds, not of the {lead + length} asked for")
-    return Measured(
+    return MeasuredTransactions(
         seconds=length,
         transactions=round(sum(part)),
         new_orders=None,

@@ -31,7 +31,7 @@ from hugewise.workloads import _projects
 from hugewise.workloads._elf import digests
 from hugewise.workloads._outputs import only
 from hugewise.workloads._parameters import Values, integer
-from hugewise.workloads._staged import Played
+from hugewise.workloads._staged import StagedWorkload
 
 __all__ = ["WORKLOAD"]
 
@@ -55,7 +55,7 @@ _ALL_FILES = ("find", ".", "-type", "f")
 _ARTEFACT, _REFERENCE, _FILES = "artefact.tar", "reference.tar", "reference.files"
 
 
-class Build(Played):
+class Build(StagedWorkload):
     """The command is the system under test, with every CPU. Its processes come and go: pages are proven by a twin."""
 
     name = "build"

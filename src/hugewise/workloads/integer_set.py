@@ -25,7 +25,7 @@ from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._outputs import only
 from hugewise.workloads._parameters import Values, number
-from hugewise.workloads._staged import Played
+from hugewise.workloads._staged import StagedWorkload
 
 __all__ = ["PROGRAMS", "WORKLOAD"]
 
@@ -148,7 +148,7 @@ PROGRAMS: Mapping[str, Program] = {
 }
 
 
-class IntegerSet(Played):
+class IntegerSet(StagedWorkload):
     """One program of the set, timed as a whole, pinned to one CPU."""
 
     name = "integer-set"

@@ -21,7 +21,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._staged import Played
+from hugewise.workloads._staged import StagedWorkload
 
 __all__ = ["WORKLOAD"]
 
@@ -29,7 +29,7 @@ _HOST = "127.0.0.1"
 _ON_THE_WAY = 16 << 20  # bytes that socket buffers can hold; 2 to 7 MiB were seen
 
 
-class Iperf3(Played):
+class Iperf3(StagedWorkload):
     """The server is the system under test, with a client beside it; or the client is, and the server on the host beside
     its guest. Arms are settings: none delivers.
     """

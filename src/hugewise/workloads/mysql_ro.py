@@ -18,7 +18,7 @@ from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Ste
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs, _sysbench_oltp
 from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._staged import Played
+from hugewise.workloads._staged import StagedWorkload
 
 __all__ = ["WORKLOAD", "data_bytes"]
 
@@ -46,7 +46,7 @@ def data_bytes(values: Values) -> int:
     return integer(values, "tables") * integer(values, "table_size") * _BYTES_PER_ROW
 
 
-class MysqlReadOnly(Played):
+class MysqlReadOnly(StagedWorkload):
     """A server of its own for every attempt, on a unix socket; the policy is about its buffer pool."""
 
     name = "mysql-ro"

@@ -20,8 +20,8 @@ from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Win
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _outputs, _postgres
 from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._pgbench_log import QUANTILES, Measured, measured
-from hugewise.workloads._staged import Played
+from hugewise.workloads._pgbench_log import QUANTILES, MeasuredPart, measured
+from hugewise.workloads._staged import StagedWorkload
 
 __all__ = ["WORKLOAD", "database_bytes", "lead"]
 
@@ -112,7 +112,7 @@ def _tail(values: Values) -> float:
     return min(_LONGEST_TAIL, _LEAST_TAIL + _mapped(values) * _LOOKING)
 
 
-class Pgbench(Played):
+class Pgbench(StagedWorkload):
     """A server of its own for every attempt, on a unix socket; the policy is about shared_buffers."""
 
     name = "pgbench"
@@ -288,7 +288,7 @@ def _bare(said: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _marks(outputs: Outputs, seen: Measured, threads: int) -> Iterable[str]:
+def _marks(outputs: Outputs, seen: MeasuredPart, threads: int) -> Iterable[str]:
     """Why the measured part is not what it should be: the steady state of a warm server."""
     if seen.warmed_s < 0:
         yield f"the last client was still warming up {-seen.warmed_s:.1f} s into the measured part: raise lead"

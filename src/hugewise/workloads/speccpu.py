@@ -24,15 +24,15 @@ from hugewise.model.scene import Outputs, Places, Reading, Scene, Step
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
-from hugewise.workloads._staged import Played
+from hugewise.workloads._staged import StagedWorkload
 
-__all__ = ["WORKLOAD", "Row", "results"]
+__all__ = ["WORKLOAD", "SpecRow", "results"]
 
 _CSV = re.compile(r"CPU2017\.\d+\..*\.csv")
 _TABLE = "Full Results Table"
 
 
-class Row(msgspec.Struct, frozen=True):
+class SpecRow(msgspec.Struct, frozen=True):
     """One run of a benchmark: seconds, SPEC's ratio (None where it gives none), and S where its result was right."""
 
     benchmark: str
@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True):
     status: str
 
 
-class SpecCpu(Played):
+class SpecCpu(StagedWorkload):
     """One benchmark under runcpu, from binaries that the user has built; times and ratios are those of SPEC's CSV."""
 
     name = "speccpu"
@@ -144,7 +144,7 @@ class SpecCpu(Played):
         )
 
 
-def results(text: str) -> list[Row]:
+def results(text: str) -> list[SpecRow]:
     """The rows of the table of all runs in SPEC's CSV.
 
     A line names the table; the next one with anything in it names the columns, `Est.` before those of a run that is not
@@ -164,7 +164,7 @@ def results(text: str) -> list[Row]:
     for cells in itertools.takewhile(any, table[1:]):
         row = dict(zip(head, cells, strict=False))
         time, rate, status = (row.get(name, "") for name in ("Base Run Time", ratio, "Base Status"))
-        found.append(Row(benchmark=cells[0], run_s=_float(time), ratio=_float(rate), status=status))
+        found.append(SpecRow(benchmark=cells[0], run_s=_float(time), ratio=_float(rate), status=status))
     return found
 
 

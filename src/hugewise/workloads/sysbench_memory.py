@@ -18,7 +18,7 @@ from hugewise.model.scene import Outputs, Places, Reading, Scene
 from hugewise.model.workload import Launch, Parameter
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
-from hugewise.workloads._staged import Played
+from hugewise.workloads._staged import StagedWorkload
 
 __all__ = ["WORKLOAD"]
 
@@ -29,7 +29,7 @@ _TIME = re.compile(r"^\s*total time:\s+([\d.]+)s$", re.MULTILINE)
 _P95 = re.compile(r"^\s*95th percentile:\s+([\d.]+)$", re.MULTILINE)
 
 
-class SysbenchMemory(Played):
+class SysbenchMemory(StagedWorkload):
     """One process. The policy is about its block: all of the process's memory but some MiB.
 
     hugetlb: sysbench's own `--memory-hugetlb=on`, a System V segment of the default huge page size. Such a segment

@@ -26,7 +26,7 @@ from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Ser
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs, _postgres, _program, _tpcc_output
 from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._staged import Played
+from hugewise.workloads._staged import StagedWorkload
 
 __all__ = ["WORKLOAD", "go_tpc"]
 
@@ -47,7 +47,7 @@ _TAIL = 4  # seconds for which the clients stay after the measured part, while p
 _MANY_ERRORS = 0.05  # sysbench-tpcc counts the 1% of new orders that are to be rolled back, and deadlocks
 
 
-class Tpcc(Played):
+class Tpcc(StagedWorkload):
     """A server of its own for every attempt; the policy is about shared_buffers, or the buffer pool."""
 
     name = "tpcc"

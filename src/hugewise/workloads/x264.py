@@ -24,7 +24,7 @@ from hugewise.workloads._clips import Clip
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._outputs import only
 from hugewise.workloads._parameters import Values, number
-from hugewise.workloads._staged import Played
+from hugewise.workloads._staged import StagedWorkload
 
 __all__ = ["WORKLOAD"]
 
@@ -48,7 +48,7 @@ _PASSED = re.compile(r"^frame=(\d+)$", re.MULTILINE)
 _PSNR = re.compile(r" psnr_avg:(\S+)")
 
 
-class X264(Played):
+class X264(StagedWorkload):
     """A transcode on every CPU; the policy is about the encoders' memory, which malloc takes as it goes."""
 
     name = "x264"

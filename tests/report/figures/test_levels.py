@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hugewise.model.results import Results
 from hugewise.report.document import figures
 from hugewise.report.figures.bars import bars
-from hugewise.report.figures.factors import Group, groups, level, levels, numeric, setting
+from hugewise.report.figures.factors import FactorGroup, groups, level, levels, numeric, setting
 from hugewise.report.figures.histogram import histogram
 from hugewise.report.figures.lines import lines
 from hugewise.report.figures.theme import arm_marks, colours
@@ -26,7 +26,7 @@ def results() -> Results:
 
 
 @pytest.fixture(scope="module")
-def group(results: Results) -> Group:
+def group(results: Results) -> FactorGroup:
     (only,) = groups(results.cells)
     return only
 
@@ -47,7 +47,7 @@ def means_of(results: Results) -> dict[tuple[str, str], tuple[float, float]]:
     }
 
 
-def test_cells_that_differ_in_their_parameters_are_a_group(group: Group) -> None:
+def test_cells_that_differ_in_their_parameters_are_a_group(group: FactorGroup) -> None:
     assert (group.label, group.varied) == ("pgbench", ("database_share", "clients"))
     assert len(group.cells) == 9  # the tenth is of another of the study's workloads
     assert numeric(group, "clients")
@@ -75,7 +75,7 @@ def test_levels_are_named_as_in_a_study() -> None:
 
 
 @pytest.mark.parametrize("name", ["clients", "database_share"])
-def test_lines_carry_every_mean_with_its_interval(results: Results, group: Group, name: str) -> None:
+def test_lines_carry_every_mean_with_its_interval(results: Results, group: FactorGroup, name: str) -> None:
     spec = lines(group, name, colours(results), 0.99)
     rows = data(spec)
     known = {key: value for key, value in means_of(results).items() if key[0] != "spill"}
@@ -93,14 +93,14 @@ def test_lines_carry_every_mean_with_its_interval(results: Results, group: Group
     assert "svg" in render(spec)
 
 
-def test_points_of_a_level_stand_near_it_in_the_legends_order(results: Results, group: Group) -> None:
+def test_points_of_a_level_stand_near_it_in_the_legends_order(results: Results, group: FactorGroup) -> None:
     rows = data(lines(group, "clients", colours(results), 0.99))
     for level_ in (4, 16, 64):
         near = [row for row in rows if 0.9 < row["level"] / level_ < 1.1 and row["panel"] == "database_share=0.4"]
         assert [row["arm"] for row in sorted(near, key=lambda row: row["level"])] == ["base", "hugetlb-2m", "thp"]
 
 
-def test_panels_far_apart_have_axes_of_their_own(results: Results, group: Group) -> None:
+def test_panels_far_apart_have_axes_of_their_own(results: Results, group: FactorGroup) -> None:
     fits = group._replace(cells=tuple(one for one in group.cells if one.parameters["database_share"] < 1))
     shared = lines(fits, "clients", colours(results), 0.99)
     apart = lines(group, "clients", colours(results), 0.99)
@@ -110,7 +110,7 @@ def test_panels_far_apart_have_axes_of_their_own(results: Results, group: Group)
     assert not any("domain" in one for one in scales[1])
 
 
-def test_bars_stand_on_zero_with_a_bar_for_each_policy_at_each_level(results: Results, group: Group) -> None:
+def test_bars_stand_on_zero_with_a_bar_for_each_policy_at_each_level(results: Results, group: FactorGroup) -> None:
     spec = bars(group, colours(results), 0.99)
     rows = data(spec)
     assert len(rows) == 27
@@ -125,7 +125,7 @@ def test_bars_stand_on_zero_with_a_bar_for_each_policy_at_each_level(results: Re
     assert "svg" in render(spec)
 
 
-def test_axes_name_metric_unit_and_direction(results: Results, group: Group) -> None:
+def test_axes_name_metric_unit_and_direction(results: Results, group: FactorGroup) -> None:
     for spec in (lines(group, "clients", colours(results), 0.99), bars(group, colours(results), 0.99)):
         assert spec is not None
         titles = [panel["layer"][0]["encoding"]["y"]["title"] for panel in spec["concat"]]
@@ -139,7 +139,7 @@ def test_no_arm_is_told_by_its_colour_alone(results: Results) -> None:
     assert len(set(shape["scale"]["range"])) == len(names)
 
 
-def test_one_level_or_no_data_gives_no_figure(results: Results, group: Group) -> None:
+def test_one_level_or_no_data_gives_no_figure(results: Results, group: FactorGroup) -> None:
     assert lines(group._replace(cells=group.cells[:1]), "clients", colours(results), 0.99) is None
     assert lines(group._replace(varied=("mode",)), "mode", colours(results), 0.99) is None
     bare = tuple(replace(one, arms=()) for one in group.cells)

@@ -15,13 +15,23 @@ from hugewise.errors import UserError
 from hugewise.guests.debian import Say
 from hugewise.guests.kernels import build, own, packages, source, store, tools
 from hugewise.guests.kernels import config as configs
-from hugewise.guests.kernels.config import Difference
+from hugewise.guests.kernels.config import SymbolDifference
 from hugewise.guests.kernels.recipe import RECIPES, SUITE, Recipe
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
 
-__all__ = ["RECIPES", "SUITE", "Difference", "available", "base_page", "difference", "missing", "provide", "recipe"]
+__all__ = [
+    "RECIPES",
+    "SUITE",
+    "SymbolDifference",
+    "available",
+    "base_page",
+    "difference",
+    "missing",
+    "provide",
+    "recipe",
+]
 
 
 def available(use: KernelUse, arch: Architecture, suite: str) -> Kernel | None:
@@ -77,7 +87,7 @@ def recipe(name: str, arch: Architecture) -> Recipe:
     return found
 
 
-def difference(first: Kernel, second: Kernel) -> list[Difference] | None:
+def difference(first: Kernel, second: Kernel) -> list[SymbolDifference] | None:
     """The symbols that their configurations set differently; None where one of them is not known."""
     texts = [_config(each) for each in (first, second)]
     return None if texts[0] is None or texts[1] is None else configs.differing(texts[0], texts[1])

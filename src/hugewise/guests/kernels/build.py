@@ -23,7 +23,7 @@ from hugewise.guests.debian import Say
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store, tools
 from hugewise.guests.kernels.recipe import Recipe
-from hugewise.guests.kernels.source import Source
+from hugewise.guests.kernels.source import KernelSource
 from hugewise.model.guest import Architecture, Kernel
 
 __all__ = ["asked", "log_of", "provide", "refused"]
@@ -54,7 +54,7 @@ def asked(recipe: Recipe, source: str) -> store.Key:
     }
 
 
-def provide(recipe: Recipe, source: Source, wanted: store.Key, say: Say) -> Kernel:
+def provide(recipe: Recipe, source: KernelSource, wanted: store.Key, say: Say) -> Kernel:
     """The kernel of that recipe and source, built if it is not in the cache; noted as what is had for `wanted`.
 
     Raises UserError where a tool is missing or a fragment was dropped, HugewiseError with the log's last lines where
@@ -69,7 +69,7 @@ def log_of(made_of: store.Key) -> Path:
     return cache.entry(store.KIND, made_of).with_suffix(".log")
 
 
-def _make(recipe: Recipe, source: Source, folder: Path, log: Path, say: Say) -> None:
+def _make(recipe: Recipe, source: KernelSource, folder: Path, log: Path, say: Say) -> None:
     if lacking := tools.missing(recipe.arch):
         raise UserError(
             f"the kernel {recipe.name} cannot be built: " + "; ".join(each.reason for each in lacking),

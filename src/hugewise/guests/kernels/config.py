@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-__all__ = ["NO", "Difference", "base_page", "differing", "merged", "parse", "together", "unmet"]
+__all__ = ["NO", "SymbolDifference", "base_page", "differing", "merged", "parse", "together", "unmet"]
 
 NO = "n"
 
@@ -20,7 +20,7 @@ _NOT_SET = re.compile(r"# CONFIG_(?P<symbol>\w+) is not set")
 _PAGES = (("ARM64_64K_PAGES", 65536), ("ARM64_16K_PAGES", 16384))
 
 
-class Difference(msgspec.Struct, frozen=True):
+class SymbolDifference(msgspec.Struct, frozen=True):
     """A symbol that two configurations set differently; `n`: it is not set, or not there."""
 
     symbol: str
@@ -60,7 +60,7 @@ def merged(base: str, fragments: Iterable[str]) -> str:
     return "\n".join((*kept, *(f"CONFIG_{symbol}={value}" for symbol, value in asked.items()))) + "\n"
 
 
-def unmet(fragments: Iterable[str], config: str) -> list[Difference]:
+def unmet(fragments: Iterable[str], config: str) -> list[SymbolDifference]:
     """What the fragments ask for, later ones overriding earlier ones, and the configuration does not have.
 
     `first` is what was asked. A symbol is dropped silently by the kernel's own tools where what it depends on is not
@@ -68,17 +68,17 @@ def unmet(fragments: Iterable[str], config: str) -> list[Difference]:
     """
     there = parse(config)
     return [
-        Difference(symbol, value, there.get(symbol, NO))
+        SymbolDifference(symbol, value, there.get(symbol, NO))
         for symbol, value in together(fragments).items()
         if there.get(symbol, NO) != value
     ]
 
 
-def differing(first: str, second: str) -> list[Difference]:
+def differing(first: str, second: str) -> list[SymbolDifference]:
     """The symbols, in their alphabet, that two configurations set differently; another compiler is among them."""
     one, other = parse(first), parse(second)
     return [
-        Difference(symbol, one.get(symbol, NO), other.get(symbol, NO))
+        SymbolDifference(symbol, one.get(symbol, NO), other.get(symbol, NO))
         for symbol in sorted(one.keys() | other.keys())
         if one.get(symbol, NO) != other.get(symbol, NO)
     ]

@@ -13,13 +13,13 @@ from hugewise.guests import cache, debian
 from hugewise.guests.debian import Say
 from hugewise.model.guest import Architecture
 
-__all__ = ["Source", "of_debian", "of_file"]
+__all__ = ["KernelSource", "of_debian", "of_file"]
 
 _PACKAGE = re.compile(r"linux-source-\d[0-9.]*")
 
 
 @dataclass(frozen=True)
-class Source:
+class KernelSource:
     """A source that can be had.
 
     name      in words: the package and its version, or the file
@@ -32,7 +32,7 @@ class Source:
     unpack: Callable[[Path], None]
 
 
-def of_debian(suite: str, arch: Architecture, say: Say) -> Source:
+def of_debian(suite: str, arch: Architecture, say: Say) -> KernelSource:
     """The suite's `linux-source`, resolved but not fetched yet. Raises UserError."""
     resolved = debian.resolve(["linux-source"], suite, debian.ARCHITECTURES[arch], say)
     found = [each for each in resolved if _PACKAGE.fullmatch(each.name)]
@@ -52,10 +52,10 @@ def of_debian(suite: str, arch: Architecture, say: Say) -> Source:
         _extract(tarballs[0], folder)
         tarballs[0].unlink()
 
-    return Source(f"{package.name} {package.version}", package.sha256, unpack)
+    return KernelSource(f"{package.name} {package.version}", package.sha256, unpack)
 
 
-def of_file(tarball: Path, say: Say) -> Source:
+def of_file(tarball: Path, say: Say) -> KernelSource:
     """A tarball with one folder in it, as kernel.org has them. Raises UserError."""
     try:
         digest = cache.sha256(tarball)
@@ -66,7 +66,7 @@ def of_file(tarball: Path, say: Say) -> Source:
         say(f"unpacking {tarball.name}")
         _extract(tarball, folder)
 
-    return Source(tarball.name, digest, unpack)
+    return KernelSource(tarball.name, digest, unpack)
 
 
 def _extract(tarball: Path, folder: Path) -> None:

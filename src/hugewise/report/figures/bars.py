@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hugewise.report.figures.factors import Group, level, levels, setting
+from hugewise.report.figures.factors import FactorGroup, level, levels, setting
 from hugewise.report.figures.parts import layer, mean_of, mean_title, quantitative
 from hugewise.report.figures.theme import INK, Spec, arm_marks, chart, panels
 from hugewise.report.numbers import scale
@@ -16,7 +16,7 @@ _HEIGHT, _BAR = 200, 17
 _WIDEST = 900  # of all panels in a row together
 
 
-def bars(group: Group, palette: Mapping[str, str], confidence: float) -> Spec | None:
+def bars(group: FactorGroup, palette: Mapping[str, str], confidence: float) -> Spec | None:
     """Means from 0 with their t intervals: the last varied parameter along the axis, the others make panels.
 
     The bars of a group stand in the order of the legend.

@@ -10,12 +10,12 @@ from hugewise.model.results import CellResult
 from hugewise.quantity import format_duration, format_size
 from hugewise.report.sentences import printable
 
-__all__ = ["Group", "groups", "level", "levels", "numeric", "setting"]
+__all__ = ["FactorGroup", "groups", "level", "levels", "numeric", "setting"]
 
 _MOST_LEVELS = 60  # more cells than this are no figure
 
 
-class Group(NamedTuple):
+class FactorGroup(NamedTuple):
     """Cells of one of the study's workloads in its order, by its label, and the parameters in which they differ."""
 
     label: str
@@ -24,7 +24,7 @@ class Group(NamedTuple):
     varied: tuple[str, ...]
 
 
-def groups(cells: Iterable[CellResult]) -> list[Group]:
+def groups(cells: Iterable[CellResult]) -> list[FactorGroup]:
     """The groups of two cells and more."""
     found: dict[tuple[str, str, str], list[CellResult]] = {}
     for cell in cells:
@@ -34,7 +34,7 @@ def groups(cells: Iterable[CellResult]) -> list[Group]:
         names = dict.fromkeys(name for cell in several for name in cell.parameters)
         varied = tuple(name for name in names if len({repr(cell.parameters.get(name)) for cell in several}) > 1)
         if varied and len(several) <= _MOST_LEVELS:
-            made.append(Group(label, workload, tuple(several), varied))
+            made.append(FactorGroup(label, workload, tuple(several), varied))
     return made
 
 
@@ -45,13 +45,13 @@ def _label(cell: CellResult) -> str:
     return head.removesuffix(f"-{max(named, key=len)}") if named else cell.cell
 
 
-def numeric(group: Group, name: str) -> bool:
+def numeric(group: FactorGroup, name: str) -> bool:
     """Whether every level of the parameter is a number."""
     values = [cell.parameters.get(name) for cell in group.cells]
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def levels(group: Group, name: str) -> list[Any]:
+def levels(group: FactorGroup, name: str) -> list[Any]:
     """The parameter's levels: numbers by size, others in the study's order."""
     found = list(
         {repr(value): value for cell in group.cells if (value := cell.parameters.get(name)) is not None}.values()

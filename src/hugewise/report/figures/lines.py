@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hugewise.report.figures.factors import Group, level, levels, numeric, setting
+from hugewise.report.figures.factors import FactorGroup, level, levels, numeric, setting
 from hugewise.report.figures.parts import layer, mean_of, mean_title, quantitative
 from hugewise.report.figures.theme import Spec, arm_marks, chart, panels
 from hugewise.report.numbers import scale
@@ -20,7 +20,7 @@ _MOST_IN_A_ROW, _IN_A_ROW = 3, 2
 _APART = 3.0  # panels whose values differ by more than this have axes of their own
 
 
-def lines(group: Group, name: str, palette: Mapping[str, str], confidence: float) -> Spec | None:
+def lines(group: FactorGroup, name: str, palette: Mapping[str, str], confidence: float) -> Spec | None:
     """Means with their t intervals over parameter `name`, a panel for each setting of the other varied parameters.
 
     Points of one level stand side by side, so that intervals do not hide each other.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hugewise.model.results import CellResult, Results
-from hugewise.report.document import Block, Figure, Group, Heading, Line, Only, Section, some
+from hugewise.report.document import Block, Bundle, Figure, Heading, Line, Only, Section, some
 from hugewise.report.figures.coverage import coverage
 from hugewise.report.figures.distribution import distribution
 from hugewise.report.figures.effects import effects
@@ -45,7 +45,7 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
             Only("html", (Line(f"{workload} {metric_line(of.metric)}. Baseline: {of.baseline}.", quiet=True),)),
             Only("markdown", (Line(workload),)),
             *some(Line(shared, quiet=True) if shared else None),
-            Group("grid", some(drawn.get("means"), drawn.get("distribution"))),
+            Bundle("grid", some(drawn.get("means"), drawn.get("distribution"))),
             *some(drawn.get("histogram")),
             statistics_table(of, results.confidence),
             Only("html", (Heading("Effects"),)),
@@ -60,7 +60,7 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
                 counters_table(results, of),
                 allocations_table(results, of),
             ),
-            Group(
+            Bundle(
                 "grid",
                 (
                     _part("Which pages really backed the memory", drawn.get("coverage")),
@@ -78,8 +78,8 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
     )
 
 
-def _part(title: str, figure: Block | None) -> Group:
-    return Group("part", (Only("html", (Heading(title),)), *some(figure)))
+def _part(title: str, figure: Block | None) -> Bundle:
+    return Bundle("part", (Only("html", (Heading(title),)), *some(figure)))
 
 
 def _figures(results: Results, number: int, of: CellResult) -> Mapping[str, Figure]:

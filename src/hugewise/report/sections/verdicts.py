@@ -38,7 +38,7 @@ def verdicts(results: Results) -> doc.Section:
     """A card for each cell, what its verdicts do and do not say, and every effect of the run."""
     nothing = doc.Verdicts((doc.Verdict("none", "Nothing was compared in this cell."),))
     blocks: list[doc.Block] = [
-        doc.Group(
+        doc.Bundle(
             "card",
             (
                 doc.Heading(f"{number}. {cell.cell}", link=f"cell-{number}"),
@@ -52,7 +52,7 @@ def verdicts(results: Results) -> doc.Section:
     if not results.cells:
         blocks.append(doc.Only("html", (doc.Line("No cell was measured."),)))
     if lines := legend(results):
-        blocks.append(doc.Group("legend", (doc.Heading(LEGEND_TITLE), doc.Points(lines))))
+        blocks.append(doc.Bundle("legend", (doc.Heading(LEGEND_TITLE), doc.Points(lines))))
     return doc.Section("Verdicts", (*blocks, *doc.some(_overview(results), programs_table(results))), key="verdicts")
 
 

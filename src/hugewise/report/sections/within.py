@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hugewise.model.results import CellResult, Difference, Fact, Steadiness
+from hugewise.model.results import CellResult, Fact, FactDifference, Steadiness
 from hugewise.report import numbers
 from hugewise.report.sentences import printable
 
@@ -44,7 +44,7 @@ def _moved(one: Steadiness) -> str:
     return f"{word} by {size} within the measured part (last third of its seconds against the first; {of})"
 
 
-def _difference(one: Difference) -> str:
+def _difference(one: FactDifference) -> str:
     several = [f"{printable(arm)} {_values(values)}" for arm, values in one.values.items()]
     within = any(len(values) > 1 for values in one.values.values())
     where = "attempts" if within else "arms"
