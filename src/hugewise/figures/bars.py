@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from hugewise.figures.factors import Group, level, levels, setting
 from hugewise.figures.theme import INK, Spec, arm_marks, chart, panels
+from hugewise.figures.whiskers import arrows, fit
 from hugewise.report.numbers import percent, scale
 from hugewise.report.sentences import better_direction, printable
 
@@ -58,8 +59,8 @@ def bars(group: Group, palette: Mapping[str, str], confidence: float) -> Spec | 
     y: Spec = {
         "type": "quantitative",
         "title": title,
-        "scale": {"zero": True, "domain": [0, max(float(str(row["high"])) for row in rows)]},
-        "axis": {"grid": True, "labelFontSize": 10, "tickCount": 5},
+        "scale": {"zero": True, "domain": fit(rows, zero=True)},
+        "axis": {"grid": True, "tickCount": 5},
     }
     aside = {"field": "arm", "type": "nominal", "sort": shown}
     width = max(len(along) * (len(arms) + 1) * _BAR, 90)
@@ -73,6 +74,7 @@ def bars(group: Group, palette: Mapping[str, str], confidence: float) -> Spec | 
                 "mark": {"type": "rule", "strokeWidth": 1.5, "color": INK},
                 "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
             },
+            *arrows(rows, "y", y, {"color": {"value": INK}}),
         ],
     }
     if not others:

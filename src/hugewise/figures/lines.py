@@ -8,6 +8,7 @@ from typing import Any
 
 from hugewise.figures.factors import Group, level, levels, numeric, setting
 from hugewise.figures.theme import Spec, arm_marks, chart, panels
+from hugewise.figures.whiskers import arrows, fit
 from hugewise.report.numbers import percent, scale
 from hugewise.report.sentences import better_direction, printable
 
@@ -63,9 +64,25 @@ def lines(group: Group, name: str, palette: Mapping[str, str], confidence: float
         printable(f"{metric.name}, {unit.unit}"),
         f"{better_direction(metric)}; mean with {percent(confidence)} interval",
     ]
-    y: Spec = {"type": "quantitative", "title": title, "scale": {"zero": False, "padding": 8}}
-    y["axis"] = {"grid": True, "labelFontSize": 10, "tickCount": 5}
-    layers: list[Spec] = [
+    y: Spec = {"type": "quantitative", "title": title, "axis": {"grid": True, "tickCount": 5}}
+    shown = list(dict.fromkeys(str(row["panel"]) for row in rows))
+    values = {panel: [row for row in rows if row["panel"] == panel] for panel in shown}
+    domain = None if _far_apart(values) else fit(rows)
+
+    def body(mine: list[dict[str, Any]]) -> Spec:
+        scaled = {"zero": False, "nice": False, "domain": domain or fit(mine), "padding": 8}
+        drawn = _layers(mine, x, {**y, "scale": scaled}, shape)
+        encoding = {"color": colour}
+        return {"width": _WIDTH, "height": _HEIGHT, "data": {"values": mine}, "encoding": encoding, "layer": drawn}
+
+    if not others:
+        return chart(body(rows))
+    columns = len(values) if len(values) <= _MOST_IN_A_ROW else _IN_A_ROW
+    return panels({panel: body(mine) for panel, mine in values.items()}, columns)
+
+
+def _layers(rows: list[dict[str, Any]], x: Spec, y: Spec, shape: Spec) -> list[Spec]:
+    return [
         {
             "mark": {"type": "line", "strokeWidth": 1.5, "opacity": 0.8},
             "encoding": {"x": x, "y": {**y, "field": "mean"}},
@@ -74,29 +91,17 @@ def lines(group: Group, name: str, palette: Mapping[str, str], confidence: float
             "mark": {"type": "rule", "strokeWidth": 2},
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
         },
+        *arrows(rows, "y", y, {"x": x}),
         {
             "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
             "encoding": {"x": x, "y": {**y, "field": "mean"}, "shape": shape},
         },
     ]
-    shown = list(dict.fromkeys(str(row["panel"]) for row in rows))
-    values = {panel: [row for row in rows if row["panel"] == panel] for panel in shown}
-    if len(values) > 1 and not _far_apart(values):
-        y["scale"]["domain"] = [min(_ends(rows)), max(_ends(rows))]
-    body: Spec = {"width": _WIDTH, "height": _HEIGHT, "encoding": {"color": colour}, "layer": layers}
-    if not others:
-        return chart({"data": {"values": rows}, **body})
-    columns = len(values) if len(values) <= _MOST_IN_A_ROW else _IN_A_ROW
-    return panels({panel: {"data": {"values": mine}, **body} for panel, mine in values.items()}, columns)
-
-
-def _ends(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [float(row[end]) for row in rows for end in ("low", "high")]
 
 
 def _far_apart(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
     """Whether one axis would press some panel flat."""
-    highest = [max(_ends(rows)) for rows in values.values()]
+    highest = [max(float(row["mean"]) for row in rows) for rows in values.values()]
     return min(highest) <= 0 or max(highest) / min(highest) > _APART
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hugewise.figures.theme import WIDTH, Spec, chart, nominal, row_axis
+from hugewise.figures.whiskers import arrows, fit
 from hugewise.report.numbers import percent, scale
 from hugewise.report.sentences import better_direction, printable
 from hugewise.results import CellResult
@@ -13,7 +14,7 @@ __all__ = ["means"]
 
 
 def means(cell: CellResult, palette: Mapping[str, str], confidence: float) -> Spec | None:
-    """A dot at each mean, a bar for its t interval at `confidence`, the number beside it."""
+    """A dot at each mean, a whisker for its t interval at `confidence`, the number above it."""
     arms = [arm for arm in cell.arms if arm.mean is not None]
     if not arms:
         return None
@@ -33,6 +34,8 @@ def means(cell: CellResult, palette: Mapping[str, str], confidence: float) -> Sp
     interval = f"with {percent(confidence)} interval"
     title = f"mean {cell.metric.name} {interval}, {unit.unit} ({better_direction(cell.metric)})"
     color = nominal(names, names)
+    scaled = {"zero": False, "nice": False, "domain": fit(rows), "padding": 36}
+    x: Spec = {"type": "quantitative", "title": printable(title), "scale": scaled}
     return chart(
         {
             "width": WIDTH,
@@ -43,23 +46,19 @@ def means(cell: CellResult, palette: Mapping[str, str], confidence: float) -> Sp
                 {
                     "mark": {"type": "rule", "strokeWidth": 3, "strokeCap": "butt"},
                     "encoding": {
-                        "x": {
-                            "field": "low",
-                            "type": "quantitative",
-                            "title": printable(title),
-                            "scale": {"zero": False, "padding": 24},
-                        },
+                        "x": {**x, "field": "low"},
                         "x2": {"field": "high"},
                         "color": color,
                     },
                 },
+                *arrows(rows, "x", x, {"color": color}),
                 {
                     "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                    "encoding": {"x": {"field": "mean", "type": "quantitative"}, "color": color},
+                    "encoding": {"x": {**x, "field": "mean"}, "color": color},
                 },
                 {
                     "mark": {"type": "text", "dy": -11},
-                    "encoding": {"x": {"field": "mean", "type": "quantitative"}, "text": {"field": "text"}},
+                    "encoding": {"x": {**x, "field": "mean"}, "text": {"field": "text"}},
                 },
             ],
         }
