@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv as reading
 import io
+import re
 from typing import Any
 
 import pytest
@@ -42,7 +43,8 @@ def terminal(results: Results) -> str:
 
 def everywhere(results: Results) -> dict[str, str]:
     """The reports that people read, without line breaks, typographic minus and Markdown's escapes."""
-    told = {"terminal": terminal(results), "html": html(results, {}), "markdown": markdown(results, {})}
+    page = re.sub(r'<span class="whole">(.*?)</span>', r"\1", html(results, {}))
+    told = {"terminal": terminal(results), "html": page, "markdown": markdown(results, {})}
     return {
         kind: " ".join(text.replace("−", "-").replace("&#39;", "'").replace("\\", "").split())
         for kind, text in told.items()

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from hugewise.figures.effects import effects
 from hugewise.figures.theme import colours
-from hugewise.report import numbers
+from hugewise.report import fonts, numbers
 from hugewise.report.html import html
 from hugewise.report.sentences import effect_of, sentence
 from hugewise.report.tables import effects_table
@@ -139,7 +139,7 @@ def test_the_recorded_run_reads_well_everywhere() -> None:
     out = io.StringIO()
     show(results, None, Console(file=out, width=80, force_terminal=False))
     assert "-93.75%" in out.getvalue()
-    page = html(replace(results, disturbances=()), {})
+    page = html(replace(results, disturbances=()), {}).replace(fonts.face(), "")
     for text in (out.getvalue(), page):
         assert "nan" not in text.lower().replace("nanosecond", "")
         assert "inf%" not in text

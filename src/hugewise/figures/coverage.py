@@ -85,7 +85,7 @@ def coverage(cell: CellResult) -> Spec | None:
                     },
                 },
                 {
-                    "mark": {"type": "text", "fontSize": 10},
+                    "mark": "text",
                     "encoding": {
                         "x": {"field": "middle", **x},
                         "text": {"field": "text"},

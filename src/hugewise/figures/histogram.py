@@ -59,7 +59,7 @@ def histogram(results: Results, cell: CellResult, palette: Mapping[str, str]) ->
         "field": "count",
         "type": "quantitative",
         "title": None,
-        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10, "format": "d"},
+        "axis": {"tickCount": 3, "grid": True, "format": "d"},
     }
     color = nominal(names, names)
     return chart(
@@ -75,8 +75,6 @@ def histogram(results: Results, cell: CellResult, palette: Mapping[str, str]) ->
                         "labelOrient": "top",
                         "labelAnchor": "start",
                         "labelPadding": 1,
-                        "titleFontSize": 11,
-                        "titleFontWeight": "normal",
                     },
                 }
             },

@@ -36,7 +36,7 @@ def histogram(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale
         "type": "quantitative",
         "title": None,
         "scale": {"type": "sqrt"},
-        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
+        "axis": {"tickCount": 3, "grid": True},
     }
     return _strips(
         rows,
@@ -82,7 +82,7 @@ def qq_plot(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, 
         "field": "value",
         "type": "quantitative",
         "title": f"{title}, {unit.unit}" if unit.unit else title,
-        "axis": {"grid": True, "labelFontSize": 10, "tickCount": 5},
+        "axis": {"grid": True, "tickCount": 5},
         "scale": {"zero": False},
     }
     return _strips(
@@ -133,7 +133,7 @@ def in_time_order(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: S
                 "type": "quantitative",
                 "title": None,
                 "scale": {"zero": False},
-                "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
+                "axis": {"tickCount": 3, "grid": True},
             },
             "color": nominal(_names(known), _colours(known, colour)),
         },
@@ -159,7 +159,7 @@ def autocorrelations(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> S
         "field": "value",
         "type": "quantitative",
         "title": None,
-        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
+        "axis": {"tickCount": 3, "grid": True},
     }
     x: Spec = {
         "field": "lag",
@@ -243,8 +243,6 @@ def _strips(
                         "labelOrient": "top",
                         "labelAnchor": "start",
                         "labelPadding": 1,
-                        "titleFontSize": 11,
-                        "titleFontWeight": "normal",
                     },
                 }
             },

@@ -48,7 +48,7 @@ def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -
         "field": "deviation",
         "type": "quantitative",
         "title": None,
-        "axis": {"labelExpr": change_label("datum.value"), "tickCount": 3, "grid": True, "labelFontSize": 10},
+        "axis": {"labelExpr": change_label("datum.value"), "tickCount": 3, "grid": True},
         "scale": {"domain": [low, high], "padding": 6, "nice": False},
     }
     return chart(
@@ -64,8 +64,6 @@ def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -
                         "labelOrient": "top",
                         "labelAnchor": "start",
                         "labelPadding": 1,
-                        "titleFontSize": 11,
-                        "titleFontWeight": "normal",
                     },
                 }
             },

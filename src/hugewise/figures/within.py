@@ -71,7 +71,7 @@ def within(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Sp
     y: Spec = {
         "type": "quantitative",
         "title": None,
-        "axis": {"tickCount": 3, "grid": True, "labelFontSize": 10},
+        "axis": {"tickCount": 3, "grid": True},
         "scale": {"domain": [low * unit.factor, high * unit.factor], "zero": False, "nice": False, "padding": 4},
     }
     line = {"type": "line", "strokeWidth": 1.8, "point": {"size": 26} if len(rows) <= _DOTS * len(found) else False}
@@ -88,8 +88,6 @@ def within(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Sp
                         "labelOrient": "top",
                         "labelAnchor": "start",
                         "labelPadding": 1,
-                        "titleFontSize": 11,
-                        "titleFontWeight": "normal",
                     },
                 }
             },
