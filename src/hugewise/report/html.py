@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from hugewise.figures.theme import colours
 from hugewise.report import allocations, beside, changes, guests, numbers, page, programs, tables, within
+from hugewise.report.deployments import deployed
 from hugewise.report.drawings import across
 from hugewise.report.sentences import (
     LEGEND_TITLE,
@@ -37,7 +38,7 @@ def html(results: Results, figures: Mapping[str, str]) -> str:
         palette=colours(results),
         symbols=SYMBOLS,
         verdicts=[(verdict, verdicts[verdict]) for verdict in SYMBOLS if verdicts[verdict]],
-        winners=list(winners(results)),
+        deployed=list(deployed(winners(results))),
         sentence=sentence,
         findings=findings,
         legend_title=LEGEND_TITLE,

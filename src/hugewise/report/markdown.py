@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterator, Mapping
 
 from hugewise.report import allocations, beside, changes, guests, programs, tables, within
+from hugewise.report.deployments import deployed
 from hugewise.report.markdown_text import captioned, escape, paragraphs, rows
 from hugewise.report.sentences import (
     LEGEND_TITLE,
@@ -153,14 +154,14 @@ def _figure(figures: Mapping[str, tuple[str, str]], key: str) -> Iterator[str]:
 
 def _deployments(results: Results) -> Iterator[str]:
     some = False
-    for cell, comparison, arm in winners(results):
+    for one in deployed(winners(results)):
         some = True
-        if arm.deployment is None:
-            known = f"no commands are known; what it did: {escape(arm.treatment)}"
-            yield from ("", f"**{escape(comparison.arm)}**, for {escape(cell.cell)}: {known}")
+        known = f"no commands are known; what it did: {one.treatment}"
+        note = one.deployment.note if one.deployment is not None else known
+        yield from ("", f"**{escape(one.arm)}**, for {escape(one.places)}: {escape(note)}")
+        if one.deployment is None:
             continue
-        yield from ("", f"**{escape(comparison.arm)}**, for {escape(cell.cell)}: {escape(arm.deployment.note)}")
-        for title, lines in (("now", arm.deployment.now), ("at boot", arm.deployment.boot)):
+        for title, lines in (("now", one.deployment.now), ("at boot", one.deployment.boot)):
             if lines:
                 yield from ("", f"{title}:", "")
                 yield from (f"    {printable(line)}" for line in lines)

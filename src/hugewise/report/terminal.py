@@ -17,10 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hugewise.report import beside, guests, numbers, within
+from hugewise.report.deployments import deployed
 from hugewise.report.sentences import (
     LEGEND_TITLE,
     SYMBOLS,
-    arm_of,
     better_direction,
     earlier,
     effect_of,
@@ -32,7 +32,7 @@ from hugewise.report.sentences import (
     winners,
 )
 from hugewise.report.tables import unit_of
-from hugewise.results import CellResult, Comparison, Results
+from hugewise.results import ArmSummary, CellResult, Comparison, Results
 
 __all__ = ["render", "show", "verdict_lines"]
 
@@ -201,29 +201,20 @@ def _disturbances(results: Results) -> Iterator[RenderableType]:
 
 
 def _settings(results: Results) -> Iterator[RenderableType]:
-    best: dict[str, tuple[CellResult, Comparison]] = {}
-    for cell, comparison, _ in winners(results):
+    best: dict[str, tuple[CellResult, Comparison, ArmSummary]] = {}
+    for cell, comparison, arm in winners(results):
         known = best.get(cell.cell)
         if known is None or _distance(comparison) > _distance(known[1]):
-            best[cell.cell] = (cell, comparison)
-    found = _deployments(best)
+            best[cell.cell] = cell, comparison, arm
+    found = [(one, one.deployment.now) for one in deployed(best.values()) if one.deployment and one.deployment.now]
     if found:
         yield Text()
         yield Text("To set the best policy of a cell now (at boot: see the report)", style="bold")
-    for (policy, commands), cells in found.items():
-        yield Padding(Text(_ascii(f"{policy}, for {', '.join(cells)}:"), overflow="fold"), (0, 0, 0, 2))
+    for one, commands in found:
+        yield Padding(Text(_ascii(f"{one.arm}, for {one.places}:"), overflow="fold"), (0, 0, 0, 2))
         for command in commands:
             # Never broken: it is there to be copied.
             yield Text(f"    {printable(command)}", overflow="ignore", no_wrap=True)
-
-
-def _deployments(best: Mapping[str, tuple[CellResult, Comparison]]) -> dict[tuple[str, tuple[str, ...]], list[str]]:
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for name, (cell, comparison) in best.items():
-        arm = arm_of(cell, comparison.arm)
-        if arm is not None and arm.deployment is not None and arm.deployment.now:
-            found.setdefault((comparison.arm, arm.deployment.now), []).append(name)
-    return found
 
 
 def _distance(comparison: Comparison) -> float:
