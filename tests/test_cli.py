@@ -229,7 +229,7 @@ ERRORS: list[tuple[Sequence[str], str, str]] = [
     (["run", "tiny.toml", "--pool", "1g"], "--pool belongs to --policy", "in a study file"),
     (["run", "tiny.toml", "--seed", "xyz"], "--seed xyz: not 32 hexadecimal digits", "leave it out"),
     (["run", "tiny.toml", "--seed", "00"], "--seed 00: not 32 hexadecimal digits", "leave it out"),
-    (["run", "tiny.toml", "--blocks", "1"], "blocks = 1: is out of range", "2 to 100000"),
+    (["run", "tiny.toml", "--blocks", "1"], "blocks = 1: is out of range", "2 to 100000: a block gives one pair"),
     (["run", "tiny.toml", "--blocks", "-5"], "blocks = -5: is out of range", "2 to 100000"),
     (["run", "tiny.toml", "--time", "soon"], "time = 'soon': not a duration", "cure:"),
     (["run", "tiny.toml", "--time", "0s"], "time = '0s'", "cure:"),
