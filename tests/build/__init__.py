@@ -4,6 +4,7 @@
     results    the results of a rich run: every verdict, nulls, failures and hostile names
     restated   results beside published figures
     booted     results of arms that ran in guests
+    few_blocks  results of two blocks, whose intervals reach beyond everything; and cells like the demo's
     studies    policies and workloads that do nothing, and TOML of Python values
     workloads  the arguments that a workload's functions take: parameters, treatments, what an attempt said
     hosts      machines in a dictionary: files alone, or with the manners of sysfs

@@ -34,11 +34,12 @@ def cell(  # noqa: PLR0917
     levels: Levels,
     more: Mapping[str, Sequence[float | None]] | None = None,
     spread: float = 0.01,
+    blocks: int = BLOCKS,
 ) -> tuple[CellResult, list[Attempt]]:
-    """A cell of `BLOCKS` blocks; `more` gives other metrics, a level for each arm (None: absent, with a reason)."""
+    """A cell of so many blocks; `more` gives other metrics, a level for each arm (None: absent, with a reason)."""
     rng = random.Random(name)  # noqa: S311  (not a secret)
     found = []
-    for block in range(BLOCKS):
+    for block in range(blocks):
         drift = math.exp(rng.gauss(0, spread / 2))
         for order, arm in enumerate(rng.sample(sorted(levels), len(levels))):
             value = levels[arm][0] * drift * math.exp(rng.gauss(0, spread))

@@ -85,10 +85,15 @@ def test_every_block_is_golden_in_every_format(kind: str) -> None:
     assert told == golden.read_text(encoding="utf-8")
 
 
+def marks(page: Page) -> list[tuple[str, list[str]]]:
+    """Elements and the names of their attributes, but for the words of tables that stay in one piece."""
+    return [(tag, list(names)) for tag, names in page.tags if names != {"class": "whole"}]
+
+
 def test_hostile_text_stays_text_in_every_position() -> None:
     harmless, hostile = Page(FORMATS["html"](every(HARMLESS))), Page(FORMATS["html"](every(HOSTILE)))
     assert hostile.open == []
-    assert [(tag, list(names)) for tag, names in hostile.tags] == [(tag, list(names)) for tag, names in harmless.tags]
+    assert marks(hostile) == marks(harmless)
     for kind, tell in FORMATS.items():
         told, same = tell(every(HOSTILE)), tell(every(HARMLESS))
         assert "\x1b" not in told

@@ -10,6 +10,7 @@ from typing import TypeVar
 from rich.console import Console
 
 from hugewise.model.results import Results
+from hugewise.report import fonts
 from hugewise.report.document import Block, Bundle, Document, Folded, Only, Table
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
@@ -20,7 +21,8 @@ Kind = TypeVar("Kind")
 
 
 def page(results: Results) -> str:
-    return html(report(results), {})
+    """Without the font (base64 may have anything in it)."""
+    return html(report(results), {}).replace(fonts.face(), "")
 
 
 def text(results: Results) -> str:

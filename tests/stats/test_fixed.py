@@ -36,6 +36,7 @@ def test_it_goes_on_to_the_planned_number_of_pairs_and_no_further() -> None:
     decisions = [one.observe(b) for b in blocks]
     assert [d.status for d in decisions] == ["continue"] * 11 + ["stop"] * 3
     assert [d.verdict for d in decisions[:11]] == ["undecided"] * 11
+    assert decisions[0].reason == "1 of 12 planned pairs, and one shows no spread: an interval takes two at least"
     assert decisions[10].reason == "11 of 12 planned pairs"
     assert decisions[11] == decisions[12] == decisions[13] == one.decision()
     assert decisions[11].verdict == "better"

@@ -164,6 +164,12 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
         ({"format": "1"}, "format", "1", "write it without quotes, as in 12"),
         ({"name": "../x"}, "name", "../x", "begin with a letter or digit"),
         ({"name": "x" * 65}, "name", "x" * 65, "at most 64"),
+        (
+            {"budget": {"blocks": 1}},
+            "budget.blocks",
+            1,
+            "from 2 to 100000: a block gives one pair of values; how far pairs",
+        ),
         ({"margin": "5 percent"}, "margin", "5 percent", '"0.5%" or 0.005'),
         ({"margin": 0}, "margin", 0, "above 0 and below 0.5"),
         ({"margin": True}, "margin", True, '"0.5%" or 0.005'),

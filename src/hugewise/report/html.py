@@ -1,7 +1,8 @@
 """A document as one HTML file that needs nothing else: no script, no address, figures as SVG inside.
 
 The template engine makes every text one line and escapes it; only figures (made by `images.inline`) and the style sheet
-are markup. The Content-Security-Policy forbids everything but that style sheet, which it names by its hash.
+are markup. The Content-Security-Policy forbids everything but that style sheet, which it names by its hash, and the
+figures' font in it.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
 from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
+from hugewise.report import fonts
 from hugewise.report.document import Document
 from hugewise.report.sentences import SYMBOLS, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["environment", "html"]
+__all__ = ["environment", "html", "whole"]
+
+# Words that a browser would break at a hyphen or a slash, up to a length that a column can still have.
+_BREAKABLE = re.compile(r"(?<!\S)(?=\S{3,80}(?!\S))\S+[-/\u2013]\S+")
 
 
 @functools.cache
@@ -38,12 +44,22 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["kind"] = lambda block: type(block).__name__
+    made.filters["whole"] = whole
     return made
+
+
+def whole(text: str) -> Markup:
+    """The text of a table's cell, escaped, in which names of policies and files stay in one piece."""
+    shown, parts, end = printable(text), [], 0
+    for word in _BREAKABLE.finditer(shown):
+        parts += [escape(shown[end : word.start()]), Markup('<span class="whole">%s</span>') % word[0]]
+        end = word.end()
+    return Markup("").join([*parts, escape(shown[end:])])
 
 
 def html(document: Document, figures: Mapping[str, str]) -> str:
     """The page. `figures`: key -> SVG made by `images.inline`; a figure that is not there is left out."""
-    style = resources.files("hugewise.report").joinpath("style.css").read_text(encoding="utf-8")
+    style = resources.files("hugewise.report").joinpath("style.css").read_text(encoding="utf-8") + fonts.face()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
         environment()
@@ -51,8 +67,9 @@ def html(document: Document, figures: Mapping[str, str]) -> str:
         .render(
             document=document,
             symbols=SYMBOLS,
-            style=Markup(style),  # noqa: S704  (our own file)
-            policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+            style=Markup(style),  # noqa: S704  (our own files)
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'; font-src {fonts.SOURCE}; base-uri 'none'; "
+            "form-action 'none'",
             figures={key: Markup(svg) for key, svg in figures.items()},  # noqa: S704  (made by images.inline)
         )
     )

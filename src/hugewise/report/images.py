@@ -10,13 +10,16 @@ import re
 import xml.etree.ElementTree as ET
 from typing import Any
 
+from hugewise.report import fonts
+
 __all__ = ["inline", "png", "render", "standalone"]
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK = "{http://www.w3.org/1999/xlink}"
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _INK, _PAPER = "#1d2126", "#ffffff"
-_NOISE = ("aria-hidden", "aria-roledescription", "role", "pointer-events", "class", "opacity:1")
+_NOISE = ("aria-hidden", "aria-roledescription", "role", "pointer-events")
+_LETTERS = ("font-family", "font-size")
 
 
 def render(spec: dict[str, Any]) -> str:
@@ -27,11 +30,14 @@ def render(spec: dict[str, Any]) -> str:
 
 
 def standalone(svg: str) -> str:
-    """The figure as a file of its own: dark ink on white paper, whatever shows it."""
+    """The figure as a file of its own, with its font: dark ink on white paper, whatever shows it."""
     root = ET.fromstring(svg)  # noqa: S314  (our own renderer's output)
     ET.register_namespace("", _SVG[1:-1])
+    _slim(root)
+    style = ET.Element(f"{_SVG}style")
+    style.text = fonts.face()
     paper = ET.Element(f"{_SVG}rect", {"width": "100%", "height": "100%", "fill": _PAPER})
-    root.insert(0, paper)
+    root[:0] = [style, paper]
     for element in root.iter():
         for name, value in element.items():
             if value == "currentColor":
@@ -47,27 +53,29 @@ def png(svg: str, *, scale: float = 2.0) -> bytes:
 
 
 def inline(svg: str, *, name: str, title: str) -> str:
-    """The figure for an HTML page: ids are made unique with `name`, it scales with the page, `title` is its text.
+    """The figure for an HTML page, which brings the font: ids are made unique with `name`, `title` is its text.
+
+    It keeps its size whatever the page's width, so that the letters of all figures are of one size.
 
     HTML needs no namespace declarations, so that the page holds no address at all.
     """
     root = ET.fromstring(svg)  # noqa: S314  (our own renderer's output)
     width, height = root.get("width", "0"), root.get("height", "0")
     _prune(root)
+    letters = _slim(root)
     counter = itertools.count(1)
     ids = {element.attrib["id"]: f"{name}-{next(counter)}" for element in root.iter() if "id" in element.attrib}
     for element in root.iter():
         element.tag = element.tag.removeprefix(_SVG)
+        element.attrib.pop("class", None)
         for key in list(element.attrib):
-            if key in _NOISE or (key == "opacity" and element.attrib[key] == "1"):
-                del element.attrib[key]
-                continue
             value = element.attrib.pop(key)
             value = ids.get(value, value) if key == "id" else _REFERENCE.sub(lambda m: f"url(#{ids[m[1]]})", value)
             element.attrib[key.replace(_XLINK, "xlink:")] = value
     root.attrib.clear()
     root.attrib.update(
         {
+            **letters,
             "viewBox": f"0 0 {width} {height}",
             "width": width,
             "height": height,
@@ -79,6 +87,22 @@ def inline(svg: str, *, name: str, title: str) -> str:
     label.text = title
     root.insert(0, label)
     return ET.tostring(root, encoding="unicode", short_empty_elements=True)
+
+
+def _slim(root: ET.Element) -> dict[str, str]:
+    """Drop what tells a reader nothing, and name the font once: its attributes, which the root now has."""
+    texts = list(root.iter(f"{_SVG}text"))
+    common = {key: texts[0].attrib[key] for key in _LETTERS if len({text.get(key) for text in texts}) == 1}
+    for element in root.iter():
+        for child in list(element):
+            if child.get("opacity") == "0":  # a label of an axis that would have overlapped another
+                element.remove(child)
+        for key in list(element.attrib):
+            default = key == "opacity" and element.attrib[key] == "1"
+            if key in _NOISE or default or (key in common and element.tag == f"{_SVG}text"):
+                del element.attrib[key]
+    root.attrib.update(common)
+    return common
 
 
 def _prune(element: ET.Element) -> None:

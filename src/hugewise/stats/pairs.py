@@ -326,7 +326,10 @@ class Pairs:
 
     def shortfall(self, planned: int) -> str:
         """How far the pairs are from the plan, and what is missing."""
-        return "; ".join(part for part in (f"{len(self.usable)} of {planned} planned pairs", self.taken_out()) if part)
+        known = f"{len(self.usable)} of {planned} planned pairs"
+        if len(self.usable) == 1:
+            known += ", and one shows no spread: an interval takes two at least"
+        return "; ".join(part for part in (known, self.taken_out()) if part)
 
     def taken_out(self) -> str:
         """What was taken out of the usable pairs, in words; empty where nothing was."""

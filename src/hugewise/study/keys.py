@@ -227,14 +227,15 @@ _UNIONS = (typing.Union, types.UnionType)
 _PLAIN: Mapping[object, Callable[[], Kind]] = {bool: flag, str: text}
 
 
-def integer(low: int = 0, high: int = _LARGEST) -> Kind:
-    """A whole number within `low` and `high`."""
+def integer(low: int = 0, high: int = _LARGEST, *, few: str = "") -> Kind:
+    """A whole number within `low` and `high`; `few` says why `low` are needed, to who gave less."""
 
     def read(value: object, place: Place) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise place.wrong("must be a whole number", value, hint="write it without quotes, as in 12")
         if not low <= value <= high:
-            raise place.wrong("is out of range", value, hint=f"choose from {low} to {high}")
+            why = f": {few}" if few and value < low else ""
+            raise place.wrong("is out of range", value, hint=f"choose from {low} to {high}{why}")
         return value
 
     return Kind("whole number", read)

@@ -173,7 +173,12 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     blocks: Annotated[
         int,
-        keys.integer(2, 100_000),
+        keys.integer(
+            2,
+            100_000,
+            few="a block gives one pair of values; how far pairs differ by chance shows from two on, and without it "
+            "there is no interval and no verdict",
+        ),
         Key("Complete blocks planned for each cell: the n of every comparison.", "blocks = 12"),
     ] = 12
     width: Annotated[

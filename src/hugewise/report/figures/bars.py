@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hugewise.report.figures.factors import FactorGroup, level, levels, setting
 from hugewise.report.figures.parts import layer, mean_of, mean_title, quantitative
 from hugewise.report.figures.theme import INK, Spec, arm_marks, chart, panels
+from hugewise.report.figures.whiskers import arrows, fit
 from hugewise.report.numbers import scale
 from hugewise.report.sentences import printable
 
@@ -52,8 +53,8 @@ def bars(group: FactorGroup, palette: Mapping[str, str], confidence: float) -> S
     y = quantitative(
         "mean",
         title=mean_title(metric, unit, confidence),
-        scale={"zero": True, "domain": [0, max(row["high"] for row in rows)]},
-        axis={"grid": True, "labelFontSize": 10, "tickCount": 5},
+        scale={"zero": True, "domain": fit(rows, zero=True)},
+        axis={"grid": True, "tickCount": 5},
     )
     aside = {"field": "arm", "type": "nominal", "sort": shown}
     width = max(len(along) * (len(arms) + 1) * _BAR, 90)
@@ -64,6 +65,7 @@ def bars(group: FactorGroup, palette: Mapping[str, str], confidence: float) -> S
         "layer": [
             layer("bar", {"y": y, "color": colour}),
             layer("rule", {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=1.5, color=INK),
+            *arrows(rows, "y", y, {"color": {"value": INK}}),
         ],
     }
     if not others:

@@ -72,7 +72,7 @@ def coverage(cell: CellResult) -> Spec | None:
     ink = {"field": "ink", "type": "nominal", "scale": None}
     layers = [
         layer("bar", shares, height=20, stroke="currentColor", strokeWidth=0.5),
-        layer("text", {"x": {**x, "field": "middle"}, "text": {"field": "text"}, "color": ink}, fontSize=10),
+        layer("text", {"x": {**x, "field": "middle"}, "text": {"field": "text"}, "color": ink}),
     ]
     return beside((printable(arm.arm) for arm in cell.arms), rows, layers, 30)
 

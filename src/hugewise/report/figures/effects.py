@@ -9,6 +9,7 @@ from typing import Any
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report.figures.parts import beside, layer
 from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
+from hugewise.report.figures.whiskers import arrows, cut, span
 from hugewise.report.numbers import ends, percent
 from hugewise.report.sentences import SYMBOLS, effect_of, printable
 
@@ -26,12 +27,14 @@ _VERDICT_SHAPES = {
 
 _TOUCHING = {"paddingInner": 0, "paddingOuter": 0}  # so that the band has no gaps
 _BEYOND = 0.25  # how far an open end reaches beyond all that is known, as a part of the whole span
+_LEAST = math.log(2)  # as far beyond the estimates an interval's end is shown in any case
 
 
 def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec | None:
     """Each arm's ratio to the baseline as a change in percent, its interval, and the band of equivalence.
 
-    An interval that has one end reaches to the edge of the figure on the other side, where an arrow stands.
+    An interval that has one end reaches to the edge of the figure on the other side, where an arrow stands; so does
+    one whose end lies far beyond all estimates.
     """
     rows = [row for one in cell.comparisons if (row := _row(one, margin))]
     if not rows:
@@ -74,7 +77,7 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
 def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
     """What is drawn of a comparison, None for nothing; `ratio` is None where there is no finite one.
 
-    `open` is the side on which the interval has no end, until `_axis` puts that end at the edge.
+    An end that is not there is None, until `_axis` puts it at the edge.
     """
     low, high = ends(comparison.low, comparison.high)
     ratio = comparison.ratio
@@ -89,7 +92,6 @@ def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
         "ratio": finite,
         "low": low if bounded else finite,
         "high": high if bounded else finite,
-        "open": None if not bounded else "low" if low is None else "high" if high is None else None,
         "bandlow": 1 - margin,
         "bandhigh": 1 + margin,
         "verdict": comparison.verdict,
@@ -99,15 +101,20 @@ def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
 
 def _axis(rows: Sequence[dict[str, Any]], title: str) -> Spec:
     """The axis of ratios, labelled as changes: linear for small spans, else logarithmic (a ratio and its inverse
-    then lie at equal distances from none). Ends that are open are put at its edges."""
-    known = [row[key] for row in rows for key in ("low", "high", "ratio", "bandlow", "bandhigh") if row[key]]
-    low, high = min(known), max(known)
+    then lie at equal distances from none). Ends that are open, or far away, are put at its edges.
+    """
+    ends = [row[end] for row in rows for end in ("low", "high") if row[end]]
+    estimates = [row[key] for row in rows for key in ("ratio", "bandlow", "bandhigh") if row[key]]
+    # An interval without an estimate is shown by the end that it has.
+    estimates += [row["low"] or row["high"] for row in rows if row["ratio"] is None]
+    low, high = map(math.exp, span(map(math.log, estimates), map(math.log, ends), _LEAST))
     reach = (high / low) ** _BEYOND
-    low /= reach if any(row["open"] == "low" for row in rows) else 1
-    high *= reach if any(row["open"] == "high" for row in rows) else 1
+    low /= reach if any(row["low"] is None for row in rows) else 1
+    high *= reach if any(row["high"] is None for row in rows) else 1
     for row in rows:
-        if row["open"] is not None:
-            row[row["open"]] = row["edge"] = low if row["open"] == "low" else high
+        row["under"], row["over"] = row["low"] is None, row["high"] is None
+        row["low"], row["high"] = row["low"] or low, row["high"] or high
+        cut(row, low, high)
     common = {"type": "quantitative", "title": printable(title)}
     if high / low < 1.5:
         pad = (high - low) * 0.06
@@ -129,7 +136,7 @@ def _axis(rows: Sequence[dict[str, Any]], title: str) -> Spec:
     }
 
 
-def _layers(rows: Sequence[Mapping[str, Any]], axis: Spec, color: Spec, width: int) -> list[Spec]:
+def _layers(rows: Sequence[dict[str, Any]], axis: Spec, color: Spec, width: int) -> list[Spec]:
     def x(field: str) -> Spec:
         return {"field": field, **axis}
 
@@ -146,10 +153,6 @@ def _layers(rows: Sequence[Mapping[str, Any]], axis: Spec, color: Spec, width: i
         layer("rule", {"x": {"datum": 1, **axis}, "y": None}, opacity=0.5, strokeDash=[3, 3]),
         layer("rule", {"x": x("low"), "x2": {"field": "high"}, "color": color}, strokeWidth=3),
         layer("point", {"x": x("ratio"), "color": color, "shape": shape}, "isValid(datum.ratio)", size=70, **point),
-        *(
-            layer("point", {"x": x("edge"), "color": color}, f"datum.open === '{side}'", shape=arrow, size=60, **point)
-            for side, arrow in (("low", "triangle-left"), ("high", "triangle-right"))
-            if any(row["open"] == side for row in rows)
-        ),
+        *arrows(rows, "x", axis, {"color": color}),
         layer("text", text, align="left", dx=8),
     ]

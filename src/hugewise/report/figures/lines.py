@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hugewise.report.figures.factors import FactorGroup, level, levels, numeric, setting
-from hugewise.report.figures.parts import layer, mean_of, mean_title, quantitative
+from hugewise.report.figures.parts import VALUES, layer, mean_of, mean_title, quantitative
 from hugewise.report.figures.theme import Spec, arm_marks, chart, panels
+from hugewise.report.figures.whiskers import arrows, fit
 from hugewise.report.numbers import scale
 from hugewise.report.sentences import printable
 
@@ -56,31 +57,31 @@ def lines(group: FactorGroup, name: str, palette: Mapping[str, str], confidence:
         axis={"values": steps, "labelExpr": _labels(steps, names)},
         scale={"type": "log" if logarithmic else "linear", "zero": False, "nice": False, "padding": 14},
     )
-    y = quantitative("mean", title=mean_title(metric, unit, confidence), scale={"zero": False, "padding": 8})
-    y["axis"] = {"grid": True, "labelFontSize": 10, "tickCount": 5}
+    y = quantitative("mean", title=mean_title(metric, unit, confidence), axis={"grid": True, "tickCount": 5})
     shown = list(dict.fromkeys(str(row["panel"]) for row in rows))
     values = {panel: [row for row in rows if row["panel"] == panel] for panel in shown}
-    if len(values) > 1 and not _far_apart(values):
-        y["scale"]["domain"] = [min(_ends(rows)), max(_ends(rows))]
-    layers = [
-        layer("line", {"x": x, "y": y}, strokeWidth=1.5, opacity=0.8),
-        layer("rule", {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=2),
-        layer("point", {"x": x, "y": y, "shape": shape}, filled=True, size=55, opacity=1),
-    ]
-    body: Spec = {"width": _WIDTH, "height": _HEIGHT, "encoding": {"color": colour}, "layer": layers}
+    domain = None if _far_apart(values) else fit(rows)
+
+    def body(mine: list[dict[str, Any]]) -> Spec:
+        scaled = {**y, "scale": {**VALUES, "domain": domain or fit(mine)}}
+        layers = [
+            layer("line", {"x": x, "y": scaled}, strokeWidth=1.5, opacity=0.8),
+            layer("rule", {"x": x, "y": {**scaled, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=2),
+            *arrows(mine, "y", scaled, {"x": x}),
+            layer("point", {"x": x, "y": scaled, "shape": shape}, filled=True, size=55, opacity=1),
+        ]
+        encoding = {"color": colour}
+        return {"width": _WIDTH, "height": _HEIGHT, "data": {"values": mine}, "encoding": encoding, "layer": layers}
+
     if not others:
-        return chart({"data": {"values": rows}, **body})
+        return chart(body(rows))
     columns = len(values) if len(values) <= _MOST_IN_A_ROW else _IN_A_ROW
-    return panels({panel: {"data": {"values": mine}, **body} for panel, mine in values.items()}, columns)
-
-
-def _ends(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [float(row[end]) for row in rows for end in ("low", "high")]
+    return panels({panel: body(mine) for panel, mine in values.items()}, columns)
 
 
 def _far_apart(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
     """Whether one axis would press some panel flat."""
-    highest = [max(_ends(rows)) for rows in values.values()]
+    highest = [max(float(row["mean"]) for row in rows) for rows in values.values()]
     return min(highest) <= 0 or max(highest) / min(highest) > _APART
 
 

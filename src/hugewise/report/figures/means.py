@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hugewise.model.results import CellResult
 from hugewise.report.figures.parts import beside, layer, mean_of, quantitative
 from hugewise.report.figures.theme import Spec, nominal
+from hugewise.report.figures.whiskers import arrows, fit
 from hugewise.report.numbers import percent, scale
 from hugewise.report.sentences import better_direction, printable
 
@@ -14,7 +15,7 @@ __all__ = ["means"]
 
 
 def means(cell: CellResult, palette: Mapping[str, str], confidence: float) -> Spec | None:
-    """A dot at each mean, a bar for its t interval at `confidence`, the number beside it."""
+    """A dot at each mean, a whisker for its t interval at `confidence`, the number above it."""
     arms = [arm for arm in cell.arms if arm.mean is not None]
     if not arms:
         return None
@@ -24,11 +25,13 @@ def means(cell: CellResult, palette: Mapping[str, str], confidence: float) -> Sp
     interval = f"with {percent(confidence)} interval"
     title = f"mean {cell.metric.name} {interval}, {unit.unit} ({better_direction(cell.metric)})"
     color = nominal(names, names)
-    x = quantitative("low", title=printable(title), scale={"zero": False, "padding": 24})
-    mean = quantitative("mean")
+    scaled = {"zero": False, "nice": False, "domain": fit(rows), "padding": 36}
+    x = quantitative("mean", title=printable(title), scale=scaled)
+    whisker = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": color}
     layers = [
-        layer("rule", {"x": x, "x2": {"field": "high"}, "color": color}, strokeWidth=3, strokeCap="butt"),
-        layer("point", {"x": mean, "color": color}, filled=True, size=70, opacity=1),
-        layer("text", {"x": mean, "text": {"field": "text"}}, dy=-11),
+        layer("rule", whisker, strokeWidth=3, strokeCap="butt"),
+        *arrows(rows, "x", x, {"color": color}),
+        layer("point", {"x": x, "color": color}, filled=True, size=70, opacity=1),
+        layer("text", {"x": x, "text": {"field": "text"}}, dy=-11),
     ]
     return beside(names, rows, layers, 32)

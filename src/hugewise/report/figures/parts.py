@@ -13,7 +13,7 @@ from hugewise.report.sentences import better_direction, printable
 
 __all__ = ["COUNTS", "VALUES", "beside", "layer", "mean_of", "mean_title", "quantitative", "strips"]
 
-COUNTS: Spec = {"tickCount": 3, "grid": True, "labelFontSize": 10}  # the vertical axis of a strip
+COUNTS: Spec = {"tickCount": 3, "grid": True}  # the vertical axis of a strip
 VALUES: Spec = {"zero": False, "nice": False, "padding": 8}  # a horizontal axis that begins where the data do
 
 
@@ -40,7 +40,6 @@ def strips(  # noqa: PLR0917
 ) -> Spec:
     """Layers in a strip of its own for each arm, on common axes."""
     header = {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 1}
-    header |= {"titleFontSize": 11, "titleFontWeight": "normal"}
     row = {"field": "arm", "type": "nominal", "sort": list(names), "title": title, "header": header}
     body = {"width": WIDTH, "height": height, **({"encoding": encoding} if encoding else {}), "layer": layers}
     return chart({"data": {"values": list(rows)}, "facet": {"row": row}, "spacing": 6, "spec": body})

@@ -52,7 +52,7 @@ def qq_plot(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, 
     if not rows:
         return None
     x = quantitative("expected", title="standard normal quantile", scale={"nice": False})
-    axis = {"grid": True, "labelFontSize": 10, "tickCount": 5}
+    axis = {"grid": True, "tickCount": 5}
     y = quantitative("value", title=_title(title, unit), axis=axis, scale={"zero": False})
     bulk, values = {"y": {**y, "field": "line"}}, {"y": y, "color": _color(arms, colour)}
     layers = [

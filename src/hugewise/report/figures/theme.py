@@ -34,7 +34,9 @@ Spec = dict[str, Any]
 
 INK = "currentColor"
 WIDTH = 400
-FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
+# The page brings the first (`report.fonts`); the renderer measures with the second. Their widths are the same.
+FONT = "Arimo, 'Liberation Sans', Arial, Helvetica, sans-serif"
+SIZE = 12  # of every text in every figure, in CSS pixels: figures are never scaled
 
 _KNOWN = {
     "base": "#7d848d",
@@ -107,7 +109,7 @@ def change_label(value: str) -> str:
 def panels(bodies: Mapping[str, Spec], columns: int) -> Spec:
     """Charts side by side, each below its name; every one has axes of its own, the legend is common."""
     shown = [
-        {**body, "title": {"text": name, "color": INK, "fontSize": 12, "fontWeight": "normal", "font": FONT}}
+        {**body, "title": {"text": name, "color": INK, "fontSize": SIZE, "fontWeight": "normal", "font": FONT}}
         for name, body in bodies.items()
     ]
     return chart({"concat": shown, "columns": columns, "spacing": 18})
@@ -135,7 +137,13 @@ def chart(spec: Spec) -> Spec:
     return {"$schema": "https://vega.github.io/schema/vega-lite/v6.json", "background": None, **spec, "config": _CONFIG}
 
 
-_TEXT = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
+_TEXT = {
+    "labelColor": INK,
+    "titleColor": INK,
+    "labelFontSize": SIZE,
+    "titleFontSize": SIZE,
+    "titleFontWeight": "normal",
+}
 _CONFIG: Spec = {
     "aria": False,
     "font": FONT,
@@ -154,9 +162,9 @@ _CONFIG: Spec = {
         "titlePadding": 8,
     },
     "axisX": {"grid": True, "tickCount": 6},
-    "axisY": {"ticks": False, "domain": False, "labelPadding": 8, "labelFontSize": 12},
+    "axisY": {"ticks": False, "domain": False, "labelPadding": 8},
     "legend": {**_TEXT, "orient": "bottom", "direction": "horizontal", "labelLimit": 220, "columns": 4},
-    "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "labelLimit": 420},
-    "text": {"color": INK, "fontSize": 11},
+    "header": {**_TEXT, "labelLimit": 420},
+    "text": {"color": INK, "fontSize": SIZE},
     "rule": {"color": INK},
 }

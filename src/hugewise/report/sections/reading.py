@@ -19,6 +19,8 @@ def reading(results: Results) -> Section:
         "? undecided": "The interval allows both; the largest effect still possible is given once both ends are known.",
         "At least, at most": "The interval has one end; nothing bounds the effect on the other side, where figures "
         "have an arrow.",
+        "An arrow in a figure": "The interval leaves the figure's scale there. Tables have its ends, where it "
+        "has them.",
         "– none": "No verdict can be given, for the reason that is stated.",
     }
     if results.beside is not None:

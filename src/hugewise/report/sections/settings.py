@@ -1,45 +1,53 @@
-"""What to set: the commands of the policies that beat their baseline."""
+"""What to set: the commands of the policies that beat their baseline, once for all cells that share them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report.document import Commands, Line, Section
-from hugewise.report.sentences import arm_of, winners
+from hugewise.report.sentences import winners
 
 __all__ = ["brief", "settings"]
 
 
 def settings(results: Results) -> Iterator[Section]:
     """For each arm that beat its baseline what to type, now and at boot."""
-    blocks = []
-    for cell, comparison, arm in winners(results):
-        known = arm.deployment
-        steps = (("Now", known.now), ("At boot", known.boot)) if known else ()
-        told = tuple(step for step in steps if step[1])
-        blocks.append(Commands(comparison.arm, cell.cell, known.note if known else None, arm.treatment, told))
+    blocks = tuple(_joined(_commands(cell, arm) for cell, _, arm in winners(results)))
     nothing = "No policy was better than its baseline"
     said = Line(f"{nothing}, so there is nothing to set.")
-    yield Section("Settings to use", tuple(blocks) or (said,), key="settings", only="html")
-    yield Section("Settings of the winning policies", tuple(blocks) or (Line(f"{nothing}."),), only="markdown")
+    yield Section("Settings to use", blocks or (said,), key="settings", only="html")
+    yield Section("Settings of the winning policies", blocks or (Line(f"{nothing}."),), only="markdown")
 
 
 def brief(results: Results) -> Iterator[Section]:
-    """For a terminal: what to type now for the best policy of each cell; cells with the same commands together."""
-    best: dict[str, tuple[CellResult, Comparison]] = {}
-    for cell, comparison, _ in winners(results):
+    """For a terminal: what to type now for the best policy of each cell."""
+    best: dict[str, tuple[Comparison, Commands]] = {}
+    for cell, comparison, arm in winners(results):
         known = best.get(cell.cell)
-        if known is None or _distance(comparison) > _distance(known[1]):
-            best[cell.cell] = (cell, comparison)
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for name, (cell, comparison) in best.items():
-        arm = arm_of(cell, comparison.arm)
-        if arm is not None and arm.deployment is not None and arm.deployment.now:
-            found.setdefault((comparison.arm, arm.deployment.now), []).append(name)
-    if found:
-        told = tuple(Commands(arm, ", ".join(cells), "", steps=(("now", now),)) for (arm, now), cells in found.items())
-        yield Section("To set the best policy of a cell now (at boot: see the report)", told)
+        if known is None or _distance(comparison) > _distance(known[0]):
+            told = arm.deployment.now if arm.deployment else ()
+            best[cell.cell] = comparison, Commands(arm.arm, cell.cell, "", steps=(("now", told),) if told else ())
+    if blocks := tuple(_joined(one for _, one in best.values() if one.steps)):
+        yield Section("To set the best policy of a cell now (at boot: see the report)", blocks)
+
+
+def _commands(cell: CellResult, arm: ArmSummary) -> Commands:
+    known = arm.deployment
+    if known is None:
+        return Commands(arm.arm, cell.cell, None, arm.treatment)
+    steps = (("Now", known.now), ("At boot", known.boot))
+    return Commands(arm.arm, cell.cell, known.note, steps=tuple(step for step in steps if step[1]))
+
+
+def _joined(several: Iterable[Commands]) -> Iterator[Commands]:
+    """Those that are the same but for their place as one, in the order of their first places."""
+    places: dict[Commands, dict[str, None]] = {}
+    for one in several:
+        places.setdefault(replace(one, place=""), {})[one.place] = None
+    for one, names in places.items():
+        yield replace(one, place=", ".join(names))
 
 
 def _distance(comparison: Comparison) -> float:

@@ -1,0 +1,100 @@
+"""A headless Chromium that shows pages and says what it made of them, by its DevTools protocol."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import websocket
+
+from tests.requirements import need_program
+
+__all__ = ["Browser", "browser"]
+
+_PATIENCE = 60.0  # seconds until a browser that does not answer is an error
+
+
+class Browser:
+    """One tab. `send` speaks the protocol itself: https://chromedevtools.github.io/devtools-protocol/."""
+
+    def __init__(self, address: str) -> None:
+        # Chromium refuses a connection that names an origin.
+        self._socket = websocket.create_connection(address, timeout=_PATIENCE, suppress_origin=True)
+        self._numbers = itertools.count(1)
+        self.send("Page.enable")
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """The answer to `method`; an error of the browser is an AssertionError."""
+        number = next(self._numbers)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        answer = self._until(lambda one: one.get("id") == number)
+        assert "error" not in answer, f"{method}: {answer['error']}"
+        found: dict[str, Any] = answer["result"]
+        return found
+
+    def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Show a file in a window of so many CSS pixels, and wait until it is laid out with its fonts."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
+        self.send("Page.navigate", url=path.resolve().as_uri())
+        self._until(lambda one: one.get("method") == "Page.loadEventFired")
+        self.evaluate("document.fonts.ready.then(() => true)")
+
+    def evaluate(self, expression: str) -> Any:
+        """The JSON value of a JavaScript expression; a promise is waited for. The page's own policy stays in force."""
+        told = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in told, told["exceptionDetails"]
+        return told["result"].get("value")
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _until(self, wanted: Any) -> dict[str, Any]:
+        while True:
+            one: dict[str, Any] = json.loads(self._socket.recv())
+            if wanted(one):
+                return one
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Browser]:
+    """A browser whose profile is in `folder`; the calling test says so when there is no chromium."""
+    program = need_program("chromium", "chromium")
+    command = [program, "--headless", "--remote-debugging-port=0", f"--user-data-dir={folder}", "--no-first-run"]
+    command += ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    if os.geteuid() == 0:
+        command.append("--no-sandbox")  # root has no other way
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "messages").open("wb") as messages:
+        process = subprocess.Popen([*command, "about:blank"], stdout=messages, stderr=messages)
+    try:
+        one = Browser(_tab(process, folder))
+        try:
+            yield one
+        finally:
+            one.close()
+    finally:
+        process.terminate()
+        process.wait(_PATIENCE)
+
+
+def _tab(process: subprocess.Popen[bytes], folder: Path) -> str:
+    """The address of the first tab, once the browser has written at which port it listens."""
+    port, until = folder / "DevToolsActivePort", time.monotonic() + _PATIENCE
+    while process.poll() is None and time.monotonic() < until:
+        if port.exists() and len(lines := port.read_text(encoding="utf-8").splitlines()) == 2:
+            with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]}/json/list", timeout=_PATIENCE) as answer:
+                found: str = next(one["webSocketDebuggerUrl"] for one in json.load(answer) if one["type"] == "page")
+                return found
+        time.sleep(0.05)
+    said = (folder / "messages").read_text(encoding="utf-8", errors="replace")
+    raise AssertionError(f"{process.args!r} has not begun to listen: {said}")

@@ -1,0 +1,122 @@
+"""What a reader sees: reports and figures as a browser lays them out, measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise.model.results import Results
+from hugewise.report import fonts
+from hugewise.report.figures.theme import SIZE
+from hugewise.report.write import write
+from tests.browser import Browser, browser
+from tests.build.few_blocks import demo, two_blocks
+
+SHOWN = Path(__file__).with_name("shown.js").read_text(encoding="utf-8")
+README = Path(__file__).parents[2] / "docs" / "figures" / "demo.svg"
+
+Corners = list[list[float]]
+
+WIDE, NARROW = 1280, 400  # CSS pixels
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module", params=[two_blocks, demo], ids=["18 cells of 2 blocks", "demo"])
+def paths(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made: Callable[[], Results] = request.param
+    return write(made(), tmp_path_factory.mktemp("run"))
+
+
+def look(shown: Browser, path: Path, width: int = WIDE) -> dict[str, Any]:
+    shown.open(path, width=width)
+    found: dict[str, Any] = shown.evaluate(SHOWN)
+    assert found["faces"] == ["Arimo loaded"], path  # the widths below are those of the figures' own font
+    return found
+
+
+def common(one: Corners, other: Corners) -> float:
+    """How deep two convex quadrangles lie in each other, in CSS pixels; negative: how far apart (separating axes)."""
+    depths = []
+    for (x, y), (to_x, to_y) in [*pairwise([*one, one[0]]), *pairwise([*other, other[0]])]:
+        length = math.hypot(to_x - x, to_y - y)
+        across = (to_y - y) / length, (x - to_x) / length
+        mine, theirs = ([a * across[0] + b * across[1] for a, b in corners] for corners in (one, other))
+        depths.append(min(max(mine), max(theirs)) - max(min(mine), min(theirs)))
+    return min(depths)
+
+
+def faults(figure: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with a figure: texts outside of it, over each other or of another size, marks outside of plots."""
+    left, top, right, bottom = figure["box"]
+    for text in figure["texts"]:
+        if not all(left <= x <= right and top <= y <= bottom for x, y in text["corners"]):
+            yield f"{figure['name']}: {text['text']!r} is clipped"
+        if text["size"] != pytest.approx(SIZE):
+            yield f"{figure['name']}: {text['text']!r} has letters of {text['size']} px"
+    for one, other in combinations(figure["texts"], 2):
+        if common(one["corners"], other["corners"]) > 1:  # the lines of one title touch
+            yield f"{figure['name']}: {one['text']!r} and {other['text']!r} overlap"
+    for mark in figure["marks"]:
+        (left, top, right, bottom), plot = mark["box"], mark["plot"]
+        if left < plot[0] - 1 or top < plot[1] - 1 or right > plot[2] + 1 or bottom > plot[3] + 1:
+            yield f"{figure['name']}: a mark leaves its plot: {mark}"
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_no_text_of_a_page_is_clipped_covered_or_of_another_size(
+    shown: Browser, paths: dict[str, Path], width: int
+) -> None:
+    found = look(shown, paths["html"], width)
+    assert len(found["figures"]) == sum(key.endswith(".svg") for key in paths)
+    assert all(figure["texts"] for figure in found["figures"])
+    assert [fault for figure in found["figures"] for fault in faults(figure)] == []
+
+
+def test_nor_of_a_figure_that_is_a_file_and_no_mark_leaves_its_plot(shown: Browser, paths: dict[str, Path]) -> None:
+    for key, path in paths.items():
+        if key.endswith(".svg"):
+            (figure,) = look(shown, path)["figures"]
+            assert figure["marks"], key
+            assert list(faults(figure)) == []
+
+
+def test_nor_of_the_figure_in_the_readme(shown: Browser) -> None:
+    (figure,) = look(shown, README)["figures"]
+    assert figure["marks"]
+    assert list(faults(figure)) == []
+    assert fonts.face() in README.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_no_word_in_a_table_is_broken(shown: Browser, paths: dict[str, Path], width: int) -> None:
+    found = look(shown, paths["html"], width)
+    assert found["words"] > 1000
+    assert found["broken"] == []
+
+
+def test_what_the_measurement_finds() -> None:
+    """Two texts over each other, one of them clipped and too small, and a mark that leaves its plot."""
+    square = [[0.0, 0.0], [20.0, 0.0], [20.0, 10.0], [0.0, 10.0]]
+    turned = [[10.0, -6.0], [26.0, 10.0], [21.0, 15.0], [5.0, -1.0]]
+    beside = [[24.0, -3.0], [40.0, 13.0], [35.0, 18.0], [19.0, 2.0]]
+    assert common(square, turned) > 1
+    texts = [
+        {"text": "one", "corners": square, "size": SIZE},
+        {"text": "other", "corners": turned, "size": SIZE - 1},
+    ]
+    marks = [{"box": [0, 0, 9, 30], "plot": [0, 0, 20, 20]}, {"box": [0, 0, 9, 9], "plot": [0, 0, 20, 20]}]
+    told = list(faults({"name": "figure", "box": [0, 0, 40, 40], "texts": texts, "marks": marks}))
+    assert [fault.partition(": ")[2].partition(":")[0] for fault in told] == [
+        *("'other' is clipped", "'other' has letters of 11 px", "'one' and 'other' overlap", "a mark leaves its plot")
+    ]
+    assert common(square, [[x + 40, y] for x, y in beside]) < 0

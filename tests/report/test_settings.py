@@ -1,0 +1,54 @@
+"""Settings that several cells share are told once, in every format."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from hugewise.model.policy import Deployment
+from hugewise.model.results import Results
+from hugewise.report.document import Commands
+from hugewise.report.study import report
+from tests.build.results import plain
+from tests.report.told import page, terminal, text
+
+THP = "echo always &gt; /sys/kernel/mm/transparent_hugepage/enabled"
+POOL = "echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+
+
+def twice(other: int | None = None) -> Results:
+    """The first cell two times; in the second the pool is of another size if one is given."""
+    results = plain()
+    first = results.cells[0]
+    arms = first.arms
+    if other is not None:
+        pool = Deployment((POOL.replace("512", str(other)),), (), "")
+        arms = tuple(replace(arm, deployment=pool) if arm.arm == "hugetlb-2m" else arm for arm in arms)
+    return replace(results, cells=(first, replace(first, cell="again", arms=arms)))
+
+
+def places(results: Results) -> list[tuple[str, str]]:
+    (told, *_) = (one for one in report(results).sections if one.key == "settings")
+    return [(one.arm, one.place) for one in told.blocks if isinstance(one, Commands)]
+
+
+def test_cells_that_share_a_setting_are_named_with_it() -> None:
+    both = "chase bytes=1g, again"
+    assert places(twice()) == [(arm, both) for arm in ("mthp-64k", "thp", "hugetlb-2m")]
+    assert places(twice(64))[2:] == [("hugetlb-2m", "chase bytes=1g"), ("hugetlb-2m", "again")]
+
+
+def test_commands_stand_once_in_every_format() -> None:
+    results = twice()
+    assert page(results).count(THP) == 1
+    assert 'thp <span class="quiet">for chase bytes=1g, again</span>' in page(results)
+    assert text(results).count(f"    {POOL}\n") == 1
+    assert "**hugetlb-2m**, for chase bytes=1g, again: the boot line" in text(results)
+    assert "**mthp-64k**, for chase bytes=1g, again: no commands are known; what it did: asks for" in text(results)
+    assert terminal(results).count(POOL) == 1
+    assert "  hugetlb-2m, for chase bytes=1g, again:\n" in terminal(results)
+
+
+def test_settings_that_differ_stand_apart() -> None:
+    told = text(twice(64))
+    assert told.count("**hugetlb-2m**, for") == 2
+    assert POOL.replace("512", "64") in told
