@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +51,8 @@ class Bench:
     cwd: str = field(default_factory=os.getcwd)  # where commands run: the same in all sessions of a run
     data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
     guests: Guests | None = None
-    attempts: list[Attempt] = field(default_factory=list)  # of the run, as they were stored
+    # Attempts of the run by cell, as they were stored: what the next ones are held against (`same.telling`).
+    earlier: defaultdict[str, list[Attempt]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def host(self) -> Host:

@@ -322,8 +322,9 @@ class Session:
             data=self.data,
             cwd=self.run.opened.cwd or str(Path.cwd()),
             guests=self.boarding,
-            attempts=list(self.run.attempts),
         )
+        for attempt in self.run.attempts:
+            bench.earlier[attempt.cell].append(attempt)
         methods = methods_for(self.study, self.plan.cells)
         conductor = Conductor(bench, self.run, self.plan.cells, methods, self.seed, self.listener)
         # Programs are looked for where the workloads run.
