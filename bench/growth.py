@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
+from unittest import mock
 
 import msgspec
 
@@ -139,8 +140,6 @@ def replayed(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> A
 
 def work(path: Path, turns: Connection) -> None:
     """Conduct the run; after each message so many blocks, and what they cost is answered."""
-    runner.attempt = replayed
-    runner.stored = lambda _, work: recorded(work.trial.block, work.arm.name, work.trial.order, time.time())
     folder, whole = RunFolder(path), cell()
     run = folder.read()
     bench = Bench(
@@ -155,7 +154,11 @@ def work(path: Path, turns: Connection) -> None:
     bench.earlier[whole.id] += run.attempts
     methods = [Endless(Contrast(whole.id, "thp", "base", COMMON[0]))]
     left, since = 0, 0.0
-    with progress.shown(io.StringIO()) as show:
+    made = {
+        "attempt": replayed,
+        "stored": lambda _, work: recorded(work.trial.block, work.arm.name, work.trial.order, time.time()),
+    }
+    with mock.patch.multiple(runner, **made), progress.shown(io.StringIO()) as show:
 
         def listener(event: progress.Event) -> None:
             nonlocal left, since

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from bench import growth
 
+from hugewise.store.folder import RunFolder
+
 
 def test_ratios_are_of_the_same_round() -> None:
     shown = growth.show(growth.Costs([1.0, 2.0, 1.0], [1.1, 2.1, 1.05]))
@@ -20,7 +22,7 @@ def test_both_runs_grow_by_the_same_blocks(tmp_path: Path) -> None:
     costs = growth.measure(tmp_path, 4, 12, 2, told.append)
     assert len(told) == 2
     assert all(len(cost) == 2 and min(cost) > 0 for cost in costs)
-    runs = [growth.RunFolder(next((tmp_path / str(attempts) / "growth").iterdir())).read() for attempts in (4, 12)]
+    runs = [RunFolder(next((tmp_path / str(attempts) / "growth").iterdir())).read() for attempts in (4, 12)]
     few, many = (len(run.blocks) for run in runs)
     assert many - few == 4
     assert few == 2 + 1 + 3 * growth.BLOCKS
