@@ -158,7 +158,7 @@ def work(path: Path, turns: Connection) -> None:
         "attempt": replayed,
         "stored": lambda _, work: recorded(work.trial.block, work.arm.name, work.trial.order, time.time()),
     }
-    with mock.patch.multiple(runner, **made), progress.shown(io.StringIO()) as show:
+    with mock.patch.dict(vars(runner), made), progress.shown(io.StringIO()) as show:
 
         def listener(event: progress.Event) -> None:
             nonlocal left, since

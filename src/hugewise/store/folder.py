@@ -7,6 +7,7 @@
       study.json     the study as it was understood (and study.toml as it was written)
       seed           the run seed, readable by its owner only, until the last record reveals it
       attempts/b00007-2-thp-1/{attempt.json, spec.json, events.jsonl, stdout, stderr}
+      attempts.parquet  of a run that has ended: every attempt.json, which is removed when it is there
 
 An attempt is written into a hidden folder and renamed: it is there whole or not at all. No other state exists.
 """
@@ -28,9 +29,10 @@ from typing import BinaryIO
 import msgspec
 
 from hugewise.errors import RunError
-from hugewise.files import storing
+from hugewise.files import storing, sync
 from hugewise.model.coin import commitment
 from hugewise.model.trial import Attempt, Block
+from hugewise.store import compacted
 from hugewise.store.records import (
     Begun,
     BlockClosed,
@@ -48,6 +50,7 @@ from hugewise.study.study import Study, stored_digest
 __all__ = ["RunFolder"]
 
 _ANEW = "start a new run of its study"
+_PERMISSIONS = "check its permissions"
 _RECORD = msgspec.json.Decoder(Record)
 _ATTEMPT = msgspec.json.Decoder(Attempt)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
@@ -62,6 +65,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._log = path / "run.jsonl"
+        self._compacted = path / "attempts.parquet"
         self._knobs: set[str] = set()
 
     @classmethod
@@ -116,10 +120,10 @@ class RunFolder:
         with storing(f"the attempt {final}"):
             (draft / "attempt.json").write_bytes(msgspec.json.format(msgspec.json.encode(attempt), indent=1))
             for file in draft.iterdir():
-                _sync(file)
-            _sync(draft)
+                sync(file)
+            sync(draft)
             draft.rename(final)
-            _sync(final.parent)
+            sync(final.parent)
         return final
 
     def _with_knobs_kept(self, attempt: Attempt) -> Attempt:
@@ -177,9 +181,9 @@ class RunFolder:
         study, attempts = self.study(self._first(iter(records))), []
         knobs = {record.id: record.values for record in records if isinstance(record, KnobSet)}
         self._knobs.update(knobs)
-        for path in self.attempt_files():
-            with _reading(path, hint="check its permissions"):
-                attempts.append(self._with_knobs(_ATTEMPT.decode(path.read_bytes()), knobs))
+        for name, record in self._attempt_records().items():
+            with _reading(self.path / "attempts" / name / "attempt.json", hint=_ANEW):
+                attempts.append(self._with_knobs(_ATTEMPT.decode(record), knobs))
         attempts.sort(key=lambda attempt: attempt.started)
         blocks, left_open = self._blocks(records, attempts)
         return Run(self.path, records, study, tuple(attempts), tuple(blocks), left_open, size)
@@ -194,8 +198,34 @@ class RunFolder:
             )
         return msgspec.structs.replace(stored, knobs=knobs[stored.knobs_as], knobs_as=None)
 
+    def compact(self) -> None:
+        """Gather the attempts of a run that has ended in one file. Raises StorageError and RunError.
+
+        What else is in their folders stays there. Killed at any moment, each attempt is in the file or in its folder.
+        """
+        files, records = self.attempt_files(), self._attempt_records()
+        if not compacted.read(self._compacted).keys() >= records.keys():
+            compacted.write(self._compacted, {name: record.decode() for name, record in records.items()})
+        kept = compacted.read(self._compacted)
+        with storing(str(self.path / "attempts")):
+            for path in files:
+                if kept[path.parent.name] == records[path.parent.name]:
+                    path.unlink()
+                    with contextlib.suppress(OSError):  # there is more in it
+                        path.parent.rmdir()
+
+    def _attempt_records(self) -> dict[str, bytes]:
+        """What is stored of each attempt, by the name of its folder, wherever it lies. Raises RunError."""
+        found = {}
+        for path in self.attempt_files():
+            with _reading(path, hint=_PERMISSIONS), contextlib.suppress(FileNotFoundError):  # it is below by now
+                found[path.parent.name] = path.read_bytes()
+        with _reading(self._compacted, hint=_PERMISSIONS):
+            found |= compacted.read(self._compacted)
+        return dict(sorted(found.items()))
+
     def attempt_files(self) -> list[Path]:
-        """The records of all attempts that are there."""
+        """The records of attempts that lie in folders of their own."""
         return sorted((self.path / "attempts").glob("[!.]*/attempt.json"))
 
     def _blocks(self, records: Sequence[Record], attempts: Sequence[Attempt]) -> tuple[list[Block], OpenBlock | None]:
@@ -245,7 +275,7 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path} is not a run's folder (no run.jsonl)", hint="see: ls results/*") from None
         except OSError as error:
-            raise RunError(f"{self._log}: {error.strerror}", hint="check its permissions") from None
+            raise RunError(f"{self._log}: {error.strerror}", hint=_PERMISSIONS) from None
 
 
 def _records(log: BinaryIO) -> Iterator[Record]:
@@ -263,11 +293,3 @@ def _reading(path: Path, hint: str) -> Iterator[None]:
         raise RunError(f"{path}: {error.strerror}", hint=hint) from None
     except msgspec.DecodeError as error:
         raise RunError(f"{path} cannot be read: {error}", hint=_ANEW) from None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
