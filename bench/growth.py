@@ -40,7 +40,7 @@ from hugewise.store.records import Begun, BlockClosed, BlockOpened, Opened
 from hugewise.study.load import parse
 
 FEW, MANY = 100, 20_000
-ROUNDS, BLOCKS = 25, 4
+ROUNDS, BLOCKS = 40, 4
 TARGET = 1.1
 ARMS = ("base", "thp")
 SEED = bytes(16)

@@ -13,20 +13,22 @@ __all__ = ["read", "write"]
 _ROWS = """
 select name, cast(record ->> '$.block' as integer) as block, record ->> '$.cell' as cell, record ->> '$.arm' as arm,
   cast(record ->> '$.number' as integer) as number, record ->> '$.state' as state, record
-from (select unnest($names) as name, unnest($records) as record)
+from given
 """
 
 
 def write(path: Path, records: Mapping[str, str]) -> None:
     """Keep `records` by the names of their folders; the file is there whole or not at all. Raises StorageError."""
     import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
+    import numpy as np  # noqa: PLC0415
 
     draft = path.with_name(f".{path.name}")
     with storing(str(path)):
         try:
             with duckdb.connect() as connection:
-                rows = connection.sql(_ROWS, params={"names": list(records), "records": list(records.values())})
-                rows.write_parquet(str(draft), compression="zstd")
+                columns = {"name": list(records), "record": list(records.values())}
+                connection.register("given", {name: np.array(each, dtype=object) for name, each in columns.items()})
+                connection.sql(_ROWS).write_parquet(str(draft), compression="zstd")
             sync(draft)
             draft.replace(path)
             sync(path.parent)

@@ -80,6 +80,7 @@ create view facts as
 def tables(folder: Path) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB connection with the run's views. Raises RunError when `folder` is no run."""
     import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
+    import numpy as np  # noqa: PLC0415
 
     run = RunFolder(folder).read()
     connection = duckdb.connect()
@@ -91,8 +92,8 @@ def tables(folder: Path) -> duckdb.DuckDBPyConnection:
     rows = [msgspec.json.encode({name: getattr(one, name) for name in _COLUMNS}).decode() for one in run.attempts]
     row = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
     connection.execute(f"create type attempt as struct({row})")
-    connection.execute(
-        "create table attempts as select unnest(cast(j as attempt)) from (select unnest(?::json[]) as j)", [rows]
-    )
+    connection.register("stored", {"record": np.array(rows, dtype=object)})
+    connection.execute("create table attempts as select unnest(cast(cast(record as json) as attempt)) from stored")
+    connection.unregister("stored")
     connection.execute(_VIEWS)
     return connection
