@@ -6,10 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hugewise.attempt import runner
-from hugewise.attempt.same import held
+from hugewise.attempt.same import held, telling
 from hugewise.attempt.underway import Bench, Group, Work
 from hugewise.model.trial import Attempt
 from tests.build.studies import FakeWorkload, an_arm, cell_of
@@ -98,7 +99,8 @@ def test_what_was_stored_is_held_against_without_being_read_again(
 ) -> None:
     folder = begun(tmp_path)
     before = built("base", 0)  # of the session before
-    bench = Bench(None, None, None, None, folder, 2, "b", {}, attempts=[before])  # type: ignore[arg-type]
+    bench = Bench(None, None, None, None, folder, 2, "b", {})  # type: ignore[arg-type]
+    bench.earlier["build"].append(before)
     digests = iter(("aa", "bb", "bb"))
     monkeypatch.setattr(runner, "stored", lambda group, work: built("thp", work.number, next(digests)))
     read = opened_files(monkeypatch)
@@ -107,6 +109,30 @@ def test_what_was_stored_is_held_against_without_being_read_again(
         work.play = SimpleNamespace(reading=SimpleNamespace(same=NAMES))  # type: ignore[assignment]
         runner.store(Group(bench, CELL, [work], shared=False))
     assert not [path for path in read if path.name in {"attempt.json", "run.jsonl"} and "r" in read[path][0]]
-    assert [one.state for one in bench.attempts] == ["accepted", "accepted", "failed", "failed"]
     monkeypatch.undo()
-    assert folder.read().attempts == tuple(bench.attempts[1:])
+    stored = folder.read().attempts
+    assert [one.state for one in stored] == ["accepted", "failed", "failed"]
+    assert bench.earlier["build"] == [before, *stored]
+    other = Work(CELL.arms[1], None, 4, folder.draft("b4"))  # type: ignore[arg-type]
+    monkeypatch.setattr(runner, "stored", lambda group, work: built("thp", work.number, "bb"))
+    runner.store(Group(bench, CELL, [other], shared=False))  # it said nothing of what it made
+    assert bench.earlier["build"] == [before, *stored]
+
+
+def test_a_few_of_many_attempts_say_all_that_the_next_one_is_held_against() -> None:
+    random = np.random.default_rng(1)
+    earlier: list[Attempt] = []
+    few: list[Attempt] = []
+    for number in range(400):
+        arm, digest = ("base", "thp")[random.integers(2)], ("bb", "cc", *["aa"] * 9)[random.integers(11)]
+        made = built(arm, number, digest)
+        if random.random() < 0.1:
+            state = ("failed", "rejected")[random.integers(2)]
+            made = attempt(arm, None, block=number, cell="build", state=state)
+        few = telling(few, NAMES)
+        assert len(few) <= 16
+        found = held(made, NAMES, CELL, earlier)
+        assert held(made, NAMES, CELL, few) == found
+        earlier.append(found)
+        few.append(found)
+    assert {one.state for one in earlier} == {"accepted", "failed", "rejected"}

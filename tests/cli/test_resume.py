@@ -54,8 +54,8 @@ def _tear_first(path: Path) -> None:
         ("study.json", _edit, "study.json was changed since the run began"),
         ("run.jsonl", _remove, "is not a run's folder"),
         ("run.jsonl", _tear_first, "has no first record"),
-        ("attempts/b00001-0-*/attempt.json", _spoil, "attempt.json cannot be read"),
-        ("attempts/b00001-0-*/attempt.json", _remove, "block 1 is complete, but its attempt of"),
+        ("attempts.parquet", _spoil, "attempts.parquet cannot be read"),
+        ("attempts.parquet", _remove, "block 1 is complete, but its attempt of"),
     ],
     ids=lambda damage: f"{damage[0].rpartition('/')[2]}-{damage[1].__name__[1:]}",
 )
@@ -118,8 +118,9 @@ def test_a_seed_that_is_not_the_runs_is_refused(call: Call, copy: Path, text: st
 @pytest.mark.usefixtures("unchanged")
 def test_only_what_is_missing_is_made_again(call: Call, copy: Path) -> None:
     unfinished(copy)
-    before = {path.name: path.read_bytes() for path in copy.glob("attempts/*/attempt.json")}
+    before = (copy / "attempts.parquet").read_bytes()
     status, out, err = call("resume", copy)
     assert status == 0, err
     assert "Finished: 2 blocks complete" in out
-    assert {path.name: path.read_bytes() for path in copy.glob("attempts/*/attempt.json")} == before
+    assert (copy / "attempts.parquet").read_bytes() == before
+    assert not [*copy.glob("attempts/*/attempt.json")]

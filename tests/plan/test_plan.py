@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import pwd
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.errors import StudyError, UserError
+from hugewise.errors import StudyError
 from hugewise.model.pages import THP, PageSizes
 from hugewise.model.policy import Mechanism
 from hugewise.model.results import LeftOut
 from hugewise.plan.plan import EVERY, Plan, plan
 from hugewise.study.load import read
+from hugewise.workloads import discover
 from tests.build.studies import SIZES, FakeHost, policies, workloads
 
 
@@ -68,8 +70,35 @@ def test_whom_programs_run_as_is_decided_once(mechanism: Mechanism, who: str | N
     made = planned([{"name": "chase"}], mechanism=mechanism)
     (cell,) = made.cells
     assert (cell.account and cell.account.pw_name, cell.stage_account) == (who, None)
-    with pytest.raises(UserError, match="user = 'nosuch': no such account on this machine"):
-        planned([{"name": "chase", "user": "nosuch"}], mechanism=mechanism)
+    made = planned([{"name": "chase", "user": "nosuch"}, {"name": "chase", "label": "ours"}], mechanism=mechanism)
+    assert [cell.id for cell in made.cells] == ["ours"]
+    assert [(one.cell, one.reason) for one in made.left_out] == [
+        ("chase", "user = 'nosuch': no such account on this machine")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workload", "user", "who"),
+    [
+        ("redis", None, ("nobody", "nobody")),
+        ("speccpu", None, ("daemon", "nobody")),
+        ("sysbench-memory", None, (None, "nobody")),
+        ("redis", "daemon", ("daemon", "daemon")),
+        ("speccpu", "daemon", ("daemon", "daemon")),
+    ],
+)
+def test_a_staged_workload_has_two_accounts(
+    monkeypatch: pytest.MonkeyPatch, workload: str, user: str | None, who: tuple[str | None, str]
+) -> None:
+    """Of its timed command, and of all else on its stage. `daemon` called sudo."""
+    monkeypatch.setenv("SUDO_UID", str(pwd.getpwnam("daemon").pw_uid))
+    known = discover()
+    monkeypatch.setattr(type(known[workload]), "missing", lambda *_: ())  # the programs are not what is asked for
+    asked = {"name": workload} | ({"user": user} if user else {})
+    data = {"format": 1, "name": "s", "policies": ["base", "thp"], "workload": [asked]}
+    (cell,) = plan(read(data, "s.toml"), policies(), known, FakeHost(), SIZES, "system").cells
+    timed, stage = cell.account, cell.stage_account
+    assert (timed and timed.pw_name, stage and stage.pw_name) == who
 
 
 def test_a_study_sets_the_delivery() -> None:

@@ -206,7 +206,9 @@ def test_a_spreadsheet_does_not_run_text(results: Results, tmp_path: Path) -> No
 
 
 def test_json_reads_back(results: Results, paths: dict[str, Path]) -> None:
-    assert msgspec.json.decode(paths["json"].read_bytes(), type=Results) == results
+    text = paths["json"].read_bytes()
+    assert msgspec.json.decode(text, type=Results) == replace(results, attempts=())
+    assert "attempts" not in msgspec.json.decode(text)
 
 
 def test_the_reference_of_the_json_is_current() -> None:

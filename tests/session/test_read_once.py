@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from hugewise.analysis import analysis, combining, forecast
-from hugewise.errors import RunError
+from hugewise.errors import RunError, StorageError
 from hugewise.host.setting import Settings
 from hugewise.plan.plan import Plan
-from hugewise.session import identity, session, steps
+from hugewise.session import identity, progress, session, steps
+from hugewise.session.conductor import Conductor
 from hugewise.session.steps import Session
+from hugewise.store import compacted
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockOpened, Closed
 from tests.analysis.test_combining import a_run
@@ -72,6 +74,7 @@ def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 def test_a_resumed_run_is_read_once(broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = files(broken_off.path)
     with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(RunFolder, "compact", lambda folder: None)  # when it has ended, each is read once more
         opened = opened_files(meanwhile)
         session.resume(broken_off.path)
         assert read_of(opened, broken_off.path) == expected
@@ -81,6 +84,38 @@ def test_a_resumed_run_is_read_once(broken_off: RunFolder, monkeypatch: pytest.M
         *(2, "incomplete"),
         "its cell is no longer part of the plan",
     )
+
+
+def test_attempts_of_a_run_that_has_ended_are_compacted(broken_off: RunFolder) -> None:
+    before = broken_off.read().attempts
+    session.resume(broken_off.path)
+    assert (broken_off.path / "attempts.parquet").exists()
+    assert broken_off.attempt_files() == []
+    assert broken_off.read().attempts == before
+
+
+def test_attempts_that_cannot_be_compacted_stay(broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, records: object) -> None:
+        raise StorageError(f"cannot write {path}: No space left on device")
+
+    monkeypatch.setattr(compacted, "write", full)
+    before = broken_off.read().attempts
+    said: list[progress.Event] = []
+    session.resume(broken_off.path, listener=said.append)
+    why = f"cannot write {broken_off.path}/attempts.parquet: No space left on device"
+    assert progress.Message(f"the attempts stay in their folders: {why}") in said
+    run = broken_off.read()
+    assert (run.attempts, run.closed is not None) == (before, True)
+
+
+def test_a_run_that_was_interrupted_is_not_compacted(broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Conductor, "conduct", interrupted)
+    session.resume(broken_off.path)
+    assert not (broken_off.path / "attempts.parquet").exists()
+    assert len(broken_off.attempt_files()) == len(broken_off.read().attempts)
 
 
 def test_what_another_process_added_until_the_lock_was_had_is_read(

@@ -3,11 +3,12 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hugewise.errors import RunError, StorageError
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import BlockClosed, BlockOpened, Closed, Resumed
+from hugewise.store.records import BlockClosed, BlockOpened, Closed, KnobSet, Resumed
 from hugewise.store.tables import tables
 from tests.build.trials import attempt, begun
 
@@ -109,6 +110,49 @@ def test_attempts_of_a_block_that_was_killed_count_as_active(folder: RunFolder) 
     folder.accept(folder.draft("b1-base"), attempt("base", 1.0, block=1, started=130.0, ended=900.0))
     folder.append(Resumed(t=1000.0, session=2, boot_id="b"))
     assert folder.read().active_seconds == 800.0
+
+
+def test_knobs_are_stored_when_they_change(folder: RunFolder) -> None:
+    knobs = [
+        {"/k": "always", "/n": "1"},
+        {"/n": "1", "/k": "always"},
+        {"/k": "never", "/n": "1"},
+        {"/k": "always", "/n": "1"},
+        {},
+    ]
+    made = [attempt("thp", 1.0, number=number, knobs=each) for number, each in enumerate(knobs)]
+    again = RunFolder(folder.path)  # of a resumed run: it has read the log
+    for number, one in enumerate(made):
+        where = folder if number < 3 else again
+        assert where.read().attempts == tuple(made[:number])
+        where.accept(where.draft(f"b{number}"), one)
+    run = folder.read()
+    assert run.attempts == tuple(made)
+    kept = [record for record in run.records if isinstance(record, KnobSet)]
+    assert [record.values for record in kept] == [knobs[0], knobs[2], {}]
+    assert [record.t for record in kept] == [made[number].ended for number in (0, 2, 4)]
+    assert b"always" not in (folder.path / "attempts" / "b0" / "attempt.json").read_bytes()
+
+
+def test_who_has_not_read_the_log_keeps_knobs_once_more(folder: RunFolder) -> None:
+    put(folder, 1, "thp")
+    put(RunFolder(folder.path), 2, "thp")
+    assert [one.knobs for one in folder.read().attempts] == [{"/k": "v"}] * 2
+
+
+def test_knobs_of_a_run_that_kept_them_with_each_attempt_are_read(folder: RunFolder) -> None:
+    place = folder.accept(folder.draft("b1"), attempt("thp", 1.0, number=1))
+    (place / "attempt.json").write_bytes(msgspec.json.encode(attempt("thp", 1.0, number=1, knobs={"/k": "of old"})))
+    with tables(folder.path) as store:
+        assert store.sql("select knobs['/k'] from attempts").fetchall() == [("of old",)]
+
+
+def test_knobs_that_are_gone_are_a_clear_error(folder: RunFolder) -> None:
+    put(folder, 1, "thp")
+    log = folder.path / "run.jsonl"
+    log.write_bytes(b"".join(line for line in log.read_bytes().splitlines(keepends=True) if b'"knob_set"' not in line))
+    with pytest.raises(RunError, match="the knobs [0-9a-f]{12} of attempts are gone"):
+        folder.read()
 
 
 def test_errors_name_the_folder_and_the_cure(tmp_path: Path) -> None:

@@ -272,10 +272,13 @@ def leave(group: Group) -> None:
 def store(group: Group) -> None:
     """Make the attempts part of the run."""
     found: list[Attempt] = []
+    earlier = group.bench.earlier[group.cell.id]
     for work in group.works:
-        same = work.play.reading.same
-        earlier = (*group.bench.attempts, *found) if same else ()
-        found.append(agreement.held(stored(group, work), same, group.cell, earlier))
+        made = stored(group, work)
+        if same := work.play.reading.same:
+            earlier[:] = agreement.telling(earlier, same)
+            made = agreement.held(made, same, group.cell, (*earlier, *found))
+        found.append(made)
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":
@@ -291,7 +294,8 @@ def store(group: Group) -> None:
     # Together, as late as possible: a run that is killed between two of them begins the block anew.
     for work, attempt in zip(group.works, group.stored, strict=True):
         group.bench.folder.accept(work.draft, attempt)
-        group.bench.attempts.append(attempt)
+        if work.play.reading.same:
+            earlier.append(attempt)
 
 
 STEPS: tuple[Callable[[Group], None], ...] = (

@@ -17,7 +17,7 @@ import msgspec
 from hugewise.model.trial import Attempt
 from hugewise.plan.plan import Cell
 
-__all__ = ["disagreement", "disputed", "held"]
+__all__ = ["disagreement", "disputed", "held", "telling"]
 
 
 def held(attempt: Attempt, names: Sequence[str], cell: Cell, earlier: Iterable[Attempt]) -> Attempt:
@@ -36,6 +36,21 @@ def held(attempt: Attempt, names: Sequence[str], cell: Cell, earlier: Iterable[A
     return msgspec.structs.replace(
         attempt, state="failed", reason=why, metrics={}, absent={}, wall_s=None, cpu_s=None, series=()
     )
+
+
+def telling(attempts: Iterable[Attempt], names: Sequence[str]) -> list[Attempt]:
+    """Those of a cell's `attempts` that say all that `held` asks of them, however many there are. Pure.
+
+    An arm that made the same thing again has said nothing new, nor has one that failed with the same thing twice.
+    """
+    times: Counter[tuple[object, ...]] = Counter()
+    found = []
+    for attempt in attempts:
+        made = (attempt.arm, attempt.state, *(attempt.facts.get(name) for name in names))
+        times[made] += 1
+        if times[made] <= {"accepted": 1, "failed": 2}.get(attempt.state, 0):
+            found.append(attempt)
+    return found
 
 
 def disputed(names: Sequence[str], earlier: Sequence[Attempt]) -> str | None:

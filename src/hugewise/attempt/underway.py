@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,8 @@ class Bench:
     pools: Mapping[int, int]  # pages that this session reserved, by page size in bytes
     on_step: Callable[[str], None] = lambda _: None
     data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
-    attempts: list[Attempt] = field(default_factory=list)  # of the run, as they were stored
+    # Attempts of the run by cell, as they were stored: what the next ones are held against (`same.telling`).
+    earlier: defaultdict[str, list[Attempt]] = field(default_factory=lambda: defaultdict(list))
 
 
 @dataclass

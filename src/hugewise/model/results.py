@@ -298,11 +298,12 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     guests   where the arms ran in guests: what these were; else null
     beside   the published experiment that the study restates beside what was measured; null where it names none
+    attempts all that were made, for the reports; not in `report.json`: the run's folder and `hugewise.tables` have them
     earlier  runs of the same study on this host that were begun before this one, the newest first: a reader who is
              shown one of them should know of the others; null for runs that were begun before these were looked for
     """
 
-    format: int = 1
+    format: int = 2
     run: str
     study: str
     question: str
@@ -325,7 +326,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     disturbances: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
     cells: tuple[CellResult, ...]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[Attempt, ...] = ()
     guests: Guests | None = None
     beside: Beside | None = None
     earlier: tuple[str, ...] | None = None

@@ -5,8 +5,7 @@
                        -> rejected                hugewise or the host failed before the timed region: retried
                        -> abandoned               its block was disturbed or closed incomplete: kept, counts in no pair
 
-An attempt's folder is complete in itself; it is written beside its place and renamed into it, so that it is there
-whole or not at all.
+An attempt's folder is written beside its place and renamed into it, so that it is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -93,6 +92,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
                 that were made before there were any
     series      throughput in each whole second of the measured part, where the workload can say it (work a second)
     facts       what was done besides: hashes of data and work, versions, where the data lay
+    knobs_as    where it is stored: the record of the run's log that has its knobs, which are empty here; null once
+                it was read
     guest       of an attempt in a guest: its kernel, image, QEMU and accelerator, and what backed its memory
     """
 
@@ -132,6 +133,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     series: tuple[float, ...] = ()
     facts: Mapping[str, str | int | float] = {}
     guest: Mapping[str, str | int | float] = {}
+    knobs_as: str | None = None
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):

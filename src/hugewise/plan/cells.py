@@ -104,7 +104,11 @@ def _cells(
             f"makes {combinations} cells", hint=f"a study has at most {_MOST_CELLS}: shorten the lists"
         )
     policies = Place(study.file).items("policies", study.policies)
-    own = {use.name: parameters.own(use, workload, here.at("parameters")) for here, use in policies}
+    own = {
+        use.name: parameters.own(use, workload, here.at("parameters"))
+        for here, use in policies
+        if used.policies is None or use.name in used.policies
+    }
     for *levels, concurrency in itertools.product(*factors.values(), used.concurrency):
         values = dict(zip(factors, levels, strict=True))
         called = f"{used.called}-{concurrency}" if len(used.concurrency) > 1 else used.called

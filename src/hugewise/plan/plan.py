@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from hugewise.errors import UserError
 from hugewise.host.account import account
 from hugewise.model import design
 from hugewise.model.host import Host
@@ -154,7 +155,10 @@ def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
 
 def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | None, venue: Venue) -> Plan:
     """The cell with the arms that it can take, or nothing, and what is left out."""
-    cell = _cell(one, study, venue)
+    try:
+        cell = _cell(one, study, venue)
+    except UserError as error:  # nobody whom it could run as, here
+        return Plan((), (LeftOut(one.id, EVERY, error.message),))
     if offline is not None:
         return Plan((), (LeftOut(cell.id, EVERY, offline),))
     missing = [each for each in cell.workload.missing(cell.values) if each.here or not (venue.pending and each.package)]

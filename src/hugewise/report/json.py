@@ -1,4 +1,4 @@
-"""`report.json`: the whole of `Results`, and the reference of its format made from the types themselves."""
+"""`report.json`: `Results` without its attempts, and the reference of its format made from the types themselves."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from hugewise.model.results import Results
 
 __all__ = ["encode", "reference"]
 
+_ELSEWHERE = ("attempts",)
+
 
 def encode(results: Results) -> bytes:
     """Indented JSON in UTF-8, keys in the order of the types. `msgspec.json.decode(_, type=Results)` reads it back."""
-    return msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n"
+    told = {name: value for name, value in msgspec.structs.asdict(results).items() if name not in _ELSEWHERE}
+    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
 
 
 def reference() -> str:
@@ -39,9 +42,14 @@ def _lines() -> Iterator[str]:
         yield from ("", f"## {struct.__name__}", "")
         yield from ("```text", inspect.cleandoc(struct.__doc__ or ""), "```")
         yield from ("", "| key | type | default |", "|---|---|---|")
-        for field in msgspec.structs.fields(struct):
+        for field in _fields(struct):
             default = "required" if field.required else f"`{msgspec.json.encode(_default(field)).decode()}`"
             yield f"| `{field.encode_name}` | {_name(types.type_info(field.type))} | {default} |"
+
+
+def _fields(struct: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
+    """Those of its fields that are told."""
+    return [one for one in msgspec.structs.fields(struct) if struct is not Results or one.name not in _ELSEWHERE]
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
@@ -55,8 +63,8 @@ def _structs(first: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
         if isinstance(info, types.StructType):
             if info.cls not in found:
                 found.append(info.cls)
-                for field in info.fields:
-                    visit(field.type)
+                for field in _fields(info.cls):
+                    visit(types.type_info(field.type))
             return
         for inner in _inner(info):
             visit(inner)

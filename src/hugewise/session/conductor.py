@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -45,9 +45,12 @@ class Conductor:
     seed: bytes
     listener: progress.Listener
     clock: Callable[[], float] = time.time
+    # What the next block is decided from: sums, so that a block costs the same however many were before it.
     _start: float = 0.0
-    _blocks: list[Block] = field(default_factory=list)
-    _durations: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _last: int = 0
+    _complete: Counter[str] = field(default_factory=Counter)
+    _in_session: Counter[str] = field(default_factory=Counter)
+    _durations: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=5)))
 
     @property
     def study(self) -> Study:
@@ -73,8 +76,7 @@ class Conductor:
             self._take_up(self.run.left_open)
         useless = 0
         while cells := [cell for cell in self.cells if self._open_arms(cell)]:
-            counts = Counter(block.cell for block in self._complete())
-            chosen = coin.next_cell([cell.id for cell in cells], counts)
+            chosen = coin.next_cell([cell.id for cell in cells], self._complete)
             cell = next(cell for cell in cells if cell.id == chosen)
             if self._late(cell):
                 return self._close("time is up")
@@ -82,7 +84,7 @@ class Conductor:
                 return None
             block = self._new_block(cell)
             useless = 0 if block.state == "complete" else useless + 1
-            hopeless = useless and not self._complete() and not any(self._open_arms(each) for each in self.cells)
+            hopeless = useless and not self._complete and not any(self._open_arms(each) for each in self.cells)
             if useless == _PATIENCE or hopeless:
                 raise HugewiseError(
                     f"{useless} blocks in a row do not count; the last: {block.reason}",
@@ -98,11 +100,7 @@ class Conductor:
     def _session_over(self, cell: Cell) -> bool:
         """Whether the cell that is due has all its pairs of this session: then every open cell has, or has more."""
         pairs = self.study.sessions.pairs
-        here = [b for b in self._complete() if b.cell == cell.id and b.attempts[0].session == self.bench.session]
-        return pairs is not None and len(here) >= pairs
-
-    def _complete(self) -> list[Block]:
-        return [block for block in self._blocks if block.state == "complete"]
+        return pairs is not None and self._in_session[cell.id] >= pairs
 
     def _open_arms(self, cell: Cell) -> list[Arm]:
         """Arms that are not decided yet."""
@@ -113,20 +111,21 @@ class Conductor:
         return [method for method in watching if method.decision().status == "continue"]
 
     def _remaining(self, cell: Cell) -> int:
-        done = sum(block.cell == cell.id for block in self._complete())
-        return max(0, max((method.planned for method in self._undecided(cell)), default=0) - done)
+        return max(0, max((method.planned for method in self._undecided(cell)), default=0) - self._complete[cell.id])
 
     def _progress(self) -> tuple[int, int]:
         """Blocks that count, and those that are planned in all."""
-        done = len(self._complete())
+        done = self._complete.total()
         return done, done + sum(self._remaining(cell) for cell in self.cells)
 
     def _observe(self, block: Block) -> None:
-        self._blocks.append(block)
+        self._last = max(self._last, block.number)
         for method in self.methods:  # which look at its state themselves: a failure to start counts in any
             method.observe(block)
         if block.state != "complete":
             return
+        self._complete[block.cell] += 1
+        self._in_session[block.cell] += block.attempts[0].session == self.bench.session
         ends = [attempt.ended for attempt in block.attempts]
         if ends and len({attempt.session for attempt in block.attempts}) == 1:  # no pause between its attempts
             self._durations[block.cell].append(max(ends) - min(attempt.started for attempt in block.attempts))
@@ -134,7 +133,7 @@ class Conductor:
     def _expected(self, cell: Cell) -> float:
         """Seconds that the next block of `cell` will take, from those before; another cell's where it had none."""
         known = self._durations.get(cell.id) or [value for values in self._durations.values() for value in values]
-        return fmean(known[-5:]) if known else 0.0
+        return fmean(list(known)[-5:]) if known else 0.0
 
     def _time_left(self) -> float:
         """Seconds of the time budget that are left; without one there is no end."""
@@ -149,7 +148,7 @@ class Conductor:
         return min(wanted, self._time_left())
 
     def _new_block(self, cell: Cell) -> Block:
-        number = max((block.number for block in self._blocks), default=0) + 1
+        number = self._last + 1
         undecided = {arm.name for arm in self._open_arms(cell)}
         wanted = [arm.name for arm in cell.arms if arm.name in undecided or arm.name == cell.baseline]
         opened = BlockOpened(

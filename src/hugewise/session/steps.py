@@ -83,6 +83,7 @@ class Session:
     contain: Callable[[str], Contained] = lambda _: Contained()
     number: int = 1
     boot_id: str = ""
+    ended: bool = False
     withheld: Mapping[str, str] = field(default_factory=dict)
     scratch: dict[str, Scratch] = field(default_factory=dict)
     boarding: GuestBoarding | None = None
@@ -137,6 +138,7 @@ class Session:
 
     def lock(self) -> None:
         """Nobody else measures on this host meanwhile."""
+        self.at_close("compact", self.compact)
         self.boot_id = boot_id(self.host)
         held = ExitStack()
         held.enter_context(HostLock(self.host))
@@ -144,6 +146,14 @@ class Session:
         if self.run is not None:  # another process may have gone on with it until now
             self.run = self.folder.read(self.run)
             self.seed = self.folder.seed(self.run)
+
+    def compact(self) -> None:
+        """Gather the attempts of a run that has ended; where there is no room for it, they stay in their folders."""
+        if self.ended:
+            try:
+                self.folder.compact()
+            except HugewiseError as error:
+                self.say(f"the attempts stay in their folders: {error}")
 
     def recover(self) -> None:
         """Put back what a killed run left, before anything is measured or turned."""
@@ -325,13 +335,15 @@ class Session:
             pools=self.pools,
             on_step=self.on_step,
             data=self.data,
-            attempts=list(self.run.attempts),
         )
+        for attempt in self.run.attempts:
+            bench.earlier[attempt.cell].append(attempt)
         methods = methods_for(self.study, self.plan.cells)
         conductor = Conductor(bench, self.run, self.plan.cells, methods, self.seed, self.listener)
         # Programs are looked for where the workloads run.
         with nullcontext() if self.guests is None else self.guests.within():
-            return conductor.conduct() is not None
+            self.ended = conductor.conduct() is not None
+        return self.ended
 
 
 OPENING: tuple[Callable[[Session], None], ...] = (
@@ -346,7 +358,16 @@ OPENING: tuple[Callable[[Session], None], ...] = (
     Session.record,
     Session.touch,
 )
-CLOSING = ("end_guests", "remove_scratch", "remove_cgroups", "empty_pools", "restore", "end_journal", "unlock")
+CLOSING = (
+    "end_guests",
+    "remove_scratch",
+    "remove_cgroups",
+    "empty_pools",
+    "restore",
+    "end_journal",
+    "unlock",
+    "compact",
+)
 
 
 def _close(closing: ExitStack) -> None:

@@ -1,11 +1,13 @@
 """A run's folder: its log, its attempts, and how both survive being killed at any moment.
 
     results/<study>/<run-id>/
-      run.jsonl      what happened, a record a line, fsynced; the first carries the hash of the seed, the last the seed
+      run.jsonl      what happened, a record a line, fsynced; the first carries the hash of the seed, the last the seed,
+                     and each set of knobs stands there once, when it first came
       guests.json    of a study of guests: their kernels, and how these differ (`hugewise.model.guest_record`)
       study.json     the study as it was understood (and study.toml as it was written)
       seed           the run seed, readable by its owner only, until the last record reveals it
       attempts/b00007-2-thp-1/{attempt.json, spec.json, events.jsonl, stdout, stderr}
+      attempts.parquet  of a run that has ended: every attempt.json, which is removed when it is there
 
 An attempt is written into a hidden folder and renamed: it is there whole or not at all. No other state exists.
 """
@@ -13,39 +15,58 @@ An attempt is written into a hidden folder and renamed: it is there whole or not
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import secrets
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
 from hugewise.errors import RunError
-from hugewise.files import storing
+from hugewise.files import storing, sync
 from hugewise.model.coin import commitment
 from hugewise.model.trial import Attempt, Block
-from hugewise.store.records import Begun, BlockClosed, BlockOpened, Closed, OpenBlock, Opened, Record, Run, Unstarted
+from hugewise.store import compacted
+from hugewise.store.records import (
+    Begun,
+    BlockClosed,
+    BlockOpened,
+    Closed,
+    KnobSet,
+    OpenBlock,
+    Opened,
+    Record,
+    Run,
+    Unstarted,
+)
 from hugewise.study.study import Study, stored_digest
 
 __all__ = ["RunFolder"]
 
 _ANEW = "start a new run of its study"
+_PERMISSIONS = "check its permissions"
 _RECORD = msgspec.json.Decoder(Record)
 _ATTEMPT = msgspec.json.Decoder(Attempt)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
 
 class RunFolder:
-    """One run on disk. `create` starts a new one, `read` says what is there; nothing is kept in memory."""
+    """One run on disk. `create` starts a new one, `read` says what is there.
+
+    In memory are only the names of the knobs that its log has: what is not known to be there is written once more.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._log = path / "run.jsonl"
+        self._compacted = path / "attempts.parquet"
+        self._knobs: set[str] = set()
 
     @classmethod
     def create(cls, results: Path, study: str, *, study_json: bytes, study_toml: str | None, seed: bytes) -> RunFolder:
@@ -95,14 +116,23 @@ class RunFolder:
     def accept(self, draft: Path, attempt: Attempt) -> Path:
         """Make a draft part of the run: whole, on disk, by one rename. Raises StorageError."""
         final = draft.with_name(draft.name.removeprefix("."))
+        attempt = self._with_knobs_kept(attempt)
         with storing(f"the attempt {final}"):
             (draft / "attempt.json").write_bytes(msgspec.json.format(msgspec.json.encode(attempt), indent=1))
             for file in draft.iterdir():
-                _sync(file)
-            _sync(draft)
+                sync(file)
+            sync(draft)
             draft.rename(final)
-            _sync(final.parent)
+            sync(final.parent)
         return final
+
+    def _with_knobs_kept(self, attempt: Attempt) -> Attempt:
+        """`attempt` as it is stored: its knobs are in the log before it is, and only if they are not there already."""
+        name = hashlib.sha256(msgspec.json.encode(attempt.knobs, order="deterministic")).hexdigest()[:12]
+        if name not in self._knobs:
+            self.append(KnobSet(t=attempt.ended, id=name, values=attempt.knobs))
+            self._knobs.add(name)
+        return msgspec.structs.replace(attempt, knobs={}, knobs_as=name)
 
     def discard_drafts(self) -> None:
         """Remove what a killed run left half written."""
@@ -149,15 +179,53 @@ class RunFolder:
         with self._log_opened() as file:
             size, records = os.fstat(file.fileno()).st_size, tuple(_records(file))
         study, attempts = self.study(self._first(iter(records))), []
-        for path in self.attempt_files():
-            with _reading(path, hint="check its permissions"):
-                attempts.append(_ATTEMPT.decode(path.read_bytes()))
+        knobs = {record.id: record.values for record in records if isinstance(record, KnobSet)}
+        self._knobs.update(knobs)
+        for name, record in self._attempt_records().items():
+            with _reading(self.path / "attempts" / name / "attempt.json", hint=_ANEW):
+                attempts.append(self._with_knobs(_ATTEMPT.decode(record), knobs))
         attempts.sort(key=lambda attempt: attempt.started)
         blocks, left_open = self._blocks(records, attempts)
         return Run(self.path, records, study, tuple(attempts), tuple(blocks), left_open, size)
 
+    def _with_knobs(self, stored: Attempt, knobs: Mapping[str, Mapping[str, str]]) -> Attempt:
+        if stored.knobs_as is None:  # of a run that kept them with each attempt
+            return stored
+        if stored.knobs_as not in knobs:
+            raise RunError(
+                f"{self._log}: the knobs {stored.knobs_as} of attempts are gone",
+                hint=f"put the record back, or {_ANEW}",
+            )
+        return msgspec.structs.replace(stored, knobs=knobs[stored.knobs_as], knobs_as=None)
+
+    def compact(self) -> None:
+        """Gather the attempts of a run that has ended in one file. Raises StorageError and RunError.
+
+        What else is in their folders stays there. Killed at any moment, each attempt is in the file or in its folder.
+        """
+        files, records = self.attempt_files(), self._attempt_records()
+        if not compacted.read(self._compacted).keys() >= records.keys():
+            compacted.write(self._compacted, {name: record.decode() for name, record in records.items()})
+        kept = compacted.read(self._compacted)
+        with storing(str(self.path / "attempts")):
+            for path in files:
+                if kept[path.parent.name] == records[path.parent.name]:
+                    path.unlink()
+                    with contextlib.suppress(OSError):  # there is more in it
+                        path.parent.rmdir()
+
+    def _attempt_records(self) -> dict[str, bytes]:
+        """What is stored of each attempt, by the name of its folder, wherever it lies. Raises RunError."""
+        found = {}
+        for path in self.attempt_files():
+            with _reading(path, hint=_PERMISSIONS), contextlib.suppress(FileNotFoundError):  # it is below by now
+                found[path.parent.name] = path.read_bytes()
+        with _reading(self._compacted, hint=_PERMISSIONS):
+            found |= compacted.read(self._compacted)
+        return dict(sorted(found.items()))
+
     def attempt_files(self) -> list[Path]:
-        """The records of all attempts that are there."""
+        """The records of attempts that lie in folders of their own."""
         return sorted((self.path / "attempts").glob("[!.]*/attempt.json"))
 
     def _blocks(self, records: Sequence[Record], attempts: Sequence[Attempt]) -> tuple[list[Block], OpenBlock | None]:
@@ -207,7 +275,7 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path} is not a run's folder (no run.jsonl)", hint="see: ls results/*") from None
         except OSError as error:
-            raise RunError(f"{self._log}: {error.strerror}", hint="check its permissions") from None
+            raise RunError(f"{self._log}: {error.strerror}", hint=_PERMISSIONS) from None
 
 
 def _records(log: BinaryIO) -> Iterator[Record]:
@@ -225,11 +293,3 @@ def _reading(path: Path, hint: str) -> Iterator[None]:
         raise RunError(f"{path}: {error.strerror}", hint=hint) from None
     except msgspec.DecodeError as error:
         raise RunError(f"{path} cannot be read: {error}", hint=_ANEW) from None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -29,6 +29,7 @@ __all__ = [
     "BlockOpened",
     "CellRecord",
     "Closed",
+    "KnobSet",
     "Noted",
     "OpenBlock",
     "Opened",
@@ -142,6 +143,13 @@ class Unstarted(_Record, frozen=True, kw_only=True, tag="unstarted"):
     given_up: bool
 
 
+class KnobSet(_Record, frozen=True, kw_only=True, tag="knob_set"):
+    """Values that attempts had for their knobs, kept once: an attempt names them by `id`, a digest of the values."""
+
+    id: str
+    values: Mapping[str, str]
+
+
 class Noted(_Record, frozen=True, kw_only=True, tag="noted"):
     """Something that the reader of the report should know."""
 
@@ -155,7 +163,7 @@ class Closed(_Record, frozen=True, kw_only=True, tag="closed"):
     seed: str
 
 
-Record = Opened | Resumed | BlockOpened | BlockClosed | Begun | Unstarted | Noted | Closed
+Record = Opened | Resumed | BlockOpened | BlockClosed | Begun | Unstarted | KnobSet | Noted | Closed
 
 
 @dataclass

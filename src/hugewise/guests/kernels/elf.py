@@ -39,7 +39,8 @@ class Module(msgspec.Struct, frozen=True):
 
 def about_module(path: Path) -> Module:
     """What the module in that file needs. Raises UserError."""
-    found = parse_modinfo(unpacked(path))
+    data = unpacked(path)
+    found = parse_modinfo(data) if data.startswith(b"\x7fELF\x02\x01") else None
     if found is None:
         raise UserError(f"{path} is not a kernel module that can be read: it does not say what it depends on")
     return found
@@ -65,9 +66,9 @@ def parse_modinfo(data: bytes) -> Module | None:
     depends: list[str] | None = None
     before: list[str] = []
     for key, value in _MODINFO.findall(data.replace(b"-", b"_")):
-        if key == b"depends":
+        if key == b"depends" and depends is None:
             depends = [name for name in value.decode().split(",") if name]
-        else:
+        elif key == b"softdep":
             before += value.decode().partition("pre:")[2].partition("post:")[0].split()
     return None if depends is None else Module(tuple(depends), tuple(before))
 

@@ -1,0 +1,171 @@
+"""Attempts of a run that has ended lie in one file, and are lost at no moment on the way there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from hugewise import files
+from hugewise.errors import RunError, StorageError
+from hugewise.model.trial import Attempt
+from hugewise.store import compacted
+from hugewise.store.folder import RunFolder
+from hugewise.store.tables import tables
+from tests.build.trials import attempt, begun
+
+
+class Killed(BaseException):
+    """What nothing handles."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run with attempts, in a place whose name would be a pattern to DuckDB."""
+    made = begun(tmp_path / "it's [a]*")
+    for number in range(1, 4):
+        for arm in ("thp", "base"):  # begun at the same moment
+            draft = made.draft(f"b{number:05d}-{arm}")
+            if number == 2:
+                (draft / "stdout").write_text("said")
+            made.accept(draft, attempt(arm, 0.1 + number, block=number, facts={"é": '"', "n": 1 << 40}))
+    return made
+
+
+def put(folder: RunFolder, number: int) -> Attempt:
+    made = attempt("thp", 1.0, block=number)
+    folder.accept(folder.draft(f"b{number:05d}-thp"), made)
+    return made
+
+
+def test_attempts_are_the_same_from_one_file(folder: RunFolder) -> None:
+    before = folder.read().attempts
+    bytes_before = {path.parent.name: path.read_bytes() for path in folder.attempt_files()}
+    with tables(folder.path) as store:
+        rows = store.sql("select * from attempts order by all").fetchall()
+    folder.compact()
+    assert folder.attempt_files() == []
+    assert compacted.read(folder.path / "attempts.parquet") == bytes_before
+    assert folder.read().attempts == before
+    with tables(folder.path) as store:
+        assert store.sql("select * from attempts order by all").fetchall() == rows
+    left = sorted(str(path.relative_to(folder.path / "attempts")) for path in folder.path.glob("attempts/*/*"))
+    assert left == ["b00002-base/stdout", "b00002-thp/stdout"]
+    assert sorted(path.name for path in (folder.path / "attempts").iterdir()) == ["b00002-base", "b00002-thp"]
+    folder.compact()
+    assert folder.read().attempts == before
+
+
+def test_the_file_can_be_asked_by_others(folder: RunFolder) -> None:
+    folder.compact()
+    with (folder.path / "attempts.parquet").open("rb") as file, duckdb.connect() as connection:
+        rows = connection.read_parquet(f"/proc/self/fd/{file.fileno()}")
+        found = rows.project("name, block, cell, arm, number, state, record ->> '$.policy'").fetchall()
+    assert found[0] == ("b00001-base", 1, "chase", "base", 1, "accepted", "base")
+    assert len(found) == 6
+
+
+def test_attempts_in_folders_of_their_own_are_read_beside_it(folder: RunFolder) -> None:
+    folder.compact()
+    before = folder.read().attempts
+    more = put(folder, 9)
+    assert folder.read().attempts == (*before, more)
+    folder.compact()
+    assert folder.attempt_files() == []
+    assert folder.read().attempts == (*before, more)
+
+
+MOMENTS = [("sync", 1), ("sync", 2), ("replace", 1), *(("unlink", nth) for nth in range(2, 8)), ("rmdir", 2)]
+
+
+@pytest.mark.parametrize(("call", "nth"), MOMENTS, ids=str)
+def test_killed_at_any_moment_every_attempt_is_there(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, call: str, nth: int
+) -> None:
+    before = folder.read().attempts
+    where: Any = compacted if call == "sync" else Path
+    real, left = getattr(where, call), [nth]
+
+    def killed(*given: Any, **more: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+        return real(*given, **more)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(where, call, killed)
+        with pytest.raises(Killed):
+            folder.compact()
+    assert folder.read().attempts == before
+    if not (folder.path / "attempts.parquet").exists():
+        (folder.path / ".attempts.parquet").write_bytes(b"half")  # of a process that no handler could clean up after
+        assert folder.read().attempts == before
+    folder.compact()
+    assert folder.attempt_files() == []
+    assert folder.read().attempts == before
+    assert not (folder.path / ".attempts.parquet").exists()
+
+
+def test_nothing_is_removed_before_the_file_is_on_disk(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    synced, replace, unlink = files.sync, Path.replace, Path.unlink
+
+    def sync(path: Path) -> None:
+        done.append(f"sync {path.name}")
+        synced(path)
+
+    monkeypatch.setattr(compacted, "sync", sync)
+
+    def replaced(draft: Path, path: Path) -> Path:
+        done.append("replace")
+        return replace(draft, path)
+
+    def unlinked(path: Path, missing_ok: bool = False) -> None:
+        done.append(f"unlink {path.name}")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "replace", replaced)
+    monkeypatch.setattr(Path, "unlink", unlinked)
+    folder.compact()
+    first = ["sync .attempts.parquet", "replace", f"sync {folder.run}", "unlink .attempts.parquet"]
+    assert done == [*first, *["unlink attempt.json"] * 6]
+
+
+def test_an_attempt_that_is_gathered_while_it_is_read_is_there(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, listed = folder.read().attempts, folder.attempt_files()
+    RunFolder(folder.path).compact()
+    monkeypatch.setattr(folder, "attempt_files", lambda: listed)  # as it was a moment ago
+    assert folder.read().attempts == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"no parquet", b"PAR1" + bytes(100) + b"PAR1"])
+def test_a_damaged_file_is_a_clear_error(folder: RunFolder, damage: bytes) -> None:
+    folder.compact()
+    (folder.path / "attempts.parquet").write_bytes(damage)
+    with pytest.raises(RunError, match=r"attempts\.parquet cannot be read") as caught:
+        folder.read()
+    assert "put a copy of it back" in (caught.value.hint or "")
+    (folder.path / "attempts.parquet").unlink()
+    (folder.path / "attempts.parquet").mkdir()
+    with pytest.raises(RunError, match=r"attempts\.parquet: Is a directory"):
+        folder.read()
+
+
+def test_a_file_of_other_columns_is_a_clear_error(folder: RunFolder) -> None:
+    duckdb.sql("select 1 as one").write_parquet(str(folder.path / "attempts.parquet"))
+    with pytest.raises(RunError, match=r"attempts\.parquet cannot be read"):
+        folder.read()
+
+
+def test_a_full_disk_leaves_the_attempts_where_they_are(folder: RunFolder) -> None:
+    before = folder.read().attempts
+    (folder.path / ".attempts.parquet").mkdir()  # a name that DuckDB cannot write to
+    (folder.path / ".attempts.parquet" / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot write .*attempts\.parquet"):
+        folder.compact()
+    assert folder.read().attempts == before
+    assert len(folder.attempt_files()) == 6
