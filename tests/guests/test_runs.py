@@ -132,8 +132,7 @@ def test_a_guest_that_panics_fails_its_attempt_with_its_last_words_and_the_run_g
         assert "Kernel panic - not syncing: sysrq triggered crash" in attempt.reason
         assert not attempt.metrics
         assert attempt.ended >= attempt.started
-        assert attempt.guest["kernel"] == "debian"  # known, although there is no proof any more
-        assert "backing_share" not in attempt.guest
+        assert attempt.guest["kernel"] == "debian"  # known, whether or not QEMU was still there to be looked at
         assert "Kernel panic" in (folder_of(results, attempt) / "console.txt").read_text(errors="replace")
     (comparison,) = [c for cell in results.cells for c in cell.comparisons if c.arm == "thp"]
     assert comparison.verdict != "better"
