@@ -31,6 +31,7 @@ bench: .venv/ready
 docs: .venv/ready
 	.venv/bin/python -m hugewise.cli.reference > docs/reference/study.md
 	.venv/bin/python -m hugewise.report.json > docs/reference/report-json.md
+	.venv/bin/python tools/words.py > docs/concepts/words.md
 
 .venv/ready: tools/setup.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
 	PYTHON=$(PYTHON) tools/setup.sh

@@ -31,6 +31,7 @@ INSTEAD = {
 }
 _SOURCE = Path(__file__).parents[1] / "src/hugewise"
 # Rooms whose types are words of the field; those of other rooms are their own affair.
+_FEWEST = 4  # words of a sentence that says something
 _OF_WORDS = ("model", "study", "plan", "machine", "store", "attempt", "stats", "analysis")
 
 
@@ -92,7 +93,12 @@ def _said(node: ast.Module | ast.ClassDef) -> str:
 
 
 def _sentence(text: str) -> str:
-    return re.split(r"(?<=[.:;])\s", text, maxsplit=1)[0].rstrip(".:;")
+    """The first sentence; more of it where that says little, or a bracket is open."""
+    for found in re.finditer(r"[.:;](?=\s|$)", text):
+        said = text[: found.start()]
+        if len(said.split()) > _FEWEST and said.count("(") == said.count(")") and said.count("`") % 2 == 0:
+            return said
+    return text.rstrip(".:;")
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,4 @@
-"""One attempt, or several at once: board, apply, check, supply, serve, launch, prove, re-check, leave, store.
+"""One attempt, or several at once, in `STEPS`: from observing the host to storing what was found.
 
 The steps are a list, walked by `attempt`; whoever passes `on_step` is told of each before it happens (the kill test is
 made from this list, so that a new step is killed too). Nothing here decides what runs next: the conductor does.

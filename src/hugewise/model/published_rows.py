@@ -1,4 +1,4 @@
-"""What was published beside what was measured, as rows: part of `report.json`. Made by `published.beside`."""
+"""What was published beside what was measured, as rows: part of `report.json`. Made by `hugewise.analysis.beside`."""
 
 from __future__ import annotations
 

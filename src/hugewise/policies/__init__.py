@@ -1,6 +1,7 @@
 """Page-size policies, one a file, found by being there; the protocol is `hugewise.model.policy.Policy`.
 
-Imports the model. A new policy goes here: a file with `policies(sizes)`, which yields one for each size of the machine.
+Imports the model. A new policy goes here: a file with `policies(sizes)`, which yields one for each size of the machine,
+and a row in docs/concepts/policies.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One run from its first record to its last: opens it, asks for block after block, closes it, whatever happens.
+"""One run, block after block, to its last record, whatever happens.
 
 The conductor owns order and attempts. It asks `coin` for block k when block k-1 is closed, the runner for one attempt
 at a time, and the methods which comparisons remain. All state is in the run's folder: resuming is reading it.

@@ -71,7 +71,7 @@ class Inference(msgspec.Struct, frozen=True):
 class Pair:
     """`log_ratio` is log(arm) - log(baseline), None when a side failed; so is that side's value.
 
-    covariate  the difference of the named covariate, arm minus baseline (`covariates.difference`); None without one
+    covariate  the difference of the named covariate, arm minus baseline (`covariate.difference`); None without one
     lost       what it would have been is not known: see `against`
     """
 
