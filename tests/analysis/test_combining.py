@@ -23,7 +23,7 @@ from hugewise.model.results import Results
 from hugewise.store.records import ArmRecord, CellRecord, Run
 from tests.analysis.test_forecast import cell, the_study, write_run
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "cli" / "combine.txt"
+GOLDEN = Path(__file__).parents[1] / "golden" / "combine.txt"
 TWO = (cell("chase", "thp", "mthp"),)
 
 

@@ -20,8 +20,7 @@ from hugewise.stats.method import Method
 from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.analysis.test_forecast import cell, write_run
-from tests.build.blocks import ends
-from tests.build.trials import block
+from tests.build.trials import block, ends
 
 ARMS = ("base", "madvise", "mthp-64k", "thp")
 
@@ -61,13 +60,13 @@ def campaign(of: Study, seed: int, effects: dict[str, float]) -> tuple[Method, .
 
 
 def test_the_error_rate_of_the_whole_study_holds() -> None:
-    """Three comparisons share 20%; no arm differs: few of 200 campaigns may say so of any."""
+    """Three comparisons share 20%; no arm differs: few of 100 campaigns may say so of any."""
     of = the_study(confidence=0.8, blocks=40)
     wrong = sum(
         any(method.decision().verdict in ("better", "worse") for method in campaign(of, seed, {}))
-        for seed in range(200)
+        for seed in range(100)
     )
-    assert wrong <= 200 * 0.2 + 3 * math.sqrt(200 * 0.2 * 0.8)
+    assert wrong <= 100 * 0.2 + 3 * math.sqrt(100 * 0.2 * 0.8)
     assert wrong > 0  # alpha is there to be spent: a test that never errs at 20% sees nothing
 
 
