@@ -8,12 +8,15 @@ from typing import Any, Protocol
 
 from hugewise.model.pages import PageKind, PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import RoleUse
+from hugewise.model.scene import Places, RoleUse
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.plan.parameters import typed
 from hugewise.study.keys import Place
 
-__all__ = ["ANY", "BASE", "HUGE", "NOT_COUNTED", "POOL", "Said", "given", "treatment", "use"]
+__all__ = ["ANY", "BASE", "GIB", "HUGE", "MIB", "PLACES", "POOL", "Said", "given", "treatment", "use"]
+
+MIB, GIB = 1 << 20, 1 << 30
+PLACES = Places(data="/d", run="/r", ports=(), sut=(0,), client=(1,))
 
 
 class Parametrised(Protocol):

@@ -20,8 +20,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Scene
 from hugewise.workloads import memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
-from tests.build.workloads import Said
-from tests.workloads.given import MIB, POOL, given, treatment, used
+from tests.build.workloads import MIB, POOL, Said, given, treatment, use
 
 TESTS = Path(__file__).parent.parent
 GOLDEN = TESTS / "golden" / "keyvalue"
@@ -187,7 +186,7 @@ def test_a_background_save_begins_with_the_measured_part_and_may_copy_everything
 
 
 def test_redis_outputs_are_read() -> None:
-    reading = REDIS.read(said("redis", sut=used(0.551)), given(REDIS, bgsave=True))
+    reading = REDIS.read(said("redis", sut=use(0.551)), given(REDIS, bgsave=True))
     assert set(reading.metrics) == {metric.name for metric in REDIS.metrics}
     assert reading.metrics["ops_per_s"] == pytest.approx(55098.7, abs=0.1)
     assert reading.metrics["p99_us"] == pytest.approx(1992.703)
@@ -324,7 +323,7 @@ def test_memtier_fills_and_asks_one_server() -> None:
 def test_memtier_json_is_read() -> None:
     recorded = (TESTS / "external" / "readers" / "data" / "memtier.json").read_bytes()
     told = {"timed": "", "told-0": text("redis-info.txt"), "told-1": ""}
-    outputs = Said(told, files={"memtier.json": recorded}, sut=used(1.0), client=used(1.0), seconds=2.0)
+    outputs = Said(told, files={"memtier.json": recorded}, sut=use(1.0), client=use(1.0), seconds=2.0)
     values = given(REDIS, client="memtier", instances=1)
     reading = REDIS.read(outputs, values)
     assert reading.metrics["ops_per_s"] == pytest.approx(40136.84)

@@ -9,7 +9,7 @@ import pytest
 
 from hugewise.model.policy import Treatment
 from hugewise.workloads import discover
-from tests.workloads.given import BASE, GIB, MIB, POOL, given, treatment
+from tests.build.workloads import BASE, GIB, MIB, POOL, given, treatment
 
 WORKLOADS = discover()
 GIGANTIC = treatment("hugetlb", GIB, map_hugetlb=GIB)

@@ -11,8 +11,7 @@ import pytest
 from hugewise.model.scene import Places, Step, Write
 from hugewise.workloads import x264
 from hugewise.workloads.x264 import WORKLOAD
-from tests.build.workloads import Said
-from tests.workloads.given import POOL, given, treatment
+from tests.build.workloads import POOL, Said, given, treatment
 
 VALUES = given(WORKLOAD)
 PLACES = Places(data="/s/data", run="/s/run", ports=(), sut=(3, 5), client=(3, 5))
