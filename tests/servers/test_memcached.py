@@ -11,7 +11,7 @@ from hugewise.model.trial import Attempt
 from hugewise.workloads.memcached import WORKLOAD, Memcached
 from tests.build import known
 from tests.requirements import need_program
-from tests.servers.trying import accepted, need_pages, quick, short_pool
+from tests.servers.trying import accepted, quick, short_pool
 
 # Values of 1 KiB: some 240 MiB of slab pages in a second.
 PARAMETERS = {
@@ -26,7 +26,6 @@ PARAMETERS = {
 
 @pytest.fixture(autouse=True)
 def programs() -> None:
-    need_pages()
     need_program("memcached", "memcached")
 
 

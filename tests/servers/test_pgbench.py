@@ -18,6 +18,7 @@ from hugewise.errors import HugewiseError
 from hugewise.model.trial import Attempt
 from hugewise.workloads import _postgres
 from hugewise.workloads.pgbench import WORKLOAD, Pgbench
+from tests.build import known
 from tests.requirements import need, need_root
 from tests.servers.trying import accepted, need_pages, quick, short_pool
 
@@ -46,7 +47,6 @@ def run(folder: Path, *policies: Any, workload: Mapping[str, Any] | None = None,
 
 
 def test_pages_of_the_buffers_are_proven_in_a_backend(folder: Path) -> None:
-    need_pages()
     found = run(folder, "base", "hugetlb-2m")
     accepted(found)
     for arm, kind in (("base", "shmem:4096"), ("hugetlb-2m", "hugetlb:2097152")):
@@ -60,17 +60,14 @@ def test_pages_of_the_buffers_are_proven_in_a_backend(folder: Path) -> None:
     for attempt in found.values():
         metrics = attempt.metrics
         assert set(metrics) >= {metric.name for metric in WORKLOAD.metrics}
-        tps, median = metrics["tps"], metrics["latency_p50_ms"]
-        assert tps is not None and median is not None
-        assert tps > 10
-        assert median > 0
+        assert known(metrics["tps"]) > 10
+        assert known(metrics["latency_p50_ms"]) > 0
         assert attempt.facts["database_bytes"] == pytest.approx(39_000_000, rel=0.05)
 
 
 def test_half_a_pool_is_not_delivered_where_the_server_would_hide_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    need_pages()
     short_pool(monkeypatch, Pgbench, 0.5)
     paging = _postgres.paging
     monkeypatch.setattr(
@@ -82,7 +79,6 @@ def test_half_a_pool_is_not_delivered_where_the_server_would_hide_it(
 
 
 def test_half_a_pool_keeps_a_server_from_starting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need_pages()
     short_pool(monkeypatch, Pgbench, 0.5)
     short = run(folder, "base", "hugetlb-2m")["hugetlb-2m"]
     assert short.state == "abandoned"
@@ -136,12 +132,10 @@ def tmpfs(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_tmpfs_is_said(folder: Path, tmpfs: Path) -> None:
-    need_pages()
     with pytest.raises(HugewiseError, match=rf"{tmpfs}.* has \d+m free, and an attempt needs \d+m"):
         run(folder, "base", "hugetlb-2m", workload={"storage": str(tmpfs)})
 
 
 def test_a_missing_program_is_said(folder: Path) -> None:
-    need_pages()
     with pytest.raises(HugewiseError, match="postgres: no such program in /nowhere"):
         run(folder, "base", "thp", postgres="/nowhere")

@@ -12,7 +12,7 @@ from hugewise.model.trial import Attempt
 from hugewise.workloads.redis import WORKLOAD, Redis
 from tests.build import known
 from tests.requirements import need_program
-from tests.servers.trying import accepted, need_pages, quick, short_pool
+from tests.servers.trying import accepted, quick, short_pool
 
 # Enough keys that a heap which grows by 64 MiB at once is filled for the most part.
 PARAMETERS = {"keys": 300_000, "payload": "256:1", "duration": "500ms", "lead": "100ms", "instances": 1}
@@ -20,14 +20,11 @@ PARAMETERS = {"keys": 300_000, "payload": "256:1", "duration": "500ms", "lead": 
 
 @pytest.fixture(autouse=True)
 def programs() -> None:
-    need_pages()
     need_program("redis-server", "redis-server")
 
 
-def run(
-    folder: Path, *policies: Any, parameters: Mapping[str, Any] | None = None, **workload: Any
-) -> dict[str, Attempt]:
-    return quick(folder, "redis", policies, {**PARAMETERS, **(parameters or {})}, **workload)
+def run(folder: Path, *policies: Any, parameters: Mapping[str, Any] = {}, **workload: Any) -> dict[str, Attempt]:
+    return quick(folder, "redis", policies, {**PARAMETERS, **parameters}, **workload)
 
 
 def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_path: Path) -> None:

@@ -12,14 +12,13 @@ from hugewise.model.trial import Attempt
 from hugewise.workloads import _mariadb, _postgres
 from hugewise.workloads.tpcc import WORKLOAD, Tpcc, go_tpc
 from tests.requirements import need
-from tests.servers.trying import accepted, need_pages, quick, short_pool
+from tests.servers.trying import accepted, quick, short_pool
 
 PARAMETERS = {"warehouses": 1, "buffers": "256m", "duration": "2s", "lead": "1s", "connections": 2}
 
 
 @pytest.fixture(autouse=True)
 def programs() -> None:
-    need_pages()
     need(go_tpc() is not None, "go-tpc (make go-tpc)")
 
 

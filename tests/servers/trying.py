@@ -32,8 +32,8 @@ def tried(folder: Path, workload: Mapping[str, Any], policies: Sequence[Any], **
 
     `policies`: the first is the baseline. `keys`: further keys of the study.
     """
-    found = attempts(folder, workload, policies, blocks=2, **keys)
-    return {attempt.arm: attempt for attempt in found}
+    need_pages()
+    return {attempt.arm: attempt for attempt in attempts(folder, workload, policies, blocks=2, **keys)}
 
 
 def quick(folder: Path, name: str, policies: Sequence[Any], parameters: Any, **workload: Any) -> dict[str, Attempt]:
