@@ -26,6 +26,7 @@ from hugewise.model.guest import Backing, Image
 from hugewise.model.pages import THP, PageSizes
 from hugewise.policies import discover
 from hugewise.study.load import parse
+from tests.build import known
 from tests.build.guests import MIB
 from tests.guests.conftest import Bootable
 from tests.guests.live_agent import job
@@ -84,8 +85,7 @@ def touch(guest: GuestMachine, size: int, page: int, folder: Path) -> Count:
     assert ended.code == 0
     (timed,) = [event for event in events if isinstance(event, probe.Counters) and event.scope == "timed"]
     (seen,) = [event for event in events if isinstance(event, probe.Coverage)]
-    counted = timed.values["page-faults"].value
-    assert counted is not None
+    counted = known(timed.values["page-faults"].value)
     assert usage is not None
     assert usage.major_faults == 0
     served = noise.difference(before, after).faults_by_size.get(page, (0, 0))[0]
@@ -169,9 +169,8 @@ name = "mmap-perf"
 def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mapping[str, str | int | float]]:
     """Those of 1,000 calls of mmap-perf in the guest of a run with that seed, and what is kept of the guest."""
     study = parse(COUNTING, "counting.toml")
-    assert study.guest is not None
     provided = Provided(
-        use=study.guest,
+        use=known(study.guest),
         arch="x86-64",
         choice=Choice("tcg", "instructions are counted by emulation"),
         image=Image(arch="x86-64"),
@@ -191,8 +190,7 @@ def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mappi
             assert serving.run([(aboard.site.machine, msgspec.structs.replace(told, spec=spec))]) == [0]
             backed = aboard.leave()
     assert backed.problem is None
-    counted = emulation.instructions(serving.events(told))
-    assert counted is not None
+    counted = known(emulation.instructions(serving.events(told)))
     return counted, backed.facts
 
 

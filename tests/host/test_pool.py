@@ -26,11 +26,8 @@ SMALL, LARGE = 2 << 20, 1 << 30
 PATH = f"{HUGETLB}/hugepages-2048kB/nr_hugepages"
 
 
-def test_pools_are_filled_restored_and_no_drift() -> None:
-    host = FakeHost()
+def test_pools_are_filled_restored_and_no_drift(host: FakeHost, settings: Settings, pools: Pools) -> None:
     before = knobs(host)
-    settings = Settings(host, Notes())
-    pools = Pools(settings)
     assert pools.fill({SMALL: 100, LARGE: 2}) == {LARGE: 2, SMALL: 100}
     assert host.writes[0][0].startswith(pool_folder(LARGE))
     assert settings.drift() == []
@@ -124,10 +121,10 @@ def test_pages_of_a_process_that_is_about_to_be_gone_are_waited_for() -> None:
     assert host.read(PATH) == "0"
 
 
-def test_pages_that_stay_in_use_become_surplus_and_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_that_stay_in_use_become_surplus_and_are_named(
+    host: FakeHost, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hugewise.host.pool._PATIENCE_S", 0.0)
-    host = FakeHost()
-    pools = Pools(Settings(host, Notes()))
     pools.fill({SMALL: 10})
     host.use(2048, 4)
     assert [each.path for each in pools.verify()] == [f"{HUGETLB}/hugepages-2048kB/free_hugepages"]

@@ -61,7 +61,7 @@ def test_its_own_large_pages_are_transparent_ones(tmp_path: Path) -> None:
 
 
 def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """glibc takes base pages without a word when the pool is short."""
+    """glibc takes base pages without a word when the pool is short; so it is with every program of its malloc."""
     short_pool(monkeypatch, Memcached, size=128 << 20)
     found = run(tmp_path, "base", "hugetlb-2m")["hugetlb-2m"]
     assert found.delivery.delivered is False

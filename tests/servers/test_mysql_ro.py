@@ -1,4 +1,4 @@
-"""MariaDB through whole runs: pages delivered, not delivered, or switched off by the server; and a server killed."""
+"""MariaDB through whole runs: pages delivered, not delivered, or switched off by the server."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from hugewise.model.scene import Step
 from hugewise.model.trial import Attempt
 from hugewise.workloads import _mariadb
 from hugewise.workloads.mysql_ro import WORKLOAD, MysqlReadOnly
@@ -54,21 +52,3 @@ def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.Monkey
     found = run(tmp_path, "base", "hugetlb-2m")["hugetlb-2m"]
     assert found.delivery.delivered is False
     assert known(found.delivery.share) < 0.1
-
-
-def test_a_server_that_is_killed_fails_the_attempt_and_all_is_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene = MysqlReadOnly.scene
-
-    def fatal(self: MysqlReadOnly, *arguments: Any) -> Any:
-        played = scene(self, *arguments)
-        # As the server's own account, which is the client's too.
-        kill = Step(name="kill", argv=("pkill", "-KILL", "-F", f"{arguments[2].run}/mariadb.pid"))
-        return msgspec.structs.replace(played, beside=(kill,))
-
-    monkeypatch.setattr(MysqlReadOnly, "scene", fatal)
-    found = run(tmp_path, "base", "thp", parameters={"duration": "10s"})
-    for attempt in found.values():
-        assert attempt.state != "accepted"
-        assert "mariadbd ended during the attempt (signal 9)" in (attempt.reason or "")

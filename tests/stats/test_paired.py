@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from hugewise.stats.paired import Constant, Signs, Student, paired, sign_test
+from tests.build import known
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -26,8 +27,7 @@ def test_student_is_scipys(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_equivalence_is_two_one_sided_t_tests(seed: int) -> None:
     values = np.random.default_rng(seed).normal(0.01, 0.05, 15)
-    ours = paired([float(x) for x in values])
-    assert ours is not None
+    ours = known(paired([float(x) for x in values]))
     low = stats.ttest_1samp(values, -0.05, alternative="greater").pvalue
     high = stats.ttest_1samp(values, 0.05, alternative="less").pvalue
     assert ours.p_equivalence(0.05) == pytest.approx(max(low, high), rel=1e-9)
@@ -60,8 +60,7 @@ def test_a_constant_sample_is_judged_by_its_signs() -> None:
     assert twelve.interval(2.0**-12) is None
     assert twelve.p_equivalence(0.2) == 2.0**-12
     assert twelve.p_equivalence(0.05) == 1.0
-    same = paired([0.0] * 12)
-    assert same is not None
+    same = known(paired([0.0] * 12))
     assert same.p_difference() == 1.0
 
 
