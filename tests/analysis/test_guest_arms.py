@@ -56,9 +56,9 @@ def test_an_arm_without_attempts_has_no_share() -> None:
 
 
 def test_facts_that_changed_between_attempts_are_named() -> None:
-    known = [replace(one, guest={**one.guest, "initramfs_sha256": "a"}) for one in ATTEMPTS]
-    other = replace(known[1], arm="64k", guest={**known[1].guest, "qemu": "10.0", "initramfs_sha256": "b"})
-    found = known(guests([cell()], [*known, other], None, {}))
+    told = [replace(one, guest={**one.guest, "initramfs_sha256": "a"}) for one in ATTEMPTS]
+    other = replace(told[1], arm="64k", guest={**told[1].guest, "qemu": "10.0", "initramfs_sha256": "b"})
+    found = known(guests([cell()], [*told, other], None, {}))
     assert found.arms[0].initramfs == "a or b"
     assert set(found.arms[0].varied) == {"qemu", "initramfs_sha256"}
     assert "10.0" in found.arms[0].varied["qemu"]

@@ -391,21 +391,6 @@ def size(real: LocalHost) -> int:
     return sizes.hugetlb[0]
 
 
-def test_a_real_pool_is_filled_and_given_back(real: LocalHost, size: int, tmp_path: Path) -> None:
-    journal = Journal.begin(real, tmp_path / "journal.jsonl", "test")
-    settings = Settings(real, journal)
-    pools = Pools(settings)
-    try:
-        granted = pools.fill({size: 8})
-        assert granted == {size: 8}
-        assert settings.drift() == []
-        assert pools.verify() == []
-    finally:
-        left = pools.restore()
-        journal.close()
-    assert left == []
-
-
 def test_pages_of_a_real_node_are_filled_and_given_back(real: LocalHost, size: int, tmp_path: Path) -> None:
     need("node0" in real.names(NODES), "a kernel that knows NUMA nodes")
     journal = Journal.begin(real, tmp_path / "journal.jsonl", "test")

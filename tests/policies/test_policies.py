@@ -229,6 +229,8 @@ def test_real_kernel_takes_every_system_policy(tmp_path: Path) -> None:
                 treatment = policy.treatment(host, sizes, SYSTEM)
                 assert settings.apply(treatment.knobs) == [], policy.name
                 assert settings.drift() == []
+                with pytest.raises(SettingError, match="Invalid argument"):
+                    settings.apply({ENABLED: "sometimes"})
         except SettingError as error:
             pytest.fail(f"{error.message}; {error.hint}")
         finally:
