@@ -29,18 +29,11 @@ from hugewise.store.records import ArmRecord, BlockClosed, BlockOpened, CellReco
 from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.build import known
+from tests.build.studies import study_data
 from tests.build.trials import attempt, begun, delivery
 from tests.report.told import printed
 
-DATA: dict[str, Any] = {
-    "format": 1,
-    "name": "mine",
-    "policies": ["base", "thp"],
-    "margin": "1%",
-    "method": "sequential",
-    "budget": {"blocks": 200},
-    "workload": [{"name": "chase"}],
-}
+DATA = study_data(name="mine", margin="1%", method="sequential", budget={"blocks": 200})
 NS = Metric("ns_per_load", "ns", "lower", "time")
 
 

@@ -13,7 +13,7 @@ import hugewise
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
 from hugewise.model.workload import ParameterValue
-from hugewise.study.load import read
+from tests.build.studies import study_of
 from tests.requirements import need
 from tests.state import changed, page_state
 
@@ -47,15 +47,9 @@ def attempts(
 ) -> list[Attempt]:
     """All attempts of a run, in the order in which they were stored."""
     before = page_state()
-    data = {
-        "format": 1,
-        "name": "tried",
-        "policies": list(policies),
-        "budget": {"blocks": blocks},
-        "workload": [dict(workload)],
-        **keys,
-    }
-    results = hugewise.run(read(data, "test"), results=folder / "results")
+    keys = {"budget": {"blocks": blocks}, **keys}
+    study = study_of(policies=list(policies), workload=[dict(workload)], **keys)
+    results = hugewise.run(study, results=folder / "results")
     assert (differing := changed(before)) == {}, differing  # pytest explains assertions in test modules only
     return list(results.attempts)
 

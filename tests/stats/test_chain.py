@@ -17,26 +17,17 @@ from hugewise.report.study import summary
 from hugewise.report.terminal import show
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Method
-from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.analysis.test_forecast import cell, write_run
+from tests.build.studies import study_of
 from tests.build.trials import block, ends
 
 ARMS = ("base", "madvise", "mthp-64k", "thp")
 
 
 def the_study(confidence: float = 0.99, blocks: int = 60, **changes: object) -> Study:
-    data = {
-        "format": 1,
-        "name": "chain",
-        "policies": list(ARMS),
-        "confidence": confidence,
-        "margin": "2%",
-        "method": "sequential",
-        "budget": {"blocks": blocks},
-        "workload": [{"name": "chase"}],
-    }
-    return read(data | changes, "chain.toml")
+    keys: dict[str, object] = {"confidence": confidence, "budget": {"blocks": blocks}, **changes}
+    return study_of(policies=list(ARMS), margin="2%", method="sequential", **keys)
 
 
 def campaign(of: Study, seed: int, effects: dict[str, float]) -> tuple[Method, ...]:

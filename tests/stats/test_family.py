@@ -15,9 +15,8 @@ from hugewise.stats.family import conclude, holm, methods_for
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.paired import Student
-from hugewise.study.load import read
 from tests.build import known
-from tests.build.studies import SIZES, FakeHost, policies, workloads
+from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
 from tests.build.trials import LOWER, NEUTRAL, attempt, block, ends, fed, pair
 
 probabilities = st.lists(st.floats(0, 1), max_size=12)
@@ -168,14 +167,8 @@ def test_familywise_error_of_equivalence_with_every_difference_found() -> None:
 
 
 def test_methods_follow_the_plan() -> None:
-    data = {
-        "format": 1,
-        "name": "s",
-        "policies": ["base", "thp", "hugetlb-2m"],
-        "budget": {"blocks": 5},
-        "workload": [{"name": "chase"}, {"name": "mmap-perf", "delivery": {"share": 0}}],
-    }
-    study = read(data, "s.toml")
+    use = [{"name": "chase"}, {"name": "mmap-perf", "delivery": {"share": 0}}]
+    study = study_of(policies=["base", "thp", "hugetlb-2m"], budget={"blocks": 5}, workload=use)
     made = methods_for(study, plan(study, policies(), workloads(), FakeHost(), SIZES, "system").cells)
     assert [(m.contrast.cell, m.contrast.arm, m.contrast.proof_demanded) for m in made] == [
         ("chase", "thp", True),
