@@ -13,7 +13,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ import pytest
 
 from hugewise.errors import MachineError
 from hugewise.guests import accelerator, initramfs, kernels, provided
-from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting, boot, plain_lines
 from hugewise.host.journal import Journal
 from hugewise.host.local_host import LocalHost
@@ -59,18 +58,8 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-@contextmanager
-def spoken(found: Bootable, hosting: Hosting, **other: Any) -> Iterator[tuple[Booted, Agent]]:
-    """Such a guest of base pages, and its agent, which has said hello."""
-    with found.boot(hosting, backing=BASE, **other) as booted:
-        agent = Agent(booted.agent, "a test's", booted.error)
-        agent.hello()
-        yield booted, agent
-        agent.close()
-
-
 def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable, hosting: Hosting) -> None:
-    with spoken(x86, hosting) as (booted, agent):
+    with x86.spoken(hosting, backing=BASE) as (booted, agent):
         hello = agent.hello()
         assert (hello.arch, hello.release, hello.page_size) == ("x86_64", x86.kernel.release, 4096)
         status = Path(f"/proc/{booted.pid}/status").read_text()
@@ -94,7 +83,7 @@ def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable
 
 
 def test_a_guest_that_powers_off_is_gone_before_it_is_stopped(x86: Bootable, hosting: Hosting) -> None:
-    with spoken(x86, hosting) as (booted, agent):
+    with x86.spoken(hosting, backing=BASE) as (booted, agent):
         agent.poweroff()
         booted.serving.stop(signal.SIGCONT, _PATIENCE_S)  # waits for its end, and does nothing to it
         assert booted.ended()
@@ -155,7 +144,7 @@ def test_a_guest_without_room_to_boot(x86: Bootable, hosting: Hosting) -> None:
 def test_a_guest_that_runs_out_of_memory_ends_the_attempt(x86: Bootable, hosting: Hosting) -> None:
     """Its tmpfs is filled until the kernel has nobody left to kill but the agent."""
     with (
-        spoken(x86, hosting, memory=128 * MIB) as (booted, agent),
+        x86.spoken(hosting, backing=BASE, memory=128 * MIB) as (booted, agent),
         pytest.raises(MachineError, match="Kernel panic - not syncing: .*memory"),
     ):
         for folder in ("/tmp", "/dev/shm", "/run"):  # each may take half of the memory
@@ -196,7 +185,7 @@ def test_who_connects_and_is_not_the_guest_is_turned_away(x86: Bootable, hosting
     intruder = threading.Thread(target=intrude)
     intruder.start()
     try:
-        with spoken(x86, hosting) as (_, agent):
+        with x86.spoken(hosting, backing=BASE) as (_, agent):
             assert agent.hello().release == x86.kernel.release
     finally:
         intruder.join()
@@ -264,7 +253,7 @@ def test_guests_of_arm64_have_the_base_page_of_their_kernel(
     request: pytest.FixtureRequest, hosting: Hosting, kind: str, page: int
 ) -> None:
     found: Bootable = request.getfixturevalue(kind)
-    with spoken(found, hosting) as (booted, agent):
+    with found.spoken(hosting, backing=BASE) as (booted, agent):
         hello = agent.hello()
         assert (hello.arch, hello.page_size) == ("aarch64", page)
         assert booted.prove().accepted

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,6 @@ import pytest
 from hugewise.attempt import emulation, outcome
 from hugewise.guests import initramfs
 from hugewise.guests.accelerator import Choice
-from hugewise.guests.agent import Agent
 from hugewise.guests.boarding import GuestBoarding
 from hugewise.guests.boot import Hosting
 from hugewise.guests.knobs import GuestSettings
@@ -60,13 +60,11 @@ class Count(msgspec.Struct, frozen=True):
 def booted(found: Bootable, hosting: Hosting, seed: int) -> Iterator[GuestMachine]:
     """A guest with room for what is touched; its programs always lie at the same addresses."""
     backing = Backing(pages="base", preallocate=False)
-    with found.boot(hosting, memory=512 * MIB, backing=backing, seed=seed, append=("norandmaps",)) as running:
-        agent = Agent(running.agent, "a test's", running.error)
-        agent.hello()
+    room: dict[str, Any] = {"memory": 512 * MIB, "backing": backing, "append": ("norandmaps",)}
+    with found.spoken(hosting, seed=seed, **room) as (running, agent):
         yield GuestMachine(agent, emulated=True)
         proof = running.prove()
         assert proof.accepted, proof.why
-        agent.close()
 
 
 def touch(guest: GuestMachine, size: int, page: int, folder: Path) -> Count:

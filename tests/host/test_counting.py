@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -82,16 +83,13 @@ def value(counters: Counters, name: str) -> int:
 
 @pytest.mark.parametrize("who", ["itself", "thread", "child"])
 def test_the_measured_part_alone_is_counted_with_what_is_made_in_it(server: Asked, who: str) -> None:
-    counting = Counting([server.pid], ("page-faults", "task-clock"))
-    try:
+    with closing(Counting([server.pid], ("page-faults", "task-clock"))) as counting:
         server.touch("itself", 3 * PAGES)
         counting.begin()
         server.touch(who, PAGES)
         counting.end()
         server.touch(who, 3 * PAGES)
         found = counting.counts()
-    finally:
-        counting.close()
     assert found.scope == "timed"
     assert PAGES <= value(found, "page-faults") < PAGES + PAGES // 2
     assert value(found, "task-clock") > 0
@@ -100,14 +98,11 @@ def test_the_measured_part_alone_is_counted_with_what_is_made_in_it(server: Aske
 
 def test_a_hardware_counter_has_a_value_or_the_probes_reason(server: Asked) -> None:
     hardware = [counter.event for counter in COUNTERS if counter.servers]
-    counting = Counting([server.pid], hardware)
-    try:
+    with closing(Counting([server.pid], hardware)) as counting:
         counting.begin()
         server.touch("itself", 64)
         counting.end()
         found = counting.counts().values
-    finally:
-        counting.close()
     assert sorted(found) == sorted(hardware)
     assert all((count.value is None) <= bool(count.reason) for count in found.values())
 
@@ -115,21 +110,17 @@ def test_a_hardware_counter_has_a_value_or_the_probes_reason(server: Asked) -> N
 def test_a_process_that_has_gone_is_told_and_the_others_are_counted(server: Asked) -> None:
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
-    counting = Counting([gone.pid, server.pid], ("page-faults",))
-    try:
+    with closing(Counting([gone.pid, server.pid], ("page-faults",))) as counting:
         counting.begin()
         server.touch("itself", PAGES)
         counting.end()
         found = counting.counts()
-    finally:
-        counting.close()
     assert value(found, "page-faults") >= PAGES
     assert "1 of 2 threads had ended" in (found.values["page-faults"].reason or "")
 
 
 def test_a_server_that_dies_meanwhile_leaves_what_was_counted(server: Asked) -> None:
-    counting = Counting([server.pid], ("page-faults",))
-    try:
+    with closing(Counting([server.pid], ("page-faults",))) as counting:
         counting.begin()
         server.touch("itself", PAGES)
         os.kill(server.pid, signal.SIGKILL)
@@ -137,8 +128,6 @@ def test_a_server_that_dies_meanwhile_leaves_what_was_counted(server: Asked) -> 
             time.sleep(0.001)
         counting.end()
         assert value(counting.counts(), "page-faults") >= PAGES
-    finally:
-        counting.close()
 
 
 def test_a_probe_that_ends_early_is_an_error_with_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
