@@ -21,7 +21,7 @@ from hugewise.model.scene import Places, Scene
 from hugewise.workloads import memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
 from tests.build import known
-from tests.build.workloads import MIB, POOL, Said, given, treatment, use
+from tests.build.workloads import HUGE, MIB, POOL, Said, given, treatment, use
 
 TESTS = Path(__file__).parent.parent
 GOLDEN = TESTS / "golden" / "keyvalue"
@@ -31,7 +31,6 @@ BOTH = pytest.mark.parametrize("workload", [REDIS, MEMCACHED], ids=["redis", "me
 
 
 BASE = treatment("base", 4096, knobs={f"{THP}/enabled": "never"})
-HUGE = treatment("thp", 2 * MIB)
 ADVISED = treatment("thp", 2 * MIB, advice="huge", environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
 
 
