@@ -21,6 +21,12 @@ from hugewise.session import session
 from hugewise.study.load import load
 
 
+def only_run(results: Path) -> Path:
+    """The folder of the only run there."""
+    (path,) = results.glob("*/*")
+    return path
+
+
 def words(verb: str, path: Path, results: Path, *extra: str) -> list[str]:
     """The command that does it in a process of its own."""
     return [sys.executable, "-m", "tests.drive", verb, str(path), str(results), *extra]

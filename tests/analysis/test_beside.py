@@ -18,12 +18,12 @@ from hugewise.analysis.signs import agreement, sign, trend
 from hugewise.model.published_rows import Beside, Level, Measured
 from hugewise.model.results import Results
 from tests.analysis.test_forecast import DATA, normal, the_study, write_run
+from tests.build import known
 from tests.build.restated import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
 
 
 def of(results: Results) -> Beside:
-    assert results.beside is not None
-    return results.beside
+    return known(results.beside)
 
 
 def numbers_in(value: Any) -> set[float]:
@@ -188,8 +188,7 @@ def test_a_setting_is_named_with_what_was_delivered() -> None:
     results = replace(results, cells=(replace(first, comparisons=comparisons), *results.cells[1:]))
     arms = {"base": "4K (4KPS)", "thp": "2M (4KPS)"}
     found = beside(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], arms, results)
-    measured = found.points[0].measured
-    assert measured is not None
+    measured = known(found.points[0].measured)
     assert (measured.judged, measured.delivered_share) == ("setting", 0.03)
 
 
@@ -258,8 +257,7 @@ def test_a_runs_folder_brings_the_published_side_with_it(tmp_path: Path) -> None
     named = {"published": "percona-2019-thp-postgresql", "published_arms": {"base": "thp_off", "thp": "thp_on"}}
     of_study = the_study(**named, workload=[{"name": "chase", "published": "tpcb"}])
     found = analyze(write_run(tmp_path, of_study, normal(0.01, 8)))
-    assert found.beside is not None
-    (finding,) = found.beside.findings
+    (finding,) = known(found.beside).findings
     assert (finding.entry, finding.policy, finding.agreement) == ("tpcb", "thp", "not measured here")
     assert finding.reason == "no metric of this cell measures it (tps, tpmC, tpmc, tpm_c, TPS)"
     assert analyze(write_run(tmp_path, the_study(**DATA), normal(0.01, 8))).beside is None

@@ -28,18 +28,12 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed
 from hugewise.study.load import read
 from hugewise.study.study import Study
+from tests.build import known
+from tests.build.studies import study_data
 from tests.build.trials import attempt, begun, delivery
 from tests.report.told import printed
 
-DATA: dict[str, Any] = {
-    "format": 1,
-    "name": "mine",
-    "policies": ["base", "thp"],
-    "margin": "1%",
-    "method": "sequential",
-    "budget": {"blocks": 200},
-    "workload": [{"name": "chase"}],
-}
+DATA = study_data(name="mine", margin="1%", method="sequential", budget={"blocks": 200})
 NS = Metric("ns_per_load", "ns", "lower", "time")
 
 
@@ -139,8 +133,7 @@ def test_a_forecast_from_a_run(tmp_path: Path) -> None:
     assert row.needed == assurance.pairs_needed(shift, freedom, found.level, budget=200)
     plugged = assurance.pairs_needed(shift, assurance.KNOWN, found.level, budget=200)
     assert plugged is not None and plugged < row.needed < 1.2 * plugged
-    assert row.needed_low is not None and row.needed_high is not None
-    assert row.needed_low < row.needed < row.needed_high
+    assert known(row.needed_low) < row.needed < known(row.needed_high)
     assert row.typical is not None and row.typical < row.needed
     # Blocks of 3 s, two attempts: nothing is left out of the time.
     assert row.seconds == pytest.approx(3.0)
@@ -156,11 +149,10 @@ def test_the_forecast_keeps_its_promise(tmp_path: Path) -> None:
     """Campaigns with the spread of the pilot and the asked effect end by the forecast pair nine times out of ten."""
     of = the_study()
     (row,) = forecast.forecast(of, [write_run(tmp_path, of, normal(0.02, 40))], effect=0.02).rows
-    assert row.needed is not None and row.scale is not None
     from hugewise.stats.signflip import verdict
 
     random = np.random.default_rng(7)
-    ended = [verdict(random.normal(math.log(1.02), row.scale, row.needed), 0.01, 200) for _ in range(400)]
+    ended = [verdict(random.normal(math.log(1.02), known(row.scale), known(row.needed)), 0.01, 200) for _ in range(400)]
     assert all(sign >= 0 for sign in ended)
     assert 0.83 <= np.mean(ended) <= 0.96
 
@@ -216,8 +208,7 @@ def test_fixed_n_has_the_power_of_its_t_test(tmp_path: Path) -> None:
     of = the_study(method="fixed-n")
     found = forecast.forecast(of, [write_run(tmp_path, of, normal(0.02, 40))])
     (row,) = found.rows
-    assert row.scale is not None
-    shift = math.log(1.01) / row.scale
+    shift = math.log(1.01) / known(row.scale)
     assert row.needed == assurance.student_needed(shift, spread.freedom(40), 1 - of.confidence)
     plugged = assurance.student_needed(shift, assurance.KNOWN, 1 - of.confidence)
     assert plugged is not None and row.needed is not None and plugged < row.needed

@@ -11,6 +11,7 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.store.records import ArmRecord, CellRecord
+from tests.build import known
 from tests.build.booted import recorded
 
 ATTEMPTS = recorded().attempts
@@ -34,8 +35,7 @@ def test_arms_of_the_host_have_no_guests() -> None:
 
 
 def test_a_run_without_a_record_says_what_its_attempts_and_versions_say() -> None:
-    found = guests([cell()], ATTEMPTS, None, {"accelerator": "tcg: this is: a virtual machine"})
-    assert found is not None
+    found = known(guests([cell()], ATTEMPTS, None, {"accelerator": "tcg: this is: a virtual machine"}))
     assert (found.accelerator, found.why) == ("tcg", "this is: a virtual machine")
     assert (found.baseline, found.kernels, found.arch) == ("debian", (), None)
     (arm,) = found.arms
@@ -46,22 +46,19 @@ def test_a_run_without_a_record_says_what_its_attempts_and_versions_say() -> Non
 def test_the_weakest_proof_counts_and_rejected_attempts_do_not() -> None:
     weak = replace(ATTEMPTS[1], arm="64k", guest={**ATTEMPTS[1].guest, "backing_share": 0.97, "backing_proof": "weak"})
     refused = replace(weak, state="rejected", guest={**weak.guest, "backing_share": 0.1})
-    found = guests([cell()], [*ATTEMPTS, weak, refused], None, {})
-    assert found is not None
+    found = known(guests([cell()], [*ATTEMPTS, weak, refused], None, {}))
     assert (found.arms[0].share, found.arms[0].proof, found.arms[0].attempts) == (0.97, "weak", 4)
 
 
 def test_an_arm_without_attempts_has_no_share() -> None:
-    found = guests([cell()], [], None, {})
-    assert found is not None
+    found = known(guests([cell()], [], None, {}))
     assert (found.arms[0].share, found.arms[0].attempts, found.arms[0].cpus) == (None, 0, None)
 
 
 def test_facts_that_changed_between_attempts_are_named() -> None:
-    known = [replace(one, guest={**one.guest, "initramfs_sha256": "a"}) for one in ATTEMPTS]
-    other = replace(known[1], arm="64k", guest={**known[1].guest, "qemu": "10.0", "initramfs_sha256": "b"})
-    found = guests([cell()], [*known, other], None, {})
-    assert found is not None
+    told = [replace(one, guest={**one.guest, "initramfs_sha256": "a"}) for one in ATTEMPTS]
+    other = replace(told[1], arm="64k", guest={**told[1].guest, "qemu": "10.0", "initramfs_sha256": "b"})
+    found = known(guests([cell()], [*told, other], None, {}))
     assert found.arms[0].initramfs == "a or b"
     assert set(found.arms[0].varied) == {"qemu", "initramfs_sha256"}
     assert "10.0" in found.arms[0].varied["qemu"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -87,7 +88,12 @@ def coverage(size: int, command: str = "x", disabled: bool = False) -> probe.Cov
     )
 
 
-def proof(events: list[probe.Event], twin: list[probe.Event] | None, **changes: Any) -> Any:
+def proof(
+    events: list[probe.Event],
+    twin: list[probe.Event] | None,
+    allocated: Mapping[str, int] | None = {"anon:4096": 5},
+    **changes: Any,
+) -> Any:
     given: dict[str, Any] = {
         "target": PageTarget("thp", 2 << 20),
         "proof": "exit",
@@ -97,7 +103,7 @@ def proof(events: list[probe.Event], twin: list[probe.Event] | None, **changes: 
         "base_size": 4096,
         "thp_disabled_by_us": False,
     }
-    return coverage_proof(events, twin, {"anon:4096": 5}, **(given | changes))
+    return coverage_proof(events, twin, allocated, **(given | changes))
 
 
 def test_the_twin_goes_before_the_attempt_and_is_named() -> None:
@@ -132,15 +138,12 @@ def test_memory_given_back_before_the_exit_is_proven_by_the_counters_and_named_s
 
 
 def test_layouts_of_one_process_are_told_apart_and_what_they_share_is_nobodys() -> None:
-    def coverage(size: int) -> probe.Coverage:
-        return probe.Coverage(
-            pid=1, command="x", named=True, source="kpageflags", bytes={f"anon:{size}": 8}, thp_disabled=None, scan_ns=1
-        )
+    small, large = (msgspec.structs.replace(coverage(0), named=True, bytes={f"anon:{n}": 8}) for n in (4096, 2 << 20))
 
     second = msgspec.structs.replace(RESULT, wall_ns=700_000_000, metrics={"ns_per_load": 25.0, "cpu_s": 0.6})
     first = msgspec.structs.replace(RESULT, metrics={"ns_per_load": 12.5, "cpu_s": 0.4})
     shared = counters("timed", page_faults=3)
-    events: list[probe.Event] = [first, second, shared, coverage(4096), coverage(2 << 20), USAGE, EXIT]
+    events: list[probe.Event] = [first, second, shared, small, large, USAGE, EXIT]
     for index, (time, wall, cpu, size) in enumerate([(12.5, 0.5, 0.4, 4096), (25.0, 0.7, 0.6, 2 << 20)]):
         own = layout(events, index, 2)
         found = outcome(own, micro=True, timeout_s=1)
@@ -151,23 +154,12 @@ def test_layouts_of_one_process_are_told_apart_and_what_they_share_is_nobodys() 
         assert found.peak_bytes is None
         assert [event.bytes for event in own if isinstance(event, probe.Coverage)] == [{f"anon:{size}": 8}]
     # A scan that failed leaves it open which layout the other one was of.
-    assert not any(isinstance(event, probe.Coverage) for event in layout([first, second, coverage(4096), EXIT], 0, 2))
+    assert not any(isinstance(event, probe.Coverage) for event in layout([first, second, small, EXIT], 0, 2))
 
 
 def test_what_remained_is_no_proof_where_there_are_no_counters() -> None:
     big = msgspec.structs.replace(USAGE, peak_bytes=64 << 20)
-    found = coverage_proof(
-        [coverage(1 << 20), big, EXIT],
-        None,
-        None,
-        target=PageTarget("thp", 2 << 20),
-        proof="exit",
-        source="smaps",
-        share=0.95,
-        base_above=0.01,
-        base_size=4096,
-        thp_disabled_by_us=False,
-    )
+    found = proof([coverage(1 << 20), big, EXIT], None, None)
     assert found.delivered is None
     assert "given back" in (found.reason or "")
 

@@ -24,6 +24,7 @@ from hugewise.machine.site import Site
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
 from hugewise.model.workload import Launch, ParameterValue
+from tests.build import known
 from tests.build.studies import FakeWorkload, an_arm, cell_of
 from tests.requirements import need
 
@@ -145,8 +146,7 @@ def faults(made: Performance) -> int:
     assert isinstance(made.counted, probe.Counters), made.counted
     count = made.counted.values["page-faults"]
     need(count.value is not None, f"the perf event page-faults: {count.reason}")
-    assert count.value is not None
-    return count.value
+    return known(count.value)
 
 
 def phases(outputs: Path) -> dict[str, int]:
@@ -180,8 +180,7 @@ def test_what_servers_and_their_children_do_is_counted_in_the_measured_part_alon
 def test_in_a_window_its_ends_are_those_of_the_counting(tmp_path: Path, scratch: Scratch) -> None:
     made = played(tmp_path, scratch, FOREVER, Window(0.2, 0.5))
     assert faults(made) >= PAGES
-    assert made.measured is not None
-    begin, end = made.measured
+    begin, end = known(made.measured)
     at = phases(tmp_path)
     assert 0 < (at["held"] - at["timed"]) / 1e9 <= end - begin
 

@@ -12,6 +12,8 @@ from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, RunsAs, Workload
 from hugewise.plan.plan import Arm, Cell
+from hugewise.study.load import read
+from hugewise.study.study import Study
 from tests.build.hosts import Files
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "as_toml",
     "cell_of",
     "policies",
+    "study_data",
+    "study_of",
     "workloads",
 ]
 
@@ -42,6 +46,17 @@ settle = "0ms"
 [[workload]]
 name = "fault"
 """
+
+
+def study_data(**keys: Any) -> dict[str, Any]:
+    """A small study as its file has it, with these keys."""
+    return {"format": 1, "name": "s", "policies": ["base", "thp"], "workload": [{"name": "chase"}], **keys}
+
+
+def study_of(**keys: Any) -> Study:
+    """The study with these keys, read from `s.toml`."""
+    return read(study_data(**keys), "s.toml")
+
 
 _ANY = PageTarget("any", 4096)
 SIZES = PageSizes(4096, 2 << 20, (1 << 16, 1 << 17), (2 << 20, 1 << 30))

@@ -11,13 +11,16 @@ import msgspec
 from hugewise.model.coin import commitment
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
+from hugewise.model.results import Comparison
 from hugewise.model.trial import Attempt, Block, Delivery
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
+from hugewise.stats.tail import TailEffect
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Opened
 from hugewise.study.load import parse
 from hugewise.study.study import Study
+from tests.build import known
 
 __all__ = [
     "CONTRAST",
@@ -29,6 +32,7 @@ __all__ = [
     "begun",
     "block",
     "delivery",
+    "ends",
     "fed",
     "method",
     "opened",
@@ -124,6 +128,11 @@ def fed(blocks: Iterable[Block], metric: Metric = LOWER, **more: Any) -> FixedN:
     return made
 
 
+def ends(found: Comparison | TailEffect) -> tuple[float, float]:
+    """Both ends of an interval, which are there."""
+    return known(found.low), known(found.high)
+
+
 def opened(run: str, **changes: Any) -> Opened:
     """The first record of the run of that name: of a study `s` without cells."""
     made = Opened(
@@ -146,6 +155,6 @@ def opened(run: str, **changes: Any) -> Opened:
 def begun(results: Path, of: Study = STUDY, *, seed: bytes = bytes(16), **changes: Any) -> RunFolder:
     """The folder of a run of the study `of`, with nothing but its first record."""
     folder = RunFolder.create(results, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
-    known = {"study": of.name, "digest": of.digest, "seed_hash": commitment(seed)}
-    folder.append(opened(folder.run, **known | changes))
+    facts = {"study": of.name, "digest": of.digest, "seed_hash": commitment(seed)}
+    folder.append(opened(folder.run, **facts | changes))
     return folder

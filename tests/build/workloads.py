@@ -8,12 +8,15 @@ from typing import Any, Protocol
 
 from hugewise.model.pages import PageKind, PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import RoleUse
+from hugewise.model.scene import Places, RoleUse
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.plan.parameters import typed
 from hugewise.study.keys import Place
 
-__all__ = ["ANY", "BASE", "HUGE", "NOT_COUNTED", "POOL", "Said", "given", "treatment", "use"]
+__all__ = ["BASE", "GIB", "HUGE", "MIB", "PLACES", "POOL", "Said", "given", "treatment", "use"]
+
+MIB, GIB = 1 << 20, 1 << 30
+PLACES = Places(data="/d", run="/r", ports=(), sut=(0,), client=(1,))
 
 
 class Parametrised(Protocol):
@@ -38,7 +41,7 @@ def treatment(kind: PageKind, size: int, **more: Any) -> Treatment:
     return Treatment(**{"policy": kind, "mechanism": "system", "target": PageTarget(kind, size), **more})
 
 
-ANY, BASE, HUGE = treatment("any", 4096), treatment("base", 4096), treatment("thp", 2 << 20)
+BASE, HUGE = treatment("base", 4096), treatment("thp", 2 << 20)
 POOL = treatment(
     "hugetlb",
     2 << 20,

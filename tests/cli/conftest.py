@@ -16,6 +16,7 @@ from hugewise.cli import list as listing
 from hugewise.cli import main
 from hugewise.session import feasibility
 from tests.build.hosts import FakeHost
+from tests.drive import only_run
 
 HUGEWISE = [sys.executable, "-c", "from hugewise.cli.main import main; main()"]
 SEED = "000102030405060708090a0b0c0d0e0f"
@@ -85,11 +86,6 @@ def tiny(folder: Path, *policies: str) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / "tiny.toml"
     path.write_text(TINY.format(policies=list(policies or ("base", "thp"))), encoding="utf-8")
-    return path
-
-
-def only_run(results: Path) -> Path:
-    (path,) = results.glob("*/*")
     return path
 
 

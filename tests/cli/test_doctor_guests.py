@@ -20,11 +20,11 @@ from hugewise.model.results import LeftOut
 from hugewise.model.workload import Missing
 from hugewise.plan.plan import Plan
 from hugewise.session import feasibility
-from hugewise.study.load import read
 from hugewise.study.study import Study
 from hugewise.study.tables import PolicyUse
 from tests.build.guests import kernel
 from tests.build.hosts import Files
+from tests.build.studies import study_of
 from tests.cli.test_doctor import FACTS, FILES, text
 
 KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "64k", "build": "arm64-64k"}]
@@ -34,15 +34,8 @@ SURVEY = survey.Survey(release="6.12.1", page_size=4096, files={})
 
 def study(**guest: Any) -> Study:
     arms = ["base", {"name": "64k", "from": "base", "kernel": "64k"}]
-    data = {
-        "format": 1,
-        "name": "s",
-        "policies": arms,
-        "guest": {"arch": "arm64", **guest},
-        "kernel": KERNELS,
-        "workload": [{"name": "fault"}],
-    }
-    return read(data, "s.toml")
+    used = [{"name": "fault"}]
+    return study_of(policies=arms, guest={"arch": "arm64", **guest}, kernel=KERNELS, workload=used)
 
 
 @pytest.fixture
@@ -183,17 +176,8 @@ def test_what_workloads_lack_on_this_host_is_said_before_a_run_plans(able: pytes
     lacks = LeftOut("iperf3", "*", "on this host, where its server is: iperf3: no such program on PATH", ("iperf3",))
     found = of_guests(study(network="user"), "iperf3", beside=(lacks,))["iperf3"]
     assert (found.state, found.cure, found.packages) == ("missing", "apt install iperf3", ("iperf3",))
-    asked = read(
-        {
-            "format": 1,
-            "name": "s",
-            "policies": ["base", "thp"],
-            "guest": {"arch": "arm64", "network": "user"},
-            "kernel": KERNELS[:1],
-            "workload": [{"name": "iperf3", "parameters": {"peer": "host"}}],
-        },
-        "s.toml",
-    )
+    used = [{"name": "iperf3", "parameters": {"peer": "host"}}]
+    asked = study_of(guest={"arch": "arm64", "network": "user"}, kernel=KERNELS[:1], workload=used)
     able.setattr(survey, "find", lambda *_: None)
     (tmp_path / "iperf3").touch(0o755)
     for path, state in (("/nowhere", ["missing"]), (str(tmp_path), [])):

@@ -16,7 +16,8 @@ import pytest
 
 import hugewise
 from hugewise.model.results import Results
-from tests.cli.conftest import HUGEWISE, SEED, Call, only_run, tiny
+from tests.cli.conftest import HUGEWISE, SEED, Call, tiny
+from tests.drive import only_run
 from tests.requirements import need_program, need_root
 from tests.state import changed, page_state
 

@@ -6,6 +6,7 @@ import os
 import pwd
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from hugewise.errors import HugewiseError
 from hugewise.guests import initramfs, kernels, program
+from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting, boot
 from hugewise.model.guest import Architecture, Guest, Kernel
 from hugewise.model.workload import Missing
@@ -39,6 +41,15 @@ class Bootable:
     def boot(self, hosting: Hosting, timeout: float | None = None, **other: Any) -> Booted:
         """Boot such a guest."""
         return boot(self.guest(**other), self.initramfs, hosting, program=self.program, timeout=timeout)
+
+    @contextmanager
+    def spoken(self, hosting: Hosting, **other: Any) -> Iterator[tuple[Booted, Agent]]:
+        """Boot such a guest, and hear its agent say hello."""
+        with self.boot(hosting, **other) as booted:
+            agent = Agent(booted.agent, "a test's", booted.error)
+            agent.hello()
+            yield booted, agent
+            agent.close()
 
 
 def bootable(package: str, arch: Architecture) -> Bootable:

@@ -15,6 +15,7 @@ from hugewise.guests import accelerator, program
 from hugewise.guests.accelerator import TRIAL_S, choose, refusal
 from hugewise.guests.boot import Hosting
 from hugewise.guests.hosting import qemu_account
+from tests.build import known
 from tests.build.guests import kernel
 from tests.requirements import need_program
 
@@ -42,15 +43,13 @@ def test_a_host_that_may_have_it_is_tried(tmp_path: Path, flags: str) -> None:
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
-    why = refusal("arm64", host(tmp_path), "x86_64")
-    assert why is not None
+    why = known(refusal("arm64", host(tmp_path), "x86_64"))
     assert "this host is x86_64 and the guest arm64" in why
     assert refusal("arm64", tmp_path, "aarch64") is None  # it has no such flags
 
 
 def test_a_processor_without_virtualisation_is_refused_though_the_device_is_there(tmp_path: Path) -> None:
-    why = refusal("x86-64", host(tmp_path, "fpu svm_lock novmx"), "x86_64")
-    assert why is not None
+    why = known(refusal("x86-64", host(tmp_path, "fpu svm_lock novmx"), "x86_64"))
     assert "neither vmx nor svm" in why
 
 
@@ -120,8 +119,7 @@ def test_nothing_is_booted_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -
 def test_a_missing_qemu_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     for arch, package in (("x86-64", "qemu-system-x86"), ("arm64", "qemu-system-arm")):
-        missing = program.missing(arch)  # type: ignore[arg-type]
-        assert missing is not None
+        missing = known(program.missing(arch))  # type: ignore[arg-type]
         assert missing.package == package
         with pytest.raises(UserError) as raised:
             program.find(arch)  # type: ignore[arg-type]

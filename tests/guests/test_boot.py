@@ -22,7 +22,6 @@ import pytest
 
 from hugewise.errors import MachineError
 from hugewise.guests import accelerator, initramfs, kernels, provided
-from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting, boot, plain_lines
 from hugewise.host.journal import Journal
 from hugewise.host.local_host import LocalHost
@@ -30,9 +29,11 @@ from hugewise.host.pool import Pools
 from hugewise.host.setting import Settings
 from hugewise.machine import probe
 from hugewise.model.guest import Backing
-from hugewise.study.load import read
+from hugewise.study.load import parse
+from tests.build import known
 from tests.build.guests import MIB, guest, kernel
 from tests.guests.conftest import Bootable
+from tests.guests.runs import FAULT
 from tests.requirements import need, need_root
 
 BASE = Backing(pages="base")
@@ -57,13 +58,8 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def agent_of(booted: Booted) -> Agent:
-    return Agent(booted.agent, "a test's", booted.error)
-
-
 def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable, hosting: Hosting) -> None:
-    with x86.boot(hosting, backing=BASE) as booted:
-        agent = agent_of(booted)
+    with x86.spoken(hosting, backing=BASE) as (booted, agent):
         hello = agent.hello()
         assert (hello.arch, hello.release, hello.page_size) == ("x86_64", x86.kernel.release, 4096)
         status = Path(f"/proc/{booted.pid}/status").read_text()
@@ -79,7 +75,6 @@ def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable
         assert not {"agent", "qmp"} & {path.name for path in hosting.run.iterdir()}
         assert booted.stop()
         assert booted.ended()
-        agent.close()
     assert is_gone(booted.pid)
     assert list(hosting.run.iterdir()) == []
     argv = msgspec.json.decode((hosting.outputs / "guest-argv.json").read_bytes())
@@ -88,14 +83,11 @@ def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable
 
 
 def test_a_guest_that_powers_off_is_gone_before_it_is_stopped(x86: Bootable, hosting: Hosting) -> None:
-    with x86.boot(hosting, backing=BASE) as booted:
-        agent = agent_of(booted)
-        agent.hello()
+    with x86.spoken(hosting, backing=BASE) as (booted, agent):
         agent.poweroff()
         booted.serving.stop(signal.SIGCONT, _PATIENCE_S)  # waits for its end, and does nothing to it
         assert booted.ended()
         assert booted.stop()
-        agent.close()
     ends = [event for event in booted.serving.events() if isinstance(event, probe.Exit)]
     assert [(end.code, end.killed) for end in ends] == [(0, 0)]
 
@@ -116,25 +108,14 @@ def pools(tmp_path: Path) -> Iterator[Pools]:
     assert left == []
 
 
-@pytest.mark.parametrize(("pages", "size"), [("hugetlb-2m", 2 * MIB), ("hugetlb-1g", 1024 * MIB)])
-def test_hugetlb_pages_are_proven_while_it_runs(
-    x86: Bootable, hosting: Hosting, pools: Pools, pages: Any, size: int
-) -> None:
-    memory = max(256 * MIB, size)
-    need(Path(f"/sys/kernel/mm/hugepages/hugepages-{size >> 10}kB").exists(), f"hugetlb pages of {size >> 10} kB")
-    pools.fill({size: memory // size})
-    with x86.boot(hosting, backing=Backing(pages=pages), memory=memory) as booted:
+def test_hugetlb_pages_of_1g_are_proven_while_it_runs(x86: Bootable, hosting: Hosting, pools: Pools) -> None:
+    size = 1024 * MIB
+    need(Path("/sys/kernel/mm/hugepages/hugepages-1048576kB").exists(), "hugetlb pages of 1 GiB")
+    pools.fill({size: 1})
+    with x86.boot(hosting, backing=Backing(pages="hugetlb-1g"), memory=size) as booted:
         proof = booted.prove()
     assert proof.accepted, proof.why
-    assert proof.bytes == {f"hugetlb:{size}": memory}
-
-
-def test_transparent_huge_pages_are_proven_while_it_runs(x86: Bootable, hosting: Hosting) -> None:
-    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    need(enabled.exists() and "[never]" not in enabled.read_text(), "transparent huge pages that are not `never`")
-    with x86.boot(hosting, backing=Backing(pages="thp")) as booted:
-        proof = booted.prove()
-    assert proof.accepted, proof.why
+    assert proof.bytes == {f"hugetlb:{size}": size}
 
 
 def test_a_pool_without_pages_is_an_error_in_qemus_words(x86: Bootable, hosting: Hosting) -> None:
@@ -144,18 +125,6 @@ def test_a_pool_without_pages_is_an_error_in_qemus_words(x86: Bootable, hosting:
         x86.boot(hosting, backing=Backing(pages="hugetlb-2m"))
     assert "QEMU: " in raised.value.message
     assert "Cannot allocate memory" in raised.value.message
-
-
-def test_a_panic_is_told_with_its_cause(x86: Bootable, hosting: Hosting) -> None:
-    with x86.boot(hosting, backing=BASE) as booted:
-        agent = agent_of(booted)
-        agent.hello()
-        with pytest.raises(MachineError, match="Kernel panic - not syncing: sysrq triggered crash") as raised:
-            agent.write("/proc/sysrq-trigger", "c")
-        assert "\x1b" not in raised.value.message
-        assert "console: " in raised.value.message
-        agent.close()
-    assert is_gone(booted.pid)
 
 
 def test_a_guest_that_panics_before_it_says_hello(x86: Bootable, hosting: Hosting) -> None:
@@ -168,22 +137,20 @@ def test_a_guest_that_panics_before_it_says_hello(x86: Bootable, hosting: Hostin
 def test_a_guest_without_room_to_boot(x86: Bootable, hosting: Hosting) -> None:
     with pytest.raises(MachineError, match="the guest ended before it said hello") as raised:
         x86.boot(hosting, backing=BASE, memory=32 * MIB)
-    assert raised.value.hint is not None
-    assert "too little memory" in raised.value.hint
+    assert "too little memory" in known(raised.value.hint)
     assert is_gone(qemu_of(hosting))
 
 
 def test_a_guest_that_runs_out_of_memory_ends_the_attempt(x86: Bootable, hosting: Hosting) -> None:
     """Its tmpfs is filled until the kernel has nobody left to kill but the agent."""
-    with x86.boot(hosting, backing=BASE, memory=128 * MIB) as booted:
-        agent = agent_of(booted)
-        agent.hello()
-        with pytest.raises(MachineError, match="Kernel panic - not syncing: .*memory"):
-            for folder in ("/tmp", "/dev/shm", "/run"):  # each may take half of the memory
-                with suppress(OSError):
-                    for number in range(128):
-                        agent.put(f"{folder}/{number}", b"x" * MIB, 0o600)
-        agent.close()
+    with (
+        x86.spoken(hosting, backing=BASE, memory=128 * MIB) as (booted, agent),
+        pytest.raises(MachineError, match="Kernel panic - not syncing: .*memory"),
+    ):
+        for folder in ("/tmp", "/dev/shm", "/run"):  # each may take half of the memory
+            with suppress(OSError):
+                for number in range(128):
+                    agent.put(f"{folder}/{number}", b"x" * MIB, 0o600)
     assert is_gone(booted.pid)
 
 
@@ -218,10 +185,8 @@ def test_who_connects_and_is_not_the_guest_is_turned_away(x86: Bootable, hosting
     intruder = threading.Thread(target=intrude)
     intruder.start()
     try:
-        with x86.boot(hosting, backing=BASE) as booted:
-            agent = agent_of(booted)
+        with x86.spoken(hosting, backing=BASE) as (_, agent):
             assert agent.hello().release == x86.kernel.release
-            agent.close()
     finally:
         intruder.join()
     assert heard == [b""]
@@ -241,8 +206,7 @@ def test_qemu_does_not_outlive_hugewise_that_is_killed(x86: Bootable, hosting: H
         signal.pause()
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        pid = int(running.stdout.readline())
+        pid = int(known(running.stdout).readline())
         assert Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system")
         running.send_signal(signal.SIGKILL)
         running.wait()
@@ -263,18 +227,7 @@ def test_a_kernel_is_asked_by_the_account_of_attempts(
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path))
     monkeypatch.setattr("hugewise.guests.boot.boot", watched)
     monkeypatch.setattr(kernels, "provide", lambda *_: x86.kernel)
-    asked = read(
-        {
-            "format": 1,
-            "name": "s",
-            "policies": ["base", "thp"],
-            "guest": {"arch": "x86-64", "accelerator": "tcg"},
-            "kernel": [{"name": "debian", "package": "linux-image-cloud-amd64"}],
-            "workload": [{"name": "fault"}],
-        },
-        "s.toml",
-    )
-    found = provided.provide(asked, lambda _: (), lambda _: None).surveys["debian"]
+    found = provided.provide(parse(FAULT, "s.toml"), lambda _: (), lambda _: None).surveys["debian"]
     assert not isinstance(found, str)
     assert (found.release, found.page_size) == (x86.kernel.release, 4096)
     assert uids == [str(pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid())]
@@ -300,12 +253,10 @@ def test_guests_of_arm64_have_the_base_page_of_their_kernel(
     request: pytest.FixtureRequest, hosting: Hosting, kind: str, page: int
 ) -> None:
     found: Bootable = request.getfixturevalue(kind)
-    with found.boot(hosting, backing=BASE) as booted:
-        agent = agent_of(booted)
+    with found.spoken(hosting, backing=BASE) as (booted, agent):
         hello = agent.hello()
         assert (hello.arch, hello.page_size) == ("aarch64", page)
         assert booted.prove().accepted
-        agent.close()
 
 
 # What a counting guest is asked after a second: the time that init has run and waited, in ns (with `-icount shift=0`

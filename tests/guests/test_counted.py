@@ -25,8 +25,6 @@ PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 SURVEY = Survey(release="6.12.0", page_size=4096, files={ENABLED: "always [madvise] never"})
 START = {"ev": "start", "v": 1, "t_ns": 1, "pid": 7, "probe": "0"}
 
-Reacts = Callable[[dict[str, Any]], bytes | None]
-
 
 class Booting:
     """Boots a fake guest that has done its orders: it says what came of them after hello, and serves."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,6 @@ import pytest
 from hugewise.attempt import emulation, outcome
 from hugewise.guests import initramfs
 from hugewise.guests.accelerator import Choice
-from hugewise.guests.agent import Agent
 from hugewise.guests.boarding import GuestBoarding
 from hugewise.guests.boot import Hosting
 from hugewise.guests.knobs import GuestSettings
@@ -26,6 +26,7 @@ from hugewise.model.guest import Backing, Image
 from hugewise.model.pages import THP, PageSizes
 from hugewise.policies import discover
 from hugewise.study.load import parse
+from tests.build import known
 from tests.build.guests import MIB
 from tests.guests.conftest import Bootable
 from tests.guests.live_agent import job
@@ -59,13 +60,11 @@ class Count(msgspec.Struct, frozen=True):
 def booted(found: Bootable, hosting: Hosting, seed: int) -> Iterator[GuestMachine]:
     """A guest with room for what is touched; its programs always lie at the same addresses."""
     backing = Backing(pages="base", preallocate=False)
-    with found.boot(hosting, memory=512 * MIB, backing=backing, seed=seed, append=("norandmaps",)) as running:
-        agent = Agent(running.agent, "a test's", running.error)
-        agent.hello()
+    room: dict[str, Any] = {"memory": 512 * MIB, "backing": backing, "append": ("norandmaps",)}
+    with found.spoken(hosting, seed=seed, **room) as (running, agent):
         yield GuestMachine(agent, emulated=True)
         proof = running.prove()
         assert proof.accepted, proof.why
-        agent.close()
 
 
 def touch(guest: GuestMachine, size: int, page: int, folder: Path) -> Count:
@@ -84,8 +83,7 @@ def touch(guest: GuestMachine, size: int, page: int, folder: Path) -> Count:
     assert ended.code == 0
     (timed,) = [event for event in events if isinstance(event, probe.Counters) and event.scope == "timed"]
     (seen,) = [event for event in events if isinstance(event, probe.Coverage)]
-    counted = timed.values["page-faults"].value
-    assert counted is not None
+    counted = known(timed.values["page-faults"].value)
     assert usage is not None
     assert usage.major_faults == 0
     served = noise.difference(before, after).faults_by_size.get(page, (0, 0))[0]
@@ -169,9 +167,8 @@ name = "mmap-perf"
 def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mapping[str, str | int | float]]:
     """Those of 1,000 calls of mmap-perf in the guest of a run with that seed, and what is kept of the guest."""
     study = parse(COUNTING, "counting.toml")
-    assert study.guest is not None
     provided = Provided(
-        use=study.guest,
+        use=known(study.guest),
         arch="x86-64",
         choice=Choice("tcg", "instructions are counted by emulation"),
         image=Image(arch="x86-64"),
@@ -191,8 +188,7 @@ def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mappi
             assert serving.run([(aboard.site.machine, msgspec.structs.replace(told, spec=spec))]) == [0]
             backed = aboard.leave()
     assert backed.problem is None
-    counted = emulation.instructions(serving.events(told))
-    assert counted is not None
+    counted = known(emulation.instructions(serving.events(told)))
     return counted, backed.facts
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian, image
-from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Hosting
 from hugewise.guests.machine import GuestMachine
 from hugewise.machine.serving import run
@@ -140,13 +139,8 @@ def test_programs_of_an_image_run_in_a_guest(tmp_path: Path, arm64: Bootable, ho
         need("cannot read the package lists" not in error.message, f"Debian's archive through apt ({error.message})")
         raise
     script = "echo a b | awk '{print $2}'; id -un; hugewise-probe --version; echo x | xz | xz -d; touch /var/tmp/kept"
-    with arm64.boot(hosting, image=made) as booted:
-        agent = Agent(booted.agent, "a test's", booted.error)
-        agent.hello()
-        machine = GuestMachine(agent, emulated=True)
-        one = job(tmp_path / "job", "/bin/sh", "-ec", script)
-        run([(machine, one)])
+    with arm64.spoken(hosting, image=made) as (_, agent):
+        run([(GuestMachine(agent, emulated=True), job(tmp_path / "job", "/bin/sh", "-ec", script))])
         agent.poweroff()
-        agent.close()
     said = (tmp_path / "job/stdout").read_text()
     assert re.fullmatch(r"b\nroot\nhugewise-probe \S+\nx\n", said), (said, (tmp_path / "job/stderr").read_text())

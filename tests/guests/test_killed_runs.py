@@ -21,7 +21,8 @@ from hugewise.guests import nfs
 from hugewise.host import network, recovery
 from hugewise.session import steps
 from hugewise.store.folder import RunFolder
-from tests.drive import drive, words
+from tests.build import known
+from tests.drive import drive, only_run, words
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.requirements import need_root
@@ -42,11 +43,6 @@ def before(x86: Bootable) -> Iterator[set[str]]:
     recovery.restore()
     assert changed(state) == {}
     assert runs.left() - there == set()
-
-
-def only_run(results: Path) -> Path:
-    (path,) = (results / "guests").iterdir()
-    return path
 
 
 def check_whole(folder: Path) -> None:
@@ -121,8 +117,7 @@ def test_killed_while_two_guests_and_the_nfs_server_live(tmp_path: Path, before:
     runs.need_none([*network.missing(pwd.getpwnam("nobody").pw_uid), *nfs.missing()])
     state = page_state()
     with hold(tmp_path, runs.TOGETHER, "launch", 1) as run:
-        assert run.stdout is not None
-        assert run.stdout.readline() == "holding\n"
+        assert known(run.stdout).readline() == "holding\n"
         assert owned(run.pid) == {"qemu-system-x86_64": 2, "ganesha.nfsd": 1}
         links = {path.name for path in Path("/sys/class/net").glob(f"hw-*-{run.pid}")}
         assert links == {f"hw-{name}-{run.pid}" for name in ("br", "t0", "t1")}
@@ -140,8 +135,7 @@ def test_an_interrupt_of_the_whole_process_group_ends_it_cleanly(tmp_path: Path,
     """Ctrl-C reaches every process of the terminal's job; guests are ended by hugewise alone."""
     state = page_state()
     with hold(tmp_path, runs.POOLED, step, 2) as run:
-        assert run.stdout is not None
-        assert run.stdout.readline() == "holding\n"
+        assert known(run.stdout).readline() == "holding\n"
         os.killpg(run.pid, signal.SIGINT)
         assert run.wait(60) == 0
     assert runs.left() - before == set()

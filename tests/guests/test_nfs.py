@@ -16,7 +16,6 @@ import pytest
 
 from hugewise.errors import MachineError, UserError
 from hugewise.guests import nfs
-from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Hosting
 from hugewise.host import network
 from hugewise.host.network import USER, Bridge
@@ -134,10 +133,7 @@ def test_a_guest_writes_and_reads_on_it(kind: str, x86: Bootable, hosting: Hosti
             link = closing.enter_context(Bridge.open(1, NOBODY.pw_uid, lambda _: None)).link(0)
         export = closing.enter_context(nfs.serve(place, link, NOBODY))
         here = msgspec.structs.replace(hosting, tap=link.tap)
-        booted = closing.enter_context(x86.boot(here, network=kind))
-        agent = Agent(booted.agent, kind, booted.error)
-        closing.callback(agent.close)
-        agent.hello()
+        _, agent = closing.enter_context(x86.spoken(here, network=kind))
         agent.network(link.interface, link.address, link.prefix)
         export.mount(agent, link, "guest", "/nfs")
         assert "nfs4" in agent.read("/proc/mounts")

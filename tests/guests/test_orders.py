@@ -22,6 +22,11 @@ from tests.guests.live_agent import job, started
 SH = "/bin/sh"
 
 
+@pytest.fixture
+def orders(tmp_path: Path) -> Orders:
+    return Orders(str(tmp_path / "out"))
+
+
 @contextmanager
 def ordered(folder: Path, orders: Orders) -> Iterator[tuple[Agent, subprocess.Popen[bytes]]]:
     """An agent that carries out `orders`, and has not been heard yet."""
@@ -35,10 +40,9 @@ def ordered(folder: Path, orders: Orders) -> Iterator[tuple[Agent, subprocess.Po
             agent.close()
 
 
-def test_orders_are_carried_out_one_after_the_other(tmp_path: Path) -> None:
+def test_orders_are_carried_out_one_after_the_other(tmp_path: Path, orders: Orders) -> None:
     place = tmp_path / "place"
     place.write_text("before")
-    orders = Orders(str(tmp_path / "out"))
     orders.write(str(place), "ordered")
     first = orders.spawn(job(tmp_path / "first", SH, "-c", f"sleep 0.2; cat {place}; echo after > {place}; exit 3"))
     orders.wait(first)
@@ -61,16 +65,14 @@ def test_orders_are_carried_out_one_after_the_other(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_long_outputs(tmp_path: Path) -> None:
-    orders = Orders(str(tmp_path / "out"))
+def test_long_outputs(tmp_path: Path, orders: Orders) -> None:
     told = orders.spawn(job(tmp_path / "job", "/usr/bin/head", "-c", str(2 * CHUNK + 7), "/dev/zero"))
     with ordered(tmp_path, orders) as (agent, _):
         assert orders.collect(agent, 60) == []
     assert Path(told.job.spec.stdout).read_bytes() == bytes(2 * CHUNK + 7)
 
 
-def test_what_could_not_be_done_is_said_by_what_was_asked(tmp_path: Path) -> None:
-    orders = Orders(str(tmp_path / "out"))
+def test_what_could_not_be_done_is_said_by_what_was_asked(tmp_path: Path, orders: Orders) -> None:
     orders.write(str(tmp_path / "none"), "1")
     orders.write(str(tmp_path / "none"), "2", optional=True)
     refused = orders.spawn(job(tmp_path / "refused"))
@@ -83,9 +85,8 @@ def test_what_could_not_be_done_is_said_by_what_was_asked(tmp_path: Path) -> Non
     assert done.status() == 0
 
 
-def test_a_launcher_that_cannot_be_started(tmp_path: Path) -> None:
+def test_a_launcher_that_cannot_be_started(tmp_path: Path, orders: Orders) -> None:
     (tmp_path / "out").write_text("in the way")
-    orders = Orders(str(tmp_path / "out"))
     spawned = orders.spawn(job(tmp_path / "job", "/bin/true"))
     orders.wait(spawned)
     with ordered(tmp_path, orders) as (agent, _):
@@ -94,9 +95,8 @@ def test_a_launcher_that_cannot_be_started(tmp_path: Path) -> None:
         spawned.status()
 
 
-def test_a_knob_that_was_not_taken_is_an_error(tmp_path: Path) -> None:
+def test_a_knob_that_was_not_taken_is_an_error(tmp_path: Path, orders: Orders) -> None:
     (tmp_path / "knob").write_text("0")
-    orders = Orders(str(tmp_path / "out"))
     orders.turn({str(tmp_path / "knob"): "07"})
     with (
         ordered(tmp_path, orders) as (agent, _),
@@ -117,8 +117,7 @@ def test_the_same_orders_are_the_same_bytes(tmp_path: Path) -> None:
     assert str(tmp_path).encode() not in rendered()  # where the results lie does not reach the guest
 
 
-def test_a_guest_that_dies_over_its_orders(tmp_path: Path) -> None:
-    orders = Orders(str(tmp_path / "out"))
+def test_a_guest_that_dies_over_its_orders(tmp_path: Path, orders: Orders) -> None:
     spawned = orders.spawn(job(tmp_path / "job", SH, "-c", "sleep 600"))
     orders.wait(spawned)
     with ordered(tmp_path, orders) as (agent, process):
@@ -129,8 +128,7 @@ def test_a_guest_that_dies_over_its_orders(tmp_path: Path) -> None:
             orders.collect(agent, 60)
 
 
-def test_a_guest_that_never_comes_to_an_end(tmp_path: Path) -> None:
-    orders = Orders(str(tmp_path / "out"))
+def test_a_guest_that_never_comes_to_an_end(tmp_path: Path, orders: Orders) -> None:
     orders.settle(2)
     with ordered(tmp_path, orders) as (agent, _):
         with pytest.raises(MachineError, match=r"it did not say hello within 0\.05 s"):

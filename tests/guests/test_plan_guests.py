@@ -18,8 +18,7 @@ from hugewise.model.pages import THP
 from hugewise.model.results import LeftOut
 from hugewise.plan.arms import Platform
 from hugewise.plan.plan import EVERY, Cell, Plan, plan
-from hugewise.study.load import read
-from tests.build.studies import SIZES, FakeHost, FakeWorkload, policies, workloads
+from tests.build.studies import SIZES, FakeHost, FakeWorkload, policies, study_of, workloads
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Of the host: QEMU's advice has an effect, and it has pools.
@@ -76,18 +75,16 @@ def planned(
     host: FakeHost | None = None,
     **more: Any,
 ) -> Plan:
-    data = {
-        "format": 1,
-        "name": "s",
-        "policies": use or ["base", {"name": "base-16k", "from": "base", "kernel": "16k"}],
-        "guest": {"arch": "arm64", **(guest or {})},
-        "kernel": KERNELS,
-        "workload": [workload or {"name": "fault", "parameters": {"bytes": "64m"}}],
+    study = study_of(
+        policies=use or ["base", {"name": "base-16k", "from": "base", "kernel": "16k"}],
+        guest={"arch": "arm64", **(guest or {})},
+        kernel=KERNELS,
+        workload=[workload or {"name": "fault", "parameters": {"bytes": "64m"}}],
         **more,
-    }
+    )
     # The host's policies would be these; guests have those of their kernels.
     host = host or FakeHost(ADVISED | POOLS)
-    return plan(read(data, "s.toml"), policies(), known or workloads(), host, SIZES, "process", house or House())
+    return plan(study, policies(), known or workloads(), host, SIZES, "process", house or House())
 
 
 def only(made: Plan) -> Cell:

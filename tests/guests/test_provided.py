@@ -18,24 +18,19 @@ from hugewise.model.guest import Backing, Image, Initramfs, Kernel
 from hugewise.model.workload import Missing
 from hugewise.session import feasibility
 from hugewise.study.guest import GuestUse
-from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.build.guests import guest, kernel
+from tests.build.studies import study_of
 
 SURVEY = Survey(release="6.12.1", page_size=4096, files={})
 MODULES = ("/m/000-virtio_blk.ko", "/m/001-nfs.ko")
 
 
 def study(**guest: Any) -> Study:
-    data = {
-        "format": 1,
-        "name": "s",
-        "policies": ["base", {"name": "again", "from": "base"}, {"name": "other", "from": "base", "kernel": "two"}],
-        "guest": {"arch": "x86-64", **guest},
-        "kernel": [{"name": "one", "package": "linux-image-amd64"}, {"name": "two", "build": "pv-none"}],
-        "workload": [{"name": "fault"}],
-    }
-    return read(data, "s.toml")
+    arms = ["base", {"name": "again", "from": "base"}, {"name": "other", "from": "base", "kernel": "two"}]
+    kernels = [{"name": "one", "package": "linux-image-amd64"}, {"name": "two", "build": "pv-none"}]
+    used = [{"name": "fault"}]
+    return study_of(policies=arms, guest={"arch": "x86-64", **guest}, kernel=kernels, workload=used)
 
 
 class Provider:

@@ -18,6 +18,7 @@ from hugewise.model.trial import Attempt
 from hugewise.store.folder import RunFolder
 from hugewise.workloads.fault import WORKLOAD as FAULTS
 from hugewise.workloads.memcached import WORKLOAD as MEMCACHED
+from tests.build import known
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.requirements import need, need_program, need_root
@@ -63,16 +64,14 @@ def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> N
         assert attempt.delivery.delivered, attempt.delivery
         assert attempt.delivery.source == "kpageflags"
         assert attempt.delivery.coverage == {"anon:4096" if small else "anon:2097152": runs.BYTES}
-        served = attempt.metrics["allocations_2m"]
-        assert served is not None
+        served = known(attempt.metrics["allocations_2m"])
         assert served == 0 if small else abs(served - runs.BYTES // (2 * MIB)) <= 1
         check_facts(attempt, "base" if small else "hugetlb-2m", "base" if small else f"hugetlb:{2 * MIB}")
         kept = folder_of(results, attempt)
         assert "-machine" in msgspec.json.decode((kept / "guest-argv.json").read_bytes(), type=list[str])
         assert f"KernelPageSize:     {4 if small else 2048:4} kB" in (kept / "smaps.txt").read_text()
     assert len({a.guest["guest_seed"] for a in results.attempts}) == 4
-    guests = guest_record.read(Path(results.folder))
-    assert guests is not None
+    guests = known(guest_record.read(Path(results.folder)))
     assert (guests.accelerator, [each.name for each in guests.kernels]) == ("tcg", ["debian"])
     (comparison,) = [c for cell in results.cells for c in cell.comparisons if c.arm == "huge"]
     assert (comparison.metric, comparison.constant) == ("page_faults", True)

@@ -17,6 +17,7 @@ from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache, stock, survey
 from hugewise.guests.kernels import store
 from hugewise.guests.survey import Survey
+from tests.build import known
 from tests.build.guests import kernel
 
 DAY = 86400.0
@@ -97,8 +98,7 @@ def test_an_entry_is_used_when_it_is_asked_for(place: Path) -> None:
     for each in stock.entries():
         for path in each.paths:
             age(path, OLD)
-    found = store.find({"asked": "k"})
-    assert found is not None
+    found = known(store.find({"asked": "k"}))
     survey.find(kernel(), "max")
     cache.kept("images", b"image", an_image)
     store.used(found)
@@ -148,8 +148,7 @@ def test_nothing_is_removed_while_another_process_uses_the_cache(place: Path) ->
     with subprocess.Popen(
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "holds\n"
+        assert known(running.stdout).readline() == "holds\n"
         with pytest.raises(UserError, match="another process of hugewise uses"):
             stock.remove_unused(0)
         assert len(names()) == 6  # to look is no harm
@@ -163,8 +162,7 @@ def test_who_asks_for_a_place_waits_until_a_removal_is_over(place: Path) -> None
     with cache.alone() as top:
         assert top == place
         running = subprocess.Popen([sys.executable, "-c", asks], stdout=subprocess.PIPE, text=True)
-        assert running.stdout is not None
-        assert running.stdout.readline() == "asks\n"
+        assert known(running.stdout).readline() == "asks\n"
         with pytest.raises(subprocess.TimeoutExpired):
             running.wait(1)
     assert running.communicate(timeout=60)[0] == "has it\n"

@@ -21,7 +21,7 @@ from hugewise.model import coin
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.trial import Attempt
 from hugewise.store.folder import RunFolder
-from tests.drive import drive
+from tests.drive import drive, only_run
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.requirements import need_program, need_root
@@ -100,8 +100,7 @@ def folder(x86: Bootable, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
         assert runs.left() - before == set()
     finally:
         recovery.restore()
-    (path,) = (place / "results" / "pair").iterdir()
-    return RunFolder(path)
+    return RunFolder(only_run(place / "results"))
 
 
 def by_cell(folder: RunFolder) -> dict[str, list[Attempt]]:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hugewise.host.cgroup import Hierarchy, Leaf
 from hugewise.host.journal import Journal, recover
 from hugewise.host.ledger import FoldersMade
 from hugewise.host.local_host import LocalHost
+from tests.build import known
 from tests.build.hosts import FakeHost
 from tests.requirements import need
 
@@ -108,8 +110,7 @@ def test_errors_say_the_cure(tmp_path: Path) -> None:
     with pytest.raises(HugewiseError, match="File exists") as caught:
         hierarchy.create("twice")
     assert "hugewise restore" in (caught.value.hint or "")
-    missing = cgroup.unavailable({})
-    assert missing is not None
+    missing = known(cgroup.unavailable({}))
     assert missing.message == "no cgroup file system is mounted"
     assert (missing.hint or "").startswith("mount")
 
@@ -133,14 +134,16 @@ def hierarchy() -> Iterator[Hierarchy]:
     assert not any(path.exists() for path in opened.parents.values())
 
 
-def enter(leaf: Leaf, script: str) -> subprocess.Popen[bytes]:
-    """A shell inside the group that says `ready` and runs `script`."""
+@contextmanager
+def entered(leaf: Leaf, script: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A shell inside the group that has said `ready` and runs `script`; it does not outlive the test."""
     joins = "; ".join(f"echo $$ > {file}" for file in leaf.procs_files)
-    child = subprocess.Popen(["/bin/sh", "-c", f"{joins}; echo ready; {script}"], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"ready\n"
-    child.stdout.close()
-    return child
+    with subprocess.Popen(["/bin/sh", "-c", f"{joins}; echo ready; {script}"], stdout=subprocess.PIPE) as child:
+        try:
+            assert known(child.stdout).readline() == b"ready\n"
+            yield child
+        finally:
+            child.kill()
 
 
 def command_of(pid: str) -> str | None:
@@ -152,17 +155,13 @@ def command_of(pid: str) -> str | None:
 
 def test_a_whole_tree_is_killed_and_the_group_removed(hierarchy: Hierarchy) -> None:
     leaf = hierarchy.create("tree")
-    child = enter(leaf, "trap '' TERM INT HUP; (setsid sleep 60 &); sleep 61 & exec sleep 62")
-    try:
+    with entered(leaf, "trap '' TERM INT HUP; (setsid sleep 60 &); sleep 61 & exec sleep 62"):
         # Subshells come and go: the tree stands when all three are asleep.
         pids = set[int]()
         while len(pids) < 3:
             pids = {int(pid) for pid in leaf.procs_files[0].read_text().split() if command_of(pid) == "sleep"}
         assert leaf.kill() >= 3
         assert all(file.read_text() == "" for file in leaf.procs_files)
-    finally:
-        child.kill()
-        child.wait()
     leaf.remove()
     assert not any(folder.exists() for folder in leaf.folders)
     assert leaf.kill() == 0
@@ -171,17 +170,13 @@ def test_a_whole_tree_is_killed_and_the_group_removed(hierarchy: Hierarchy) -> N
 
 def test_without_cgroup_kill_processes_are_killed_one_by_one(hierarchy: Hierarchy) -> None:
     leaf = hierarchy.create("old-kernel")
-    child = enter(leaf, "sleep 60 & exec sleep 61")
-    try:
+    with entered(leaf, "sleep 60 & exec sleep 61") as child:
         older = Leaf(tuple(each for each in leaf.folders if not (each / "cgroup.kill").exists()), None)
         need(bool(older.folders), "a cgroup v1 hierarchy")
         assert older.kill() >= 1
         assert child.wait(timeout=5) == -signal.SIGKILL
-    finally:
-        child.kill()
-        child.wait()
-        leaf.kill()
-        leaf.remove()
+    leaf.kill()
+    leaf.remove()
 
 
 def test_groups_that_a_workload_made_inside_go_too(hierarchy: Hierarchy) -> None:
@@ -189,13 +184,9 @@ def test_groups_that_a_workload_made_inside_go_too(hierarchy: Hierarchy) -> None
     for folder in leaf.folders:
         (folder / "inner" / "most").mkdir(parents=True)
     inner = Leaf(tuple(folder / "inner" / "most" for folder in leaf.folders), None)
-    child = enter(inner, "exec sleep 60")
-    try:
+    with entered(inner, "exec sleep 60") as child:
         assert leaf.kill() == 1
         assert child.wait(timeout=5) == -signal.SIGKILL
-    finally:
-        child.kill()
-        child.wait()
     leaf.remove()
     assert not any(folder.exists() for folder in leaf.folders)
 
@@ -203,13 +194,10 @@ def test_groups_that_a_workload_made_inside_go_too(hierarchy: Hierarchy) -> None
 def test_memory_and_faults_of_the_group_are_counted(hierarchy: Hierarchy) -> None:
     leaf = hierarchy.create("counted")
     need(leaf.memory is not None, "a cgroup memory controller")
-    child = enter(leaf, "head -c 33554432 /dev/zero | tail -c 33554432 > /dev/null")
-    assert child.wait(timeout=20) == 0
-    peak, faults = leaf.peak_bytes(), leaf.used().faults
-    assert peak is not None
-    assert 32 << 20 <= peak < 256 << 20
-    assert faults is not None
-    assert faults > 100
+    with entered(leaf, "head -c 33554432 /dev/zero | tail -c 33554432 > /dev/null") as child:
+        assert child.wait(timeout=20) == 0
+    assert 32 << 20 <= known(leaf.peak_bytes()) < 256 << 20
+    assert known(leaf.used().faults) > 100
     leaf.remove()
 
 
@@ -232,14 +220,12 @@ def test_recovery_kills_what_a_dead_run_left_in_its_groups(tmp_path: Path) -> No
     path = tmp_path / "journal.jsonl"
     journal = Journal.begin(host, path, "killed")
     hierarchy = Hierarchy.open(journal.append)
-    child = enter(hierarchy.create("b1"), "exec sleep 60")
-    journal.abandon()
     try:
-        found = recover(host, path)
-        assert found.killed == 1
-        assert child.wait(timeout=5) == -signal.SIGKILL
+        with entered(hierarchy.create("b1"), "exec sleep 60") as child:
+            journal.abandon()
+            found = recover(host, path)
+            assert found.killed == 1
+            assert child.wait(timeout=5) == -signal.SIGKILL
     finally:
-        child.kill()
-        child.wait()
         hierarchy.remove()
     assert not any(folder.exists() for folder in hierarchy.parents.values())

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +18,7 @@ from hugewise.errors import ProbeError
 from hugewise.host.counting import Counting
 from hugewise.machine.probe import Count, Counters
 from hugewise.model.metric import COUNTERS
+from tests.build import known
 from tests.requirements import need
 
 PAGES = 2048
@@ -67,32 +69,27 @@ def server() -> Iterator[Asked]:
     with subprocess.Popen(
         [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        yield Asked(process, process.stdin, process.stdout)
+        yield Asked(process, known(process.stdin), process.stdout)
         process.kill()
 
 
 def value(counters: Counters, name: str) -> int:
     found: Count = counters.values[name]
     need(found.value is not None, f"the perf event {name}: {found.reason}")
-    assert found.value is not None
-    return found.value
+    return known(found.value)
 
 
 @pytest.mark.parametrize("who", ["itself", "thread", "child"])
 def test_the_measured_part_alone_is_counted_with_what_is_made_in_it(server: Asked, who: str) -> None:
-    counting = Counting([server.pid], ("page-faults", "task-clock"))
-    try:
+    with closing(Counting([server.pid], ("page-faults", "task-clock"))) as counting:
         server.touch("itself", 3 * PAGES)
         counting.begin()
         server.touch(who, PAGES)
         counting.end()
         server.touch(who, 3 * PAGES)
         found = counting.counts()
-    finally:
-        counting.close()
     assert found.scope == "timed"
     assert PAGES <= value(found, "page-faults") < PAGES + PAGES // 2
     assert value(found, "task-clock") > 0
@@ -101,14 +98,11 @@ def test_the_measured_part_alone_is_counted_with_what_is_made_in_it(server: Aske
 
 def test_a_hardware_counter_has_a_value_or_the_probes_reason(server: Asked) -> None:
     hardware = [counter.event for counter in COUNTERS if counter.servers]
-    counting = Counting([server.pid], hardware)
-    try:
+    with closing(Counting([server.pid], hardware)) as counting:
         counting.begin()
         server.touch("itself", 64)
         counting.end()
         found = counting.counts().values
-    finally:
-        counting.close()
     assert sorted(found) == sorted(hardware)
     assert all((count.value is None) <= bool(count.reason) for count in found.values())
 
@@ -116,21 +110,17 @@ def test_a_hardware_counter_has_a_value_or_the_probes_reason(server: Asked) -> N
 def test_a_process_that_has_gone_is_told_and_the_others_are_counted(server: Asked) -> None:
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
-    counting = Counting([gone.pid, server.pid], ("page-faults",))
-    try:
+    with closing(Counting([gone.pid, server.pid], ("page-faults",))) as counting:
         counting.begin()
         server.touch("itself", PAGES)
         counting.end()
         found = counting.counts()
-    finally:
-        counting.close()
     assert value(found, "page-faults") >= PAGES
     assert "1 of 2 threads had ended" in (found.values["page-faults"].reason or "")
 
 
 def test_a_server_that_dies_meanwhile_leaves_what_was_counted(server: Asked) -> None:
-    counting = Counting([server.pid], ("page-faults",))
-    try:
+    with closing(Counting([server.pid], ("page-faults",))) as counting:
         counting.begin()
         server.touch("itself", PAGES)
         os.kill(server.pid, signal.SIGKILL)
@@ -138,8 +128,6 @@ def test_a_server_that_dies_meanwhile_leaves_what_was_counted(server: Asked) -> 
             time.sleep(0.001)
         counting.end()
         assert value(counting.counts(), "page-faults") >= PAGES
-    finally:
-        counting.close()
 
 
 def test_a_probe_that_ends_early_is_an_error_with_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hugewise.errors import LockedError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock, boot_id
+from tests.build import known
 from tests.build.hosts import FakeHost
 
 _HOLDER = """
@@ -35,8 +36,7 @@ def host() -> FakeHost:
 def test_a_second_holder_is_told_the_pid_and_the_lock_dies_with_its_holder(host: FakeHost) -> None:
     with subprocess.Popen([sys.executable, "-c", _HOLDER, boot_id(host)], stdout=subprocess.PIPE) as holder:
         try:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == b"held\n"
+            assert known(holder.stdout).readline() == b"held\n"
             for _ in range(200):  # who asked stays in the queue of a holder that never accepts
                 with pytest.raises(LockedError) as caught, HostLock(host):
                     pass
@@ -58,8 +58,7 @@ def test_it_is_not_inherited(host: FakeHost) -> None:
     with HostLock(host):
         pipe = subprocess.PIPE
         child = subprocess.Popen(["/bin/sh", "-c", "echo up; read x"], stdin=pipe, stdout=pipe, close_fds=False)
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"up\n"
+        assert known(child.stdout).readline() == b"up\n"
     try:
         with HostLock(host):
             pass

@@ -26,11 +26,8 @@ SMALL, LARGE = 2 << 20, 1 << 30
 PATH = f"{HUGETLB}/hugepages-2048kB/nr_hugepages"
 
 
-def test_pools_are_filled_restored_and_no_drift() -> None:
-    host = FakeHost()
+def test_pools_are_filled_restored_and_no_drift(host: FakeHost, settings: Settings, pools: Pools) -> None:
     before = knobs(host)
-    settings = Settings(host, Notes())
-    pools = Pools(settings)
     assert pools.fill({SMALL: 100, LARGE: 2}) == {LARGE: 2, SMALL: 100}
     assert host.writes[0][0].startswith(pool_folder(LARGE))
     assert settings.drift() == []
@@ -124,10 +121,10 @@ def test_pages_of_a_process_that_is_about_to_be_gone_are_waited_for() -> None:
     assert host.read(PATH) == "0"
 
 
-def test_pages_that_stay_in_use_become_surplus_and_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_that_stay_in_use_become_surplus_and_are_named(
+    host: FakeHost, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hugewise.host.pool._PATIENCE_S", 0.0)
-    host = FakeHost()
-    pools = Pools(Settings(host, Notes()))
     pools.fill({SMALL: 10})
     host.use(2048, 4)
     assert [each.path for each in pools.verify()] == [f"{HUGETLB}/hugepages-2048kB/free_hugepages"]
@@ -392,21 +389,6 @@ def size(real: LocalHost) -> int:
     sizes = PageSizes.discover(real)
     need(bool(sizes.hugetlb), "a kernel with hugetlb pools")
     return sizes.hugetlb[0]
-
-
-def test_a_real_pool_is_filled_and_given_back(real: LocalHost, size: int, tmp_path: Path) -> None:
-    journal = Journal.begin(real, tmp_path / "journal.jsonl", "test")
-    settings = Settings(real, journal)
-    pools = Pools(settings)
-    try:
-        granted = pools.fill({size: 8})
-        assert granted == {size: 8}
-        assert settings.drift() == []
-        assert pools.verify() == []
-    finally:
-        left = pools.restore()
-        journal.close()
-    assert left == []
 
 
 def test_pages_of_a_real_node_are_filled_and_given_back(real: LocalHost, size: int, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hugewise.model.results import LeftOut
 from hugewise.plan.plan import EVERY, Plan, plan
 from hugewise.study.load import read
 from hugewise.workloads import discover
-from tests.build.studies import SIZES, FakeHost, policies, workloads
+from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
 
 
 def planned(
@@ -27,11 +27,11 @@ def planned(
     host: FakeHost | None = None,
     **more: Any,
 ) -> Plan:
-    data = {"format": 1, "name": "s", "policies": use or ["base", "thp", "hugetlb-1g"], "workload": workload, **more}
+    study = study_of(policies=use or ["base", "thp", "hugetlb-1g"], workload=workload, **more)
     known = policies(**(missing or {}))
     if sizes is not SIZES:
         known = {name: policy for name, policy in known.items() if name == "base"}
-    return plan(read(data, "s.toml"), known, workloads(), host or FakeHost(), sizes, mechanism)
+    return plan(study, known, workloads(), host or FakeHost(), sizes, mechanism)
 
 
 def refused(workload: dict[str, Any], **more: Any) -> StudyError:
@@ -350,9 +350,8 @@ def test_a_design_takes_the_arms_that_it_can_lay_out_beside_the_baseline() -> No
 
 def test_slots_must_be_there_and_a_workload_may_not_be_pinned_beside_them() -> None:
     design = {"slots": [0, 5]}
-    data = {"format": 1, "name": "s", "policies": ["base", "thp"], "workload": [{"name": "chase"}], "design": design}
     host = FakeHost({"/sys/devices/system/cpu/online": "0-1,3"})
-    made = plan(read(data, "s.toml"), policies(), workloads(), host, SIZES, "system")
+    made = plan(study_of(design=design), policies(), workloads(), host, SIZES, "system")
     assert made.cells == ()
     assert "CPU 5 of the design's slots is not online here" in made.left_out[0].reason
     assert planned([{"name": "chase"}], design=design).cells

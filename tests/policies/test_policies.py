@@ -17,13 +17,13 @@ from hugewise.machine import probe
 from hugewise.model.pages import HUGETLB, THP, PageSizes, page_flags_readable
 from hugewise.model.policy import Mechanism, Policy
 from hugewise.policies import discover
+from tests import golden
+from tests.build import known
 from tests.build.hosts import FakeHost, Notes
 from tests.requirements import need, need_root
 
 ENABLED = f"{THP}/enabled"
 SYSTEM, PROCESS = get_args(Mechanism)
-
-
 SHMEM = f"{THP}/shmem_enabled"
 
 
@@ -60,44 +60,34 @@ def test_each_system_treatment_sets_every_size_of_anonymous_and_shared_memory() 
             assert all(v == "never" for k, v in treatment.knobs.items() if "shmem" in k)
 
 
-@pytest.mark.parametrize(
-    ("name", "on", "target"),
-    [
-        ("base", {}, "4k base pages"),
-        ("thp", {ENABLED: "always", sized(2048): "inherit"}, "2m thp pages"),
-        ("thp-advised", {ENABLED: "madvise", sized(2048): "inherit"}, "2m thp pages"),
-        ("madvise", {ENABLED: "madvise", sized(2048): "inherit"}, "any page size"),
-        ("mthp-16k", {sized(16): "always"}, "16k mthp pages"),
-        ("mthp-64k", {sized(64): "always"}, "64k mthp pages"),
-        (
-            "thp-shmem",
-            {ENABLED: "always", sized(2048): "inherit", SHMEM: "always", sized(2048, "shmem_enabled"): "inherit"},
-            "2m thp pages",
-        ),
-        ("mthp-64k-shmem", {sized(64): "always", sized(64, "shmem_enabled"): "always"}, "64k mthp pages"),
-        ("hugetlb-2m", {}, "2m hugetlb pages"),
-        ("hugetlb-1g", {}, "1g hugetlb pages"),
-    ],
-)
-def test_what_a_system_policy_turns_on(name: str, on: dict[str, str], target: str) -> None:
-    host, sizes, policies = machine()
-    treatment = policies[name].treatment(host, sizes, SYSTEM)
-    assert {path: value for path, value in treatment.knobs.items() if value != "never"} == on
-    assert str(treatment.target) == target
-    settings = Settings(host, Notes())
-    assert settings.apply(treatment.knobs) == []
-    assert settings.restore() == []
+def described(policy: Policy, host: FakeHost, sizes: PageSizes, mechanism: Mechanism) -> str:
+    """What a policy asks for, and how it is deployed with a pool of 3 GiB less a byte, or why it cannot be had."""
+    head = f"{policy.name} by the mechanism {mechanism}: {policy.description}"
+    if reason := policy.missing(host, sizes, mechanism):
+        return f"{head}\nmissing: {reason}\n"
+    treatment = policy.treatment(host, sizes, mechanism)
+    on = [f"{path} = {value}" for path, value in treatment.knobs.items() if value != "never"]
+    told = f"advice {treatment.advice}, THP disabled {treatment.thp_disable}, map_hugetlb {treatment.map_hugetlb}"
+    environment = [f"{name}={value}" for name, value in treatment.environment.items()]
+    found = policy.deployment(sizes, treatment, 3 * 2**30 - 1)
+    deployed = ["now:", *found.now, "at boot:", *found.boot, f"note: {found.note}"]
+    return "\n".join([head, f"promises {treatment.target}; {told}", *on, *environment, *deployed]) + "\n"
 
 
-def test_advice_and_tunables_of_the_system_mechanism() -> None:
+def test_what_policies_ask_for_and_how_they_are_deployed() -> None:
     host, sizes, policies = machine()
-    of = {name: policy.treatment(host, sizes, SYSTEM) for name, policy in policies.items()}
-    assert {name for name, treatment in of.items() if treatment.advice == "huge"} == {"thp-advised"}
-    assert dict(of["thp-advised"].environment) == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    assert dict(of["thp"].environment) == {}
-    assert (of["hugetlb-2m"].map_hugetlb, of["hugetlb-1g"].map_hugetlb) == (2 << 20, 1 << 30)
-    assert of["hugetlb-2m"].environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=2"  # the default size
-    assert of["hugetlb-1g"].environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1073741824"
+    golden.same(
+        "\n".join(described(each, host, sizes, by) for by in (SYSTEM, PROCESS) for each in policies.values()),
+        golden.GOLDEN / "policies.txt",
+    )
+
+
+def test_what_a_policy_turns_is_put_back() -> None:
+    host, sizes, policies = machine()
+    for policy in policies.values():
+        settings = Settings(host, Notes())
+        assert settings.apply(policy.treatment(host, sizes, SYSTEM).knobs) == []
+        assert settings.restore() == []
 
 
 def test_the_process_mechanism_turns_nothing() -> None:
@@ -226,55 +216,6 @@ def test_a_size_without_a_knob_for_shared_memory_has_no_policy_of_it() -> None:
     assert {name for name in discover(PageSizes.discover(host)) if "shmem" in name} == {"thp-shmem", "mthp-64k-shmem"}
 
 
-def test_deployment_is_commands_and_lines_that_the_kernel_knows() -> None:
-    host, sizes, policies = machine()
-
-    def deployed(name: str, mechanism: Mechanism, pool: int = 0) -> tuple[str, str]:
-        policy = policies[name]
-        found = policy.deployment(sizes, policy.treatment(host, sizes, mechanism), pool)
-        assert found.note
-        return "\n".join(found.now), "\n".join(found.boot)
-
-    now, boot = deployed("mthp-64k", SYSTEM)
-    assert now.splitlines() == [
-        f"for size in {THP}/hugepages-*kB/enabled; do echo never > $size; done",
-        f"echo never > {ENABLED}",
-        f"echo always > {sized(64)}",
-    ]
-    assert f"w {sized(64)} - - - - always" in boot
-    assert "thp_anon=64K:always" in boot
-    now, boot = deployed("thp", SYSTEM)
-    assert now.splitlines()[1:] == [f"echo always > {ENABLED}", f"echo inherit > {sized(2048)}"]
-    assert "transparent_hugepage=always" in boot
-    now, boot = deployed("thp-shmem", SYSTEM)
-    assert now.splitlines() == [
-        f"for size in {THP}/hugepages-*kB/enabled; do echo never > $size; done",
-        f"for size in {THP}/hugepages-*kB/shmem_enabled; do echo never > $size; done",
-        f"echo always > {ENABLED}",
-        f"echo inherit > {sized(2048)}",
-        f"echo always > {SHMEM}",
-        f"echo inherit > {sized(2048, 'shmem_enabled')}",
-    ]
-    assert "transparent_hugepage=always transparent_hugepage_shmem=always" in boot
-    now, boot = deployed("mthp-64k-shmem", SYSTEM)
-    assert now.splitlines()[2:] == [
-        f"echo never > {ENABLED}",
-        f"echo always > {sized(64)}",
-        f"echo never > {SHMEM}",
-        f"echo always > {sized(64, 'shmem_enabled')}",
-    ]
-    assert "thp_anon=64K:always thp_shmem=64K:always" in boot
-    assert "transparent_hugepage=never" in deployed("base", SYSTEM)[1]
-    assert "prctl(41, 1, 0, 0, 0)" in deployed("base", PROCESS)[0]
-    assert "MemoryTHP=disable" in deployed("base", PROCESS)[1]
-    now, boot = deployed("hugetlb-1g", SYSTEM, 3 * 2**30 - 1)
-    assert f"echo 3 > {HUGETLB}/hugepages-1048576kB/nr_hugepages" in now
-    assert "hugepagesz=1G hugepages=3" in boot
-    assert "vm.nr_hugepages = 5" in deployed("hugetlb-2m", SYSTEM, 10 << 20)[1]
-    assert "env GLIBC_TUNABLES=glibc.malloc.hugetlb=1 COMMAND..." in deployed("thp-advised", SYSTEM)[0]
-    assert deployed("as-is", SYSTEM) == ("", "")
-
-
 def test_real_kernel_takes_every_system_policy(tmp_path: Path) -> None:
     need_root()
     host = LocalHost()
@@ -288,6 +229,8 @@ def test_real_kernel_takes_every_system_policy(tmp_path: Path) -> None:
                 treatment = policy.treatment(host, sizes, SYSTEM)
                 assert settings.apply(treatment.knobs) == [], policy.name
                 assert settings.drift() == []
+                with pytest.raises(SettingError, match="Invalid argument"):
+                    settings.apply({ENABLED: "sometimes"})
         except SettingError as error:
             pytest.fail(f"{error.message}; {error.hint}")
         finally:
@@ -325,8 +268,7 @@ def shared_pages(kind: str) -> dict[str, int]:
     with subprocess.Popen(
         [sys.executable, "-c", _HOLDER, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
+        assert known(child.stdout).readline() == "ready\n"
         found = probe.ask("scan", "--pid", str(child.pid))
         child.communicate("\n")
     assert isinstance(found, probe.Coverage)
@@ -341,7 +283,7 @@ def test_real_shared_memory_gets_the_pages_of_the_policies_that_are_about_it(
     need(page_flags_readable(), "physical page flags (CAP_SYS_ADMIN)")
     host = LocalHost()
     sizes = PageSizes.discover(host)
-    need(name in (known := discover(sizes)), f"a kernel with {name}")
+    need(name in (policies := discover(sizes)), f"a kernel with {name}")
     need(sizes.base == 4096 and sizes.pmd == 2 << 20, "4k base pages and huge pages of 2m")
     mounted = [line for line in host.read("/proc/mounts").splitlines() if line.split()[1:3] == ["/dev/shm", "tmpfs"]]
     need(bool(mounted) and not any("huge=" in line for line in mounted), "/dev/shm as a tmpfs without huge=")
@@ -349,7 +291,7 @@ def test_real_shared_memory_gets_the_pages_of_the_policies_that_are_about_it(
         before = knobs(host)
         settings = Settings(host, Journal.begin(host, tmp_path / "journal.jsonl", "test"))
         try:
-            assert settings.apply(known[name].treatment(host, sizes, SYSTEM).knobs) == []
+            assert settings.apply(policies[name].treatment(host, sizes, SYSTEM).knobs) == []
             found = {kind: shared_pages(kind) for kind in ("anonymous", "system-v", "/dev/shm")}
         finally:
             settings.restore()

@@ -23,6 +23,7 @@ from hugewise.report.document import Line, Table
 from hugewise.report.sections import beside
 from hugewise.report.study import report, summary
 from hugewise.report.write import write
+from tests.build import known
 from tests.build.restated import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
 from tests.build.results import HOSTILE
 from tests.report.told import blocks, page, terminal
@@ -32,8 +33,7 @@ _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
 def of(results: Results) -> Beside:
-    assert results.beside is not None
-    return results.beside
+    return known(results.beside)
 
 
 def tokens(text: str) -> set[float]:
@@ -114,8 +114,7 @@ def test_changes_are_printed_as_the_source_prints_them() -> None:
 def test_a_setting_says_what_was_delivered() -> None:
     found = of(lpc())
     point = next(p for p in found.points if p.measured is not None and p.measured.verdict == "better")
-    assert point.measured is not None
-    setting = replace(point, measured=replace(point.measured, judged="setting", delivered_share=0.031))
+    setting = replace(point, measured=replace(known(point.measured), judged="setting", delivered_share=0.031))
     (table,) = beside.tables(replace(found, points=(setting,), findings=()))
     assert "▲ better, of the setting (3.1% delivered)" in table.rows[0]
 
@@ -150,8 +149,7 @@ def hostile() -> Results:
 
 
 def test_the_section_of_the_page_is_golden_and_escaped() -> None:
-    section = re.search(r'<section id="beside">.*?</section>\n', page(hostile()), re.DOTALL)
-    assert section is not None
+    section = known(re.search(r'<section id="beside">.*?</section>\n', page(hostile()), re.DOTALL))
     if os.environ.get("HUGEWISE_WRITE_GOLDEN") == "1":
         GOLDEN.write_text(section[0], encoding="utf-8")
     assert section[0] == GOLDEN.read_text(encoding="utf-8")

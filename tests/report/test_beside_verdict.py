@@ -16,6 +16,7 @@ from hugewise.report.sections.effects import effects_table, reach_table, sensiti
 from hugewise.report.sections.run import run_table
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, earlier, findings, legend, sentence
 from hugewise.report.study import report, summary
+from tests.build import known
 from tests.build.results import HOSTILE, LATENCY, example, plain
 from tests.report.told import blocks
 
@@ -97,8 +98,7 @@ def test_findings_stand_with_their_verdict() -> None:
 
 def test_the_table_of_spreads_has_what_was_not_shown_too() -> None:
     cell = run(replace(FOUND["thp"], spread=WIDER), replace(FOUND["mthp-64k"], spread=NOT_SHOWN)).cells[0]
-    table = spread_table(cell)
-    assert table is not None
+    table = known(spread_table(cell))
     assert table.rows == (
         ("thp", "wider", "9.8 times", "40", "0.01"),
         ("mthp-64k", "no difference shown", "1.3 times", "–", "0.01"),
@@ -167,8 +167,7 @@ def test_the_legend_is_of_the_methods_that_were_used() -> None:
 def test_tiers_say_what_their_ratio_is_of() -> None:
     tier = Tier(name="campaign average", supported=True, ratio=0.75, low=0.74, high=0.76, reason="asymptotic")
     cell = run(replace(FOUND["thp"], tiers=(tier, replace(tier, name="beyond these sessions")))).cells[0]
-    table = reach_table(cell)
-    assert table is not None
+    table = known(reach_table(cell))
     assert [row[1] for row in table.rows] == [
         "campaign average (ratio of geometric means)",
         "beyond these sessions (ratio of geometric means)",

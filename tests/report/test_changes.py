@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from hugewise.report.sections.changes import changes_table, counters_table
+from tests.build import known
 from tests.build.restated import lkml, lpc
 from tests.build.results import HOSTILE, example
 from tests.report.told import rows
@@ -47,8 +48,7 @@ def test_a_setting_says_what_was_delivered() -> None:
 
 def test_counters_stand_side_by_side_for_mapping_calls_only() -> None:
     results = lkml()
-    table = counters_table(results, results.cells[0])
-    assert table is not None
+    table = known(counters_table(results, results.cells[0]))
     assert table.head == ("counter", "base", "thp", "change")
     found = {row[0]: row[1:] for row in table.rows}
     assert found["page faults"] == ("55,945 ± 0%, n 24", "21,300 ± 0%, n 24", "−61.93%")
@@ -62,7 +62,6 @@ def test_nothing_to_compare_gives_no_table_and_hostile_text_stays_text() -> None
     results = example()
     assert changes_table(results, replace(results.cells[0], arms=results.cells[0].arms[:1])) is None
     assert changes_table(replace(results, attempts=()), replace(results.cells[0], comparisons=())) is None
-    table = changes_table(results, results.cells[2])
-    assert table is not None
+    table = known(changes_table(results, results.cells[2]))
     assert all(entry.isprintable() for row in (*table.rows, table.head) for entry in row)
     assert HOSTILE not in table.caption

@@ -15,9 +15,10 @@ from hugewise.report.sections.effects import effects_table
 from hugewise.report.sentences import effect_of, sentence
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential
-from tests.build.blocks import LOWER, block, fed, pair
-from tests.build.blocks import attempt as one_attempt
+from tests.build import known
 from tests.build.booted import recorded
+from tests.build.trials import LOWER, block, fed, pair
+from tests.build.trials import attempt as one_attempt
 from tests.report.told import page, terminal
 
 
@@ -26,7 +27,7 @@ def fixed(n: int, ratio: float = 1 / 16, planned: int = 12) -> Comparison:
 
 
 def sequential(n: int, ratio: float = 1 / 16) -> Comparison:
-    method = Sequential(Contrast("c", "thp", "base", LOWER), planned=60, alpha=0.01, margin=0.005)
+    method = Sequential(Contrast("chase", "thp", "base", LOWER), planned=60, alpha=0.01, margin=0.005)
     for k in range(n):
         method.observe(pair(k, ratio, baseline=65_536.0))
     return method.comparison()
@@ -40,11 +41,31 @@ def finite(one: Comparison) -> bool:
 @pytest.mark.parametrize(
     ("found", "verdict", "words"),
     [
-        (fixed(3), "undecided", "thp against base is undecided: ns −93.75%, the same in all 3 blocks of 12 planned."),
-        (fixed(3, planned=3), "undecided", "thp against base is undecided: ns −93.75%, the same in all 3 blocks."),
-        (fixed(12), "better", "thp is better than base: ns 93.75% lower (a factor of 16), the same in all 12 blocks."),
-        (fixed(12, 16.0), "worse", "thp is worse than base: ns 1,500% higher (a factor of 16), the same in all 12 "),
-        (fixed(12, 1.0), "equivalent", "thp is equivalent to base within ±5%: ns 0%, the same in all 12 blocks."),
+        (
+            fixed(3),
+            "undecided",
+            "thp against base is undecided: ns_per_load −93.75%, the same in all 3 blocks of 12 planned.",
+        ),
+        (
+            fixed(3, planned=3),
+            "undecided",
+            "thp against base is undecided: ns_per_load −93.75%, the same in all 3 blocks.",
+        ),
+        (
+            fixed(12),
+            "better",
+            "thp is better than base: ns_per_load 93.75% lower (a factor of 16), the same in all 12 blocks.",
+        ),
+        (
+            fixed(12, 16.0),
+            "worse",
+            "thp is worse than base: ns_per_load 1,500% higher (a factor of 16), the same in all 12 ",
+        ),
+        (
+            fixed(12, 1.0),
+            "equivalent",
+            "thp is equivalent to base within ±5%: ns_per_load 0%, the same in all 12 blocks.",
+        ),
     ],
 )
 def test_fixed_n(found: Comparison, verdict: str, words: str) -> None:
@@ -72,8 +93,7 @@ def test_sequential_decides_by_its_own_test_only() -> None:
     assert late.verdict == "better"
     assert 3 < late.n <= 20  # it stopped at its crossing
     assert effect_of(late) == f"−93.75%, the same in all {late.n} blocks"
-    assert late.low is not None
-    assert late.low <= 1 / 16
+    assert known(late.low) <= 1 / 16
     assert "the exact test crossed at pair" in sentence(late, LOWER, 0.005).replace("The exact", "the exact")
 
 
@@ -83,7 +103,7 @@ def test_sequential_on_no_difference_at_all() -> None:
     assert finite(found)
     assert found.verdict == "equivalent"
     assert sentence(found, LOWER, 0.005).startswith(
-        f"thp is equivalent to base within ±0.5%: ns 0%, the same in all {found.n} blocks"
+        f"thp is equivalent to base within ±0.5%: ns_per_load 0%, the same in all {found.n} blocks"
     )
 
 
@@ -130,8 +150,7 @@ def test_the_recorded_run_reads_well_everywhere() -> None:
         "64k": ("−93.75%, the same in all 3 blocks", "0.0625"),
         "small-pages": ("0%, the same in all 3 blocks", "1.000"),
     }
-    spec = effects(cell, colours(results), results.margin)
-    assert spec is not None
+    spec = known(effects(cell, colours(results), results.margin))
     assert "−93.75%, the same in all 3 blocks  ? undecided" in str(spec)
     assert "-93.75%" in terminal(results)
     for text in (terminal(results), page(replace(results, disturbances=()))):

@@ -22,6 +22,7 @@ from hugewise.report.sections.changes import changes_table, counters_table
 from hugewise.report.sections.values import metrics_table
 from hugewise.report.sentences import run_line
 from hugewise.report.study import report
+from tests.build import known
 from tests.build.booted import WHY, lkml, lpc, recorded
 from tests.build.restated import lpc as on_the_host
 from tests.report.test_write import Page
@@ -31,8 +32,7 @@ MAKERS = pytest.mark.parametrize("make", [recorded, lpc, lkml])
 
 
 def of(results: Results) -> Guests:
-    assert results.guests is not None
-    return results.guests
+    return known(results.guests)
 
 
 def test_each_arm_has_its_row_with_the_smallest_proven_share() -> None:
@@ -181,8 +181,7 @@ def test_counts_stand_beside_the_published_ones_with_their_distance() -> None:
     assert near.points == pytest.approx(4.0)  # −70% here, −74% published
     assert far.points == pytest.approx(-0.1)
     memory = found["memory_use_80_cores", "64k-base"]
-    assert memory.measured is not None
-    assert memory.measured.metric == "charged_peak_bytes"
+    assert known(memory.measured).metric == "charged_peak_bytes"
     assert memory.points == pytest.approx(20 - 18)
     assert found["system_time", "64k"].points is None
     table = next(iter(beside.tables(results.beside)))
@@ -196,8 +195,7 @@ def test_counts_stand_beside_the_published_ones_with_their_distance() -> None:
 
 def test_memory_is_compared_within_one_family_of_kernels() -> None:
     results = lpc()
-    assert results.beside is not None
-    found = {(p.quantity, p.policy): p for p in results.beside.points}
+    found = {(p.quantity, p.policy): p for p in known(results.beside).points}
     foreign = found["memory_use_80_cores", "debian"]
     assert foreign.measured is None
     assert "another family" in foreign.reason
@@ -226,7 +224,6 @@ def test_what_a_guest_had_not_the_same_in_all_attempts_is_said() -> None:
 
 def test_json_csv_and_terminal_have_the_guests() -> None:
     results = lpc()
-    assert results.beside is not None
     assert msgspec.json.decode(json.encode(results), type=Results).guests == results.guests
     first = next(csv.DictReader(io.StringIO(tables.attempts(results))))
     assert first["guest.accelerator"] == "tcg"
@@ -236,7 +233,7 @@ def test_json_csv_and_terminal_have_the_guests() -> None:
     assert "Guests emulated (TCG): counts and sizes, and no times" in text
     assert "16k: 16k, kernel 16k, backing thp" in text
     assert "same sign, +4.0 points" in " ".join(text.split())
-    points = list(csv.DictReader(io.StringIO(tables.published(results.beside))))
+    points = list(csv.DictReader(io.StringIO(tables.published(known(results.beside)))))
     assert {row["difference_points"] for row in points if row["published.what"] == "real_time"} == {""}
     assert all(row["difference_points"] for row in points if row["published.what"] == "page_faults")
 

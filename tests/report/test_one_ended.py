@@ -19,6 +19,7 @@ from hugewise.report.figures.theme import colours
 from hugewise.report.sections.changes import changes_table
 from hugewise.report.sections.effects import effects_table, reach_table
 from hugewise.report.sentences import effect_of, sentence
+from tests.build import known
 from tests.build.results import LATENCY, plain
 from tests.report.told import page, terminal
 
@@ -80,13 +81,11 @@ def test_tables(results: Results) -> None:
     assert rows["hugetlb-2m"][2:4] == ("no finite ratio, as failures outweigh (at least +12.0%)", "∞ (at least 1.120)")
     assert rows["hugetlb-1g"][2] == "−3.0% (no interval yet)"
     assert rows["hugetlb-1g"][-1] == "no bound yet"
-    table = changes_table(results, cell)
-    assert table is not None
+    table = known(changes_table(results, cell))
     assert "▲ better: −45% (at most −30%), n 20" in table.rows[0]
     assert "? undecided: −3.0% (no interval yet), n 20" in table.rows[0]
     tier = Tier(name="this campaign", supported=True, ratio=0.55, low=None, high=0.7, reason="exact")
-    reach = reach_table(replace(cell, comparisons=(replace(LOWER, tiers=(tier,)),)))
-    assert reach is not None
+    reach = known(reach_table(replace(cell, comparisons=(replace(LOWER, tiers=(tier,)),))))
     assert reach.rows == (("mthp-64k", "this campaign (typical ratio)", "−45% (at most −30%)", "exact"),)
 
 

@@ -13,18 +13,16 @@ from pathlib import Path
 import pytest
 
 from hugewise.machine.elf import sections
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Step, Write
+from hugewise.model.scene import Places, Step, Write
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads._elf import digests
 from hugewise.workloads.build import WORKLOAD
-from tests.build.workloads import Said
+from tests.build import known, workloads
+from tests.build.workloads import BASE, Said, use
 from tests.requirements import need_program
-from tests.servers.trying import attempts, need_pages, tried
+from tests.servers.trying import accepted, attempts, need_pages, tried
 
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
-USED = RoleUse(cpu_s=1.5, user_s=1.0, system_s=0.5, faults=9)
+USED = use(1.5, 1.0, 0.5)
 MAKEFILE = """\
 all: program
 program: one.o two.o
@@ -40,8 +38,7 @@ RANDOM = MAKEFILE.replace("two.o\n", "two.o made.o\n") + (
 
 
 def values(**given: ParameterValue) -> dict[str, ParameterValue]:
-    defaults = {one.name: one.default for one in WORKLOAD.parameters}
-    return {name: value for name, value in (defaults | given).items() if value is not None}
+    return workloads.given(WORKLOAD, **given)
 
 
 def archive(folder: Path, *, functions: int = 20, makefile: str = MAKEFILE) -> Path:
@@ -108,9 +105,9 @@ def test_without_a_reference_the_digest_of_the_objects_is_told(
     tmp_path: Path, project: dict[str, ParameterValue]
 ) -> None:
     alone = {**project, "reference": False}
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
+    first, second, third = folders = [tmp_path / name for name in ("first", "second", "third")]
+    for folder in folders:
+        folder.mkdir()
     readings = [WORKLOAD.read(played(folder, alone), alone) for folder in (first, second)]
     assert [reading.problem for reading in readings] == [None, None]
     assert readings[0].facts == readings[1].facts
@@ -118,8 +115,6 @@ def test_without_a_reference_the_digest_of_the_objects_is_told(
     assert {reading.same for reading in readings} == {("files", "objects_sha256")}
     assert sorted(path.name for path in (first / "attempt").iterdir()) == ["tree"]
     assert not (first / "run" / "reference.tar").exists()
-    third = tmp_path / "third"
-    third.mkdir()
     other = {**alone, "source": str(archive(third, functions=3))}
     assert WORKLOAD.read(played(third, other), other).facts["objects_sha256"] != readings[0].facts["objects_sha256"]
 
@@ -139,16 +134,13 @@ def test_another_result_is_a_failure(tmp_path: Path, project: dict[str, Paramete
     do(Step(name="more", argv=("make", "-B", "CFLAGS=-O2"), cwd=f"{tmp_path}/attempt/tree"))
     packed = ("tar", "--create", "--file", f"{tmp_path}/run/artefact.tar", ".")
     do(Step(name="packed", argv=packed, cwd=f"{tmp_path}/attempt/tree"))
-    other = Said({"files": left.stdout("files")}, files=_files(tmp_path), sut=USED)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    other = Said({"files": left.stdout("files")}, files=files, sut=USED)
     assert "sections of 3 of 3 objects are not those of the reference" in (WORKLOAD.read(other, project).problem or "")
-    longer = Said({"files": left.stdout("files") + "core\n"}, files=_files(tmp_path), sut=USED)
+    longer = Said({"files": left.stdout("files") + "core\n"}, files=files, sut=USED)
     assert "the files of the tree are not those of the reference: 1 more (core)" in (
         WORKLOAD.read(longer, project).problem or ""
     )
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (folder / "run").iterdir()}
 
 
 def test_a_reference_without_objects_is_an_error(project: dict[str, ParameterValue]) -> None:
@@ -203,25 +195,6 @@ def test_paths_and_times_do_not_reach_the_objects() -> None:
     assert {"SOURCE_DATE_EPOCH", "KBUILD_BUILD_TIMESTAMP", "KBUILD_BUILD_HOST"} <= set(scene.timed.environment)
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"project": "bsd"}, "project = 'bsd' is not one of linux, gdb, lua, make"),
-        ({"target": "../x"}, "target = '../x' must lie in the source tree"),
-        ({"artefact": "/etc"}, "artefact = '/etc' must lie"),
-        ({"jobs": -1}, "jobs = -1 must be at least 0"),
-    ],
-)
-def test_what_cannot_be_is_refused(given: dict[str, ParameterValue], why: str) -> None:
-    assert why in (WORKLOAD.refuses(BASE, values(**given)) or "")
-    assert WORKLOAD.refuses(BASE, values()) is None
-
-
-def test_a_page_of_1g_for_every_process_is_refused() -> None:
-    pool = Treatment(policy="hugetlb-1g", mechanism="system", target=PageTarget("hugetlb", 1 << 30))
-    assert "would take a page of 1g" in (WORKLOAD.refuses(pool, values()) or "")
-
-
 def test_an_archive_that_is_not_there_is_named_with_the_way_to_get_it() -> None:
     (gdb,) = (each for each in WORKLOAD.missing(values(project="gdb")) if "GDB" in each.reason)
     assert "apt-get source --download-only gdb" in gdb.reason
@@ -245,15 +218,13 @@ def test_its_compilers_are_backed_as_the_policy_says(tmp_path: Path) -> None:
     workload = {"name": "build", "parameters": {"project": "make", "source": source}, "delivery": {"share": 0.4}}
     never = {"name": "never", "from": "mthp-64k", "set": {"hugepages-64kB/enabled": "never"}}
     found = tried(tmp_path, workload, ["base", "mthp-64k", "hugetlb-2m", never])
-    assert {arm: attempt.state for arm, attempt in found.items()} == dict.fromkeys(found, "accepted")
+    accepted(found)
     assert found["base"].delivery.delivered is True
     assert found["mthp-64k"].delivery.delivered is True
     assert found["never"].delivery.delivered is False
     assert {attempt.delivery.proof for attempt in found.values()} == {"twin"}
     for attempt in found.values():
-        faults = attempt.metrics["page_faults"]
-        assert faults is not None
-        assert faults > 1000
+        assert known(attempt.metrics["page_faults"]) > 1000
 
 
 def test_without_a_reference_an_attempt_that_makes_something_else_has_failed(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from hugewise.host.local_machine import LocalMachine
 from hugewise.model.trial import Attempt
 from hugewise.store import dataset
 from hugewise.store.folder import RunFolder
-from hugewise.study.load import read
+from tests.build.studies import study_of
+from tests.drive import only_run
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
 
@@ -61,20 +62,13 @@ def need_postgres() -> None:
 
 def run(results: Path, workload: Mapping[str, Any], policies: Sequence[str] = ("base", "thp")) -> None:
     """A short run of it, without retries."""
-    data = {
-        "format": 1,
-        "name": "failing",
-        "policies": list(policies),
-        "budget": {"blocks": 2},
-        "attempt": {"retries": 0},
-        "workload": [{"delivery": {"share": 0.0}, **workload}],
-    }
-    hugewise.run(read(data, "test"), results=results)
+    used = [{"delivery": {"share": 0.0}, **workload}]
+    study = study_of(policies=list(policies), budget={"blocks": 2}, attempt={"retries": 0}, workload=used)
+    hugewise.run(study, results=results)
 
 
 def attempts(results: Path) -> list[Attempt]:
-    (folder,) = (results / "failing").iterdir()
-    return list(RunFolder(folder).read().attempts)
+    return list(RunFolder(only_run(results)).read().attempts)
 
 
 def test_a_tmpfs_without_room_for_the_data_is_named_before_anything_runs(tmp_path: Path, small_tmpfs: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from hugewise.model.trial import Attempt
 from hugewise.workloads import _program
-from hugewise.workloads.integer_set import PROGRAMS, IntegerSet
+from hugewise.workloads.integer_set import PROGRAMS
 from tests.requirements import need
-from tests.servers.trying import attempts, need_pages, quick, short_pool
+from tests.servers.trying import attempts, need_pages, quick
 
 SIZE = 0.02
 
@@ -46,15 +46,8 @@ def test_every_program_runs_and_gives_the_result_of_its_reference(folder: Path) 
 
 def test_the_pool_and_huge_pages_reach_a_program_that_takes_large_blocks(folder: Path) -> None:
     """The table of the chess engine, which it gives back before it leaves."""
-    need_pages()
     found = run(folder, "stockfish", "base", "thp", "hugetlb-2m")
     for arm, kind in (("base", "anon:4096"), ("thp", "anon:2097152"), ("hugetlb-2m", "hugetlb:2097152")):
         delivery = found[arm].delivery
         assert (found[arm].state, delivery.delivered) == ("accepted", True), (arm, delivery)
         assert delivery.coverage[kind] > 256 << 20
-
-
-def test_half_a_pool_is_not_delivered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need_pages()
-    short_pool(monkeypatch, IntegerSet, 0.5)
-    assert run(folder, "stockfish", "base", "hugetlb-2m")["hugetlb-2m"].delivery.delivered is False

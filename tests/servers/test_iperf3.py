@@ -8,14 +8,13 @@ import pytest
 
 from hugewise.machine import programs
 from hugewise.model.scene import Peer, Places
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads.iperf3 import WORKLOAD
 from tests.build import known
-from tests.build.workloads import BASE, POOL, Said
+from tests.build.workloads import BASE, Said, given
 from tests.requirements import need_program
-from tests.servers.trying import accepted, need_pages, tried
+from tests.servers.trying import accepted, tried
 
-VALUES: dict[str, ParameterValue] = {"duration": 2.0, "streams": 1, "bytes": 0, "peer": "machine"}
+VALUES = given(WORKLOAD, duration="2s")
 # Said by iperf3 3.12 on Debian 12, without the cookie and the name of the system.
 JSON = (Path(__file__).parent / "data" / "iperf3.json").read_text()
 
@@ -76,17 +75,8 @@ def test_other_output_is_an_error_that_shows_it(said: str) -> None:
         WORKLOAD.read(Said({"timed": said}), VALUES)
 
 
-def test_a_pool_is_refused_with_the_reason() -> None:
-    assert "mapped from a file" in (WORKLOAD.refuses(POOL, VALUES) or "")
-    assert WORKLOAD.refuses(BASE, VALUES) is None
-    assert "not one of machine, host" in (WORKLOAD.refuses(BASE, {**VALUES, "peer": "there"}) or "")
-    assert "at least 0" in (WORKLOAD.refuses(BASE, {**VALUES, "bytes": -1}) or "")
-    assert "at least 1 s" in (WORKLOAD.refuses(BASE, {**VALUES, "duration": 0.5}) or "")
-
-
 def test_nothing_of_it_becomes_huge(tmp_path: Path) -> None:
     need_program("iperf3", "iperf3")
-    need_pages()
     workload = {"name": "iperf3", "parameters": {"duration": "1s"}}
     found = tried(tmp_path, workload, ["base", "thp", "mthp-64k"])
     accepted(found)
@@ -95,13 +85,11 @@ def test_nothing_of_it_becomes_huge(tmp_path: Path) -> None:
     assert set(found["thp"].delivery.coverage) == {"anon:4096"}
     # Its heap may have room for a page or two of 64 KiB; its data, which are a file's, have none.
     assert found["mthp-64k"].delivery.coverage.get("anon:65536", 0) <= 2 << 16
-    rate = known(found["thp"].metrics["receiver_bits_per_s"])
-    assert rate > 1e6
+    assert known(found["thp"].metrics["receiver_bits_per_s"]) > 1e6
 
 
 def test_a_server_on_the_host_side_of_this_host(tmp_path: Path) -> None:
     need_program("iperf3", "iperf3")
-    need_pages()
     workload = {"name": "iperf3", "parameters": {"bytes": "128M", "peer": "host"}}
     found = tried(tmp_path, workload, ["base", "thp"])
     accepted(found)
@@ -110,7 +98,6 @@ def test_a_server_on_the_host_side_of_this_host(tmp_path: Path) -> None:
 
 def test_a_demanded_share_is_not_delivered(tmp_path: Path) -> None:
     need_program("iperf3", "iperf3")
-    need_pages()
     workload = {"name": "iperf3", "parameters": {"duration": "1s"}, "delivery": {"share": 0.9}}
     found = tried(tmp_path, workload, ["base", "thp"])
     assert found["base"].delivery.delivered is True

@@ -17,7 +17,7 @@ from hugewise.attempt import runner
 from hugewise.host import recovery
 from hugewise.session import steps
 from hugewise.store.folder import RunFolder
-from tests.drive import drive, words
+from tests.drive import drive, only_run, words
 from tests.requirements import need_program, need_root
 
 pytestmark = pytest.mark.usefixtures("unchanged")
@@ -90,7 +90,7 @@ def test_killed_at_any_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     recovery.restore()
     assert folders() == before
-    (folder,) = (tmp_path / "results" / "killed").iterdir()
+    folder = only_run(tmp_path / "results")
     assert gone("/dev/shm/hugewise-")
     if not (folder / "run.jsonl").exists():
         assert step in [each.__name__ for each in steps.OPENING]
@@ -125,7 +125,7 @@ def test_a_server_that_is_killed_in_the_measured_part_fails_its_attempt_and_not_
                 os.kill(pid, signal.SIGKILL)
         _, said = run.communicate(timeout=90)
     assert run.returncode == 0, said
-    (folder,) = (tmp_path / "results" / "killed").iterdir()
+    folder = only_run(tmp_path / "results")
     states = Counter(a.state for a in RunFolder(folder).read().attempts)
     assert states["failed"] == 1, states
     (failed,) = [a for a in RunFolder(folder).read().attempts if a.state == "failed"]

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, serving
 from hugewise.machine.load_generator import Load, Timed
+from tests.build import known
 from tests.servers.running import Running, memcached, redis
 
 KEYS = 20_000
@@ -35,33 +36,45 @@ def command(servers: list[Running], *options: str, keys: int = KEYS) -> list[str
     return [probe.find(), "load", "--protocol", servers[0].protocol, *named, "--keys", str(keys), *options]
 
 
-def say(servers: list[Running], *options: str, keys: int = KEYS) -> list[probe.Event]:
-    done = subprocess.run(
-        command(servers, *options, keys=keys), capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False
+def done(servers: list[Running], *options: str, keys: int = KEYS) -> tuple[int, list[probe.Event]]:
+    """Its exit status, and what it said."""
+    ended = subprocess.run(
+        command(servers, *options, keys=keys),
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
     )
-    assert done.returncode == 0, done.stderr.decode()
-    return list(probe.decode(done.stdout.splitlines(keepends=True)))
+    return ended.returncode, list(probe.decode(ended.stdout.splitlines(keepends=True)))
+
+
+@contextmanager
+def let_go(servers: list[Running], *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One that waited at the gate until it was ready, and runs."""
+    with subprocess.Popen(
+        command(servers, *options, "--gate"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert b'"ready"' in known(process.stdout).readline()
+        known(process.stdin).write(b"g")
+        known(process.stdin).flush()
+        yield process
 
 
 def load(servers: list[Running], *options: str, keys: int = KEYS) -> Load:
-    said = [event for event in say(servers, *options, keys=keys) if isinstance(event, Load)]
-    assert len(said) == 1
-    return said[0]
+    status, events = done(servers, *options, keys=keys)
+    assert status == 0, events
+    (said,) = (event for event in events if isinstance(event, Load))
+    return said
 
 
 def timed(servers: list[Running], *options: str, keys: int = KEYS) -> Timed:
-    found = load(servers, *options, keys=keys).timed
-    assert found is not None
-    return found
+    return known(load(servers, *options, keys=keys).timed)
 
 
 def fail(servers: list[Running], *options: str, keys: int = KEYS) -> tuple[int, probe.Error]:
-    done = subprocess.run(
-        command(servers, *options, keys=keys), capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False
-    )
-    errors = [e for e in probe.decode(done.stdout.splitlines(keepends=True)) if isinstance(e, probe.Error)]
-    assert len(errors) == 1
-    return done.returncode, errors[0]
+    status, events = done(servers, *options, keys=keys)
+    (error,) = (event for event in events if isinstance(event, probe.Error))
+    return status, error
 
 
 @pytest.mark.parametrize("start", [redis, memcached])
@@ -69,8 +82,7 @@ def test_the_preload_stores_every_key_with_the_same_bytes_every_time(start: Star
     hashes, bytes_held = [], []
     for seed in ("1", "1", "2"):
         with start() as fresh:
-            stored = load([fresh], "--preload", "--operations", "0", "--seed", seed).stored
-            assert stored is not None
+            stored = known(load([fresh], "--preload", "--operations", "0", "--seed", seed).stored)
             assert (stored.keys, stored.counts, fresh.items()) == (KEYS, [KEYS], KEYS)
             hashes.append(stored.hash)
             if fresh.protocol == "memcached":
@@ -81,8 +93,7 @@ def test_the_preload_stores_every_key_with_the_same_bytes_every_time(start: Star
 
 def test_what_was_stored_is_read_back_byte_by_byte_and_another_seed_is_noticed(server: Running) -> None:
     said = load([server], "--preload", "--touch", "--operations", "0")
-    assert said.touched is not None
-    assert said.touched.keys == KEYS
+    assert known(said.touched).keys == KEYS
     assert said.timed is None
     status, error = fail([server], "--touch", "--seed", "2")
     assert (status, error.fault, error.before_timed) == (1, "workload", True)
@@ -157,24 +168,14 @@ def test_a_stop_of_the_server_shows_in_the_open_loop(server: Running) -> None:
         time.sleep(pause)
         server.process.send_signal(signal.SIGCONT)
 
-    process = subprocess.Popen(
-        command([server], "--rate", str(rate), "--duration", str(duration), "--gate"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert b'"ready"' in process.stdout.readline()
-    process.stdin.write(b"g")
-    process.stdin.flush()
-    timer = threading.Timer(0.5, stop)
-    timer.start()
-    output, _ = process.communicate(timeout=60)
-    timer.join()
+    with let_go([server], "--rate", str(rate), "--duration", str(duration)) as process:
+        timer = threading.Timer(0.5, stop)
+        timer.start()
+        output, _ = process.communicate(timeout=60)
+        timer.join()
     said = next(event for event in probe.decode(output.splitlines(keepends=True)) if isinstance(event, Load))
     assert said.timed is not None
-    latency = said.timed.latency
-    assert latency is not None
+    latency = known(said.timed.latency)
     # A request that was due just after the stop waits for all of it; so do the 0.1% that came within 2 ms after it.
     assert latency.max_ns >= 195e6
     assert latency.p999_ns >= 190e6
@@ -237,20 +238,10 @@ def test_a_server_that_is_not_there_is_named_with_the_cure() -> None:
 
 def test_a_server_that_ends_in_the_timed_phase_is_the_workloads_fault(server: Running) -> None:
     load([server], "--preload")
-    process = subprocess.Popen(
-        command([server], "--duration", "30", "--gate"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert b'"ready"' in process.stdout.readline()
-    process.stdin.write(b"g")
-    process.stdin.flush()
-    timer = threading.Timer(0.3, server.process.kill)
-    timer.start()
-    output, _ = process.communicate(timeout=20)
+    with let_go([server], "--duration", "30") as process:
+        timer = threading.Timer(0.3, server.process.kill)
+        timer.start()
+        output, _ = process.communicate(timeout=20)
     assert process.returncode == 1
     errors = [e for e in probe.decode(output.splitlines(keepends=True)) if isinstance(e, probe.Error)]
     assert [(error.fault, error.before_timed) for error in errors] == [("workload", False)]
@@ -287,8 +278,7 @@ def test_the_search_reports_its_path_and_its_bracket() -> None:
     with redis() as server:
         load([server], "--preload")
         options = ("--duration", "0.1", "--repeats", "1", "--resolution", "0.5")
-        found = load([server], *options, "--sla", "p99:5s").search
-        assert found is not None
+        found = known(load([server], *options, "--sla", "p99:5s").search)
         assert found.limit_ns == 5_000_000_000
         assert found.capacity > 0
         assert found.steps
@@ -299,8 +289,7 @@ def test_the_search_reports_its_path_and_its_bracket() -> None:
         assert found.rate == (max(passed) if passed else None)
         assert found.failed is None or found.failed > (found.rate or 0)
         never = load([server], *options, "--sla", "p99:1us")
-        assert never.search is not None
-        assert never.search.rate is None
+        assert known(never.search).rate is None
 
 
 def test_the_tuning_chooses_a_point_of_its_grid() -> None:
@@ -350,9 +339,8 @@ def test_tcp_is_asked_the_same() -> None:
         done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=True)
         said = next(e for e in probe.decode(done.stdout.splitlines(keepends=True)) if isinstance(e, Load))
         assert stored is not None
-        assert said.touched is not None
         assert said.timed is not None
-        assert (said.touched.keys, said.timed.operations, said.timed.lost) == (KEYS, 2000, 0)
+        assert (known(said.touched).keys, said.timed.operations, said.timed.lost) == (KEYS, 2000, 0)
 
 
 def test_the_launcher_opens_its_gate_and_lets_it_go(server: Running, tmp_path: Path) -> None:
@@ -364,8 +352,7 @@ def test_the_launcher_opens_its_gate_and_lets_it_go(server: Running, tmp_path: P
     assert serving.run([(LocalMachine(), job)]) == [0]
     said = serving.events(job)
     found = next(event for event in said if isinstance(event, Load))
-    assert found.timed is not None
-    assert found.timed.operations == 1000
+    assert known(found.timed).operations == 1000
     ended = said[-1]
     assert isinstance(ended, probe.Exit)
     assert ended.code == 0

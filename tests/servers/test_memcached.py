@@ -11,7 +11,7 @@ from hugewise.model.trial import Attempt
 from hugewise.workloads.memcached import WORKLOAD, Memcached
 from tests.build import known
 from tests.requirements import need_program
-from tests.servers.trying import accepted, need_pages, quick, short_pool
+from tests.servers.trying import accepted, quick, short_pool
 
 # Values of 1 KiB: some 240 MiB of slab pages in a second.
 PARAMETERS = {
@@ -26,7 +26,6 @@ PARAMETERS = {
 
 @pytest.fixture(autouse=True)
 def programs() -> None:
-    need_pages()
     need_program("memcached", "memcached")
 
 
@@ -62,7 +61,7 @@ def test_its_own_large_pages_are_transparent_ones(tmp_path: Path) -> None:
 
 
 def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """glibc takes base pages without a word when the pool is short."""
+    """glibc takes base pages without a word when the pool is short; so it is with every program of its malloc."""
     short_pool(monkeypatch, Memcached, size=128 << 20)
     found = run(tmp_path, "base", "hugetlb-2m")["hugetlb-2m"]
     assert found.delivery.delivered is False

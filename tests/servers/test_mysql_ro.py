@@ -1,4 +1,4 @@
-"""MariaDB through whole runs: pages delivered, not delivered, or switched off by the server; and a server killed."""
+"""MariaDB through whole runs: pages delivered, not delivered, or switched off by the server."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from hugewise.model.scene import Step
 from hugewise.model.trial import Attempt
 from hugewise.workloads import _mariadb
 from hugewise.workloads.mysql_ro import WORKLOAD, MysqlReadOnly
 from tests.build import known
 from tests.requirements import need, need_program
-from tests.servers.trying import accepted, need_pages, quick, short_pool
+from tests.servers.trying import accepted, quick, short_pool
 
 # 49 MB of rows and indexes. Some 9 MB of other memory lie beside the pool in mappings as large: it must be larger than
 # ten times that.
@@ -24,15 +22,12 @@ PARAMETERS = {"tables": 2, "table_size": 100_000, "buffer_pool": "160m", "durati
 
 @pytest.fixture(autouse=True)
 def programs() -> None:
-    need_pages()
     need_program("sysbench", "sysbench")
     need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
 
 
-def run(
-    folder: Path, *policies: Any, parameters: Mapping[str, Any] | None = None, **workload: Any
-) -> dict[str, Attempt]:
-    return quick(folder, "mysql-ro", policies, {**PARAMETERS, **(parameters or {})}, **workload)
+def run(folder: Path, *policies: Any, parameters: Mapping[str, Any] = {}, **workload: Any) -> dict[str, Attempt]:
+    return quick(folder, "mysql-ro", policies, {**PARAMETERS, **parameters}, **workload)
 
 
 def test_the_buffer_pool_is_backed_as_promised(tmp_path: Path) -> None:
@@ -44,8 +39,7 @@ def test_the_buffer_pool_is_backed_as_promised(tmp_path: Path) -> None:
         assert found[arm].delivery.delivered is True, arm
         assert found[arm].delivery.coverage[kind] > 40 << 20, arm
     # Left alone, the server switches THP off before it reads a page: the heads of its extents are all that is huge.
-    share = known(found["thp-shipped"].delivery.share)
-    assert share < 0.75
+    assert known(found["thp-shipped"].delivery.share) < 0.75
     for attempt in found.values():
         assert {metric.name for metric in WORKLOAD.metrics} <= set(attempt.metrics)
         assert attempt.facts["pages_read_from_storage"] == 0
@@ -58,21 +52,3 @@ def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.Monkey
     found = run(tmp_path, "base", "hugetlb-2m")["hugetlb-2m"]
     assert found.delivery.delivered is False
     assert known(found.delivery.share) < 0.1
-
-
-def test_a_server_that_is_killed_fails_the_attempt_and_all_is_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene = MysqlReadOnly.scene
-
-    def fatal(self: MysqlReadOnly, *arguments: Any) -> Any:
-        played = scene(self, *arguments)
-        # As the server's own account, which is the client's too.
-        kill = Step(name="kill", argv=("pkill", "-KILL", "-F", f"{arguments[2].run}/mariadb.pid"))
-        return msgspec.structs.replace(played, beside=(kill,))
-
-    monkeypatch.setattr(MysqlReadOnly, "scene", fatal)
-    found = run(tmp_path, "base", "thp", parameters={"duration": "10s"})
-    for attempt in found.values():
-        assert attempt.state != "accepted"
-        assert "mariadbd ended during the attempt (signal 9)" in (attempt.reason or "")

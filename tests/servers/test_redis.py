@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from hugewise.model.trial import Attempt
-from hugewise.workloads.redis import WORKLOAD, Redis
+from hugewise.workloads.redis import WORKLOAD
 from tests.build import known
 from tests.requirements import need_program
-from tests.servers.trying import accepted, need_pages, quick, short_pool
+from tests.servers.trying import accepted, quick
 
 # Enough keys that a heap which grows by 64 MiB at once is filled for the most part.
 PARAMETERS = {"keys": 300_000, "payload": "256:1", "duration": "500ms", "lead": "100ms", "instances": 1}
@@ -20,14 +20,11 @@ PARAMETERS = {"keys": 300_000, "payload": "256:1", "duration": "500ms", "lead": 
 
 @pytest.fixture(autouse=True)
 def programs() -> None:
-    need_pages()
     need_program("redis-server", "redis-server")
 
 
-def run(
-    folder: Path, *policies: Any, parameters: Mapping[str, Any] | None = None, **workload: Any
-) -> dict[str, Attempt]:
-    return quick(folder, "redis", policies, {**PARAMETERS, **(parameters or {})}, **workload)
+def run(folder: Path, *policies: Any, parameters: Mapping[str, Any] = {}, **workload: Any) -> dict[str, Attempt]:
+    return quick(folder, "redis", policies, {**PARAMETERS, **parameters}, **workload)
 
 
 def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_path: Path) -> None:
@@ -57,14 +54,6 @@ def test_a_pool_reaches_the_malloc_of_glibc(tmp_path: Path) -> None:
     assert (found.state, found.delivery.delivered) == ("accepted", True)
     assert found.delivery.coverage["hugetlb:2097152"] > 100 << 20
     assert found.facts["mem_allocator"] == "libc (LD_PRELOAD)"
-
-
-def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """glibc takes base pages without a word when the pool is short."""
-    short_pool(monkeypatch, Redis, size=64 << 20)
-    found = run(tmp_path, "base", "hugetlb-2m", parameters={"allocator": "libc"})["hugetlb-2m"]
-    assert found.delivery.delivered is False
-    assert known(found.delivery.share) < 0.9
 
 
 def test_a_background_save_is_measured_with_what_it_copied(tmp_path: Path) -> None:

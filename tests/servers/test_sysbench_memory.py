@@ -6,24 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places
-from hugewise.model.workload import ParameterValue
 from hugewise.workloads.sysbench_memory import WORKLOAD
 from tests.build import known
-from tests.build.workloads import BASE, POOL, Said, treatment
+from tests.build.workloads import BASE, POOL, Said, given
 from tests.requirements import need_program
-from tests.servers.trying import accepted, need_pages, short_pool, tried
+from tests.servers.trying import accepted, short_pool, tried
 
-VALUES: dict[str, ParameterValue] = {
-    "block": 64 << 20,
-    "total": 20 << 30,
-    "threads": 0,
-    "scope": "global",
-    "operation": "write",
-    "access": "seq",
-    "limit": 500.0,
-}
+VALUES = given(WORKLOAD, total="20g")
 PLACES = Places(data="/d", run="/r", ports=(), sut=(0, 1, 2), client=())
 # Said by sysbench 1.0.20 on Debian 12.
 SUMMARY = (Path(__file__).parent / "data" / "sysbench-memory.txt").read_text()
@@ -45,25 +35,6 @@ def test_the_pool_is_as_large_as_the_blocks() -> None:
     assert WORKLOAD.pool(POOL, {**VALUES, "block": 1, "scope": "local", "threads": 3}) == 6 << 20
 
 
-@pytest.mark.parametrize(
-    ("change", "treatment", "why"),
-    [
-        ({"scope": "all"}, BASE, "scope = 'all' is not one of global, local"),
-        ({"operation": "none"}, BASE, "operation"),
-        ({}, treatment("hugetlb", 2 << 20, mechanism="process"), "root"),
-        (
-            {},
-            treatment("hugetlb", 1 << 30),
-            "default huge page size",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(change: dict[str, ParameterValue], treatment: Treatment, why: str) -> None:
-    assert why in (WORKLOAD.refuses(treatment, {**VALUES, **change}) or "")
-    assert WORKLOAD.refuses(BASE, VALUES) is None
-    assert WORKLOAD.refuses(POOL, VALUES) is None
-
-
 def test_the_summary_is_read() -> None:
     reading = WORKLOAD.read(Said({"timed": SUMMARY}), VALUES)
     assert reading.metrics == {"total_time_s": 3.0320, "mib_per_s": 6751.81, "latency_p95_ms": 34.33}
@@ -80,7 +51,6 @@ def test_less_work_than_asked_for_is_a_failure_and_other_text_an_error() -> None
 
 def test_its_block_is_backed_as_the_policy_says(tmp_path: Path) -> None:
     need_program("sysbench", "sysbench")
-    need_pages()
     workload = {"name": "sysbench-memory", "parameters": {"total": "2g"}}
     never = {"name": "never", "from": "thp", "set": {"enabled": "never"}}
     found = tried(tmp_path, workload, ["base", "thp", "hugetlb-2m", never])
@@ -93,13 +63,11 @@ def test_its_block_is_backed_as_the_policy_says(tmp_path: Path) -> None:
     }
     assert found["hugetlb-2m"].delivery.coverage["hugetlb:2097152"] == 64 << 20
     for attempt in found.values():
-        rate = known(attempt.metrics["mib_per_s"])
-        assert rate > 0
+        assert known(attempt.metrics["mib_per_s"]) > 0
 
 
 def test_half_a_pool_ends_in_sysbench_s_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_program("sysbench", "sysbench")
-    need_pages()
     short_pool(monkeypatch, type(WORKLOAD), 0.5)
     found = tried(tmp_path, {"name": "sysbench-memory", "parameters": {"total": "1g"}}, ["base", "hugetlb-2m"])
     assert found["base"].state == "accepted"

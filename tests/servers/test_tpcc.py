@@ -1,4 +1,4 @@
-"""TPC-C through whole runs on both servers: the same data for every attempt, pages delivered and not delivered."""
+"""TPC-C through whole runs on both servers: the same data for every attempt, pages delivered."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import pytest
 
 from hugewise.model.trial import Attempt
 from hugewise.workloads import _mariadb, _postgres
-from hugewise.workloads.tpcc import WORKLOAD, Tpcc, go_tpc
+from hugewise.workloads.tpcc import WORKLOAD, go_tpc
 from tests.requirements import need
-from tests.servers.trying import accepted, need_pages, quick, short_pool
+from tests.servers.trying import accepted, quick
 
 PARAMETERS = {"warehouses": 1, "buffers": "256m", "duration": "2s", "lead": "1s", "connections": 2}
 
 
 @pytest.fixture(autouse=True)
 def programs() -> None:
-    need_pages()
     need(go_tpc() is not None, "go-tpc (make go-tpc)")
 
 
@@ -43,10 +42,3 @@ def test_postgres_is_backed_as_promised(tmp_path: Path) -> None:
 def test_mariadb_is_backed_as_promised(tmp_path: Path) -> None:
     need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
     check(run(tmp_path, "mariadb", "base", "hugetlb-2m"))
-
-
-def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
-    short_pool(monkeypatch, Tpcc, size=128 << 20)
-    found = run(tmp_path, "mariadb", "base", "hugetlb-2m")["hugetlb-2m"]
-    assert found.delivery.delivered is False

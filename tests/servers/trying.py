@@ -13,7 +13,7 @@ import hugewise
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
 from hugewise.model.workload import ParameterValue
-from hugewise.study.load import read
+from tests.build.studies import study_of
 from tests.requirements import need
 from tests.state import changed, page_state
 
@@ -32,8 +32,8 @@ def tried(folder: Path, workload: Mapping[str, Any], policies: Sequence[Any], **
 
     `policies`: the first is the baseline. `keys`: further keys of the study.
     """
-    found = attempts(folder, workload, policies, blocks=2, **keys)
-    return {attempt.arm: attempt for attempt in found}
+    need_pages()
+    return {attempt.arm: attempt for attempt in attempts(folder, workload, policies, blocks=2, **keys)}
 
 
 def quick(folder: Path, name: str, policies: Sequence[Any], parameters: Any, **workload: Any) -> dict[str, Attempt]:
@@ -47,15 +47,9 @@ def attempts(
 ) -> list[Attempt]:
     """All attempts of a run, in the order in which they were stored."""
     before = page_state()
-    data = {
-        "format": 1,
-        "name": "tried",
-        "policies": list(policies),
-        "budget": {"blocks": blocks},
-        "workload": [dict(workload)],
-        **keys,
-    }
-    results = hugewise.run(read(data, "test"), results=folder / "results")
+    keys = {"budget": {"blocks": blocks}, **keys}
+    study = study_of(policies=list(policies), workload=[dict(workload)], **keys)
+    results = hugewise.run(study, results=folder / "results")
     assert (differing := changed(before)) == {}, differing  # pytest explains assertions in test modules only
     return list(results.attempts)
 

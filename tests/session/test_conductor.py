@@ -15,7 +15,6 @@ from hugewise.attempt.underway import Bench, Disturbed
 from hugewise.errors import HugewiseError, MachineError
 from hugewise.machine.drift import Drift
 from hugewise.model import coin as design
-from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial
@@ -26,11 +25,10 @@ from hugewise.stats.method import Contrast, Decision
 from hugewise.store.records import BlockOpened
 from hugewise.study.load import parse
 from hugewise.study.study import Study
+from tests.build.trials import LOWER, begun
 from tests.build.trials import attempt as example
-from tests.build.trials import begun
 
 SEED = bytes(range(16))
-METRIC = Metric("ns_per_load", "ns", "lower", "")
 STUDY = """
 format = 1
 name = "s"
@@ -80,7 +78,7 @@ def cell(name: str, *arms: str, together: bool = False) -> Cell:
         id=name,
         workload=None,  # type: ignore[arg-type]
         values={},
-        metric=METRIC,
+        metric=LOWER,
         baseline="base",
         arms=tuple(arm(each) for each in ("base", *arms)),
         timeout=1.0,
@@ -91,18 +89,17 @@ def cell(name: str, *arms: str, together: bool = False) -> Cell:
 
 
 class Stage:
-    """A run folder, a clock that a test moves, and a runner that the test scripts."""
+    """A run folder, a clock that a test moves, and a runner that the test scripts; `asked` has what ran at once."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, study: str = STUDY) -> None:
+    def __init__(self, path: Path, study: str = STUDY) -> None:
         self.study: Study = parse(study, "test.toml")
         self.folder = begun(path, self.study, seed=SEED)
         self.now = 1000.0
         self.ran: list[tuple[int, str, str, int]] = []
-        self.script: Callable[[Trial, int], str] = lambda trial, number: "accepted"
+        self.script: Callable[[Trial, int], str] = accepted
         self.events: list[progress.Event] = []
         self.settings = FakeSettings()
-        self.monkeypatch = monkeypatch
-        monkeypatch.setattr(runner, "attempt", self.attempt)
+        self.asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
 
     def attempt(self, bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
         self.ran.append((trial.block, cell.id, arm.name, number))
@@ -117,7 +114,7 @@ class Stage:
 
     def conduct(self, cells: list[Cell], after: dict[tuple[str, str], int], *, boot: str = "b") -> list[Decides]:
         methods = [
-            Decides(Contrast(each.id, arm.name, "base", METRIC), after.get((each.id, arm.name), 3))
+            Decides(Contrast(each.id, arm.name, "base", LOWER), after.get((each.id, arm.name), 3))
             for each in cells
             for arm in each.arms
             if arm.name != "base"
@@ -139,18 +136,14 @@ class Stage:
         self.state = None if ended is None else ended.state
         return methods
 
-    def at_once(self) -> list[tuple[int, tuple[str, ...], int, str | None]]:
-        """Let blocks be attempted all at once; what was asked for."""
-        asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
+    def together(
+        self, bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+    ) -> list[Attempt]:
+        self.asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
+        return [self.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
 
-        def together(
-            bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
-        ) -> list[Attempt]:
-            asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
-            return [self.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
-
-        self.monkeypatch.setattr(runner, "together", together)
-        return asked
+    def ended(self) -> list[progress.BlockEnded]:
+        return [event for event in self.events if isinstance(event, progress.BlockEnded)]
 
     def left(self, session: int = 1, draft: int = 1, **changes: Any) -> str:
         """Leave block 1 open, with an attempt of the arm whose turn is first; this arm."""
@@ -168,7 +161,10 @@ class Stage:
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(tmp_path, monkeypatch, getattr(request, "param", STUDY))
+    made = Stage(tmp_path, getattr(request, "param", STUDY))
+    monkeypatch.setattr(runner, "attempt", made.attempt)
+    monkeypatch.setattr(runner, "together", made.together)
+    return made
 
 
 def of(study: str) -> pytest.MarkDecorator:
@@ -178,6 +174,30 @@ def of(study: str) -> pytest.MarkDecorator:
 
 class KilledError(Exception):
     """Hugewise ended here."""
+
+
+def accepted(trial: Trial, number: int) -> str:
+    return "accepted"
+
+
+def raising(error: BaseException, when: Callable[[Trial], bool]) -> Callable[[Trial, int], str]:
+    """A script in which that trial ends with the error."""
+
+    def script(trial: Trial, number: int) -> str:
+        if when(trial):
+            raise error
+        return "accepted"
+
+    return script
+
+
+def rejecting(block: int, arm: str, number: int | None = None) -> Callable[[Trial, int], str]:
+    """A script in which the host fails that trial: in that try, or in all."""
+
+    def script(trial: Trial, at: int) -> str:
+        return "rejected" if (trial.block, trial.arm, at) == (block, arm, number or at) else "accepted"
+
+    return script
 
 
 def test_cells_are_interleaved_block_by_block(stage: Stage) -> None:
@@ -204,11 +224,9 @@ package = "linux-image-cloud-amd64"
 """
 
 
-@pytest.mark.parametrize(("guests", "padded"), [("", True), (COUNTING, False)])
-def test_pads_are_drawn_but_for_guests_that_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guests: str, padded: bool
-) -> None:
-    stage, pads = Stage(tmp_path, monkeypatch, STUDY + guests), set[int]()
+@pytest.mark.parametrize(("stage", "padded"), [(STUDY, True), (STUDY + COUNTING, False)], indirect=["stage"])
+def test_pads_are_drawn_but_for_guests_that_count(stage: Stage, padded: bool) -> None:
+    pads = set[int]()
 
     def script(trial: Trial, _: int) -> str:
         pads.add(trial.environment_pad)
@@ -242,13 +260,9 @@ def test_the_time_budget_ends_a_run_between_blocks(stage: Stage) -> None:
 
 
 def test_a_trial_is_tried_again_only_when_the_host_failed_it(stage: Stage) -> None:
-    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm, number) == (1, "thp", 1) else "accepted"
+    stage.script = rejecting(1, "thp", 1)
     stage.conduct([cell("one", "thp")], {})
-    assert [(arm, number) for block, _, arm, number in stage.ran if block == 1 and arm == "thp"] == [
-        ("thp", 1),
-        ("thp", 2),
-    ]
-    stage.ran.clear()
+    assert [number for block, _, arm, number in stage.ran if (block, arm) == (1, "thp")] == [1, 2]
 
 
 def test_a_failure_of_the_workload_counts_and_is_not_repeated(stage: Stage) -> None:
@@ -270,13 +284,7 @@ def test_a_trial_that_cannot_be_had_leaves_its_block_incomplete_and_gives_up_in_
 
 def test_a_disturbed_block_is_named_counts_nowhere_and_is_replaced(stage: Stage) -> None:
     drift = Drift("/sys/kernel/mm/transparent_hugepage/enabled", "never", "always")
-
-    def script(trial: Trial, number: int) -> str:
-        if trial.block == 2 and trial.order == 1:
-            raise Disturbed([drift])
-        return "accepted"
-
-    stage.script = script
+    stage.script = raising(Disturbed([drift]), lambda trial: (trial.block, trial.order) == (2, 1))
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [1, 3, 4]
     assert stage.settings.yielded == [drift]
@@ -286,10 +294,8 @@ def test_a_disturbed_block_is_named_counts_nowhere_and_is_replaced(stage: Stage)
 
 
 def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: Stage) -> None:
-    def script(trial: Trial, number: int) -> str:
-        raise Disturbed([Drift("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "4", "0")])
-
-    stage.script = script
+    drift = Drift("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "4", "0")
+    stage.script = raising(Disturbed([drift]), lambda trial: True)
     with pytest.raises(HugewiseError, match="pool"):
         stage.conduct([cell("one", "thp")], {})
     assert [block.state for block in stage.folder.read().blocks] == ["disturbed"]
@@ -300,13 +306,7 @@ def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: Stage) -> None:
 )
 def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, continues: bool) -> None:
     first = design.order(SEED, 1, ["base", "thp"])[0].arm
-
-    def script(trial: Trial, number: int) -> str:
-        if trial.block == 1 and trial.order == 1 and len(stage.ran) == 2:
-            raise KeyboardInterrupt
-        return "accepted"
-
-    stage.script = script
+    stage.script = raising(KeyboardInterrupt(), lambda trial: len(stage.ran) == 2)
     with pytest.raises(KeyboardInterrupt):
         stage.conduct([cell("one", "thp")], {})
     stage.now += pause
@@ -337,9 +337,8 @@ def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: Stage) -> None:
     stage.left(session=0, started=1000.0, ended=1001.0)
     stage.now = 1200.0
     stage.conduct([cell("one", "thp")], {})
-    ended = [event for event in stage.events if isinstance(event, progress.BlockEnded)]
-    assert [event.closed for event in ended] == [1, 2, 3]
-    assert all(event.left_s < 10 for event in ended)
+    assert [event.closed for event in stage.ended()] == [1, 2, 3]
+    assert all(event.left_s < 10 for event in stage.ended())
 
 
 def test_resuming_a_run_with_all_its_blocks_only_closes_it(stage: Stage) -> None:
@@ -351,9 +350,8 @@ def test_resuming_a_run_with_all_its_blocks_only_closes_it(stage: Stage) -> None
 
 def test_progress_says_what_runs_and_what_is_left(stage: Stage) -> None:
     stage.conduct([cell("one", "thp")], {})
-    ended = [event for event in stage.events if isinstance(event, progress.BlockEnded)]
-    assert [(event.closed, event.blocks) for event in ended] == [(1, 3), (2, 3), (3, 3)]
-    assert [event.left_s for event in ended] == pytest.approx([4.0, 2.0, 0.0])
+    assert [(event.closed, event.blocks) for event in stage.ended()] == [(1, 3), (2, 3), (3, 3)]
+    assert [event.left_s for event in stage.ended()] == pytest.approx([4.0, 2.0, 0.0])
     assert sum(isinstance(event, progress.AttemptStarted) for event in stage.events) == 6
 
 
@@ -369,10 +367,13 @@ DUET = STUDY.replace("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[b
 
 @of(DUET)
 def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: Stage) -> None:
-    asked = stage.at_once()
     stage.conduct([cell("one", "thp", "mthp-64k", together=True)], {})
-    assert [(block, number, turns) for block, _, number, turns in asked] == [(1, 1, None), (2, 1, None), (3, 1, None)]
-    for block, arms, _, _ in asked:
+    assert [(block, number, turns) for block, _, number, turns in stage.asked] == [
+        (1, 1, None),
+        (2, 1, None),
+        (3, 1, None),
+    ]
+    for block, arms, _, _ in stage.asked:
         trials = design.order(SEED, block, ["base", "thp", "mthp-64k"], 3)
         assert arms == tuple(trial.arm for trial in trials)
         assert {trial.slot for trial in trials} == {0, 1, 2}
@@ -380,29 +381,20 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: St
 
 @of(STUDY.replace("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]'))
 def test_a_crossover_is_told_the_turns_of_its_block(stage: Stage) -> None:
-    asked = stage.at_once()
     stage.conduct([cell("one", "thp", together=True)], {})
-    assert [turns for *_, turns in asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
+    assert [turns for *_, turns in stage.asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
 
 
 @of(DUET)
 def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(stage: Stage) -> None:
-    asked = stage.at_once()
     stage.script = lambda trial, number: "rejected" if (trial.block, number) == (1, 1) else "accepted"
     stage.conduct([cell("one", "thp", together=True)], {})
-    assert [(block, number) for block, _, number, _ in asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
+    assert [(block, number) for block, _, number, _ in stage.asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
 
 
 @of(DUET)
 def test_a_duet_broken_off_between_its_arms_is_replaced(stage: Stage) -> None:
-    stage.at_once()
-
-    def script(trial: Trial, number: int) -> str:
-        if trial.block == 1 and trial.order == 1 and len(stage.ran) == 2:
-            raise KeyboardInterrupt
-        return "accepted"
-
-    stage.script = script
+    stage.script = raising(KeyboardInterrupt(), lambda trial: len(stage.ran) == 2)
     with pytest.raises(KeyboardInterrupt):
         stage.conduct([cell("one", "thp", together=True)], {})
     (method,) = stage.conduct([cell("one", "thp", together=True)], {})
@@ -420,7 +412,7 @@ def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: Stage) -> Non
 
 
 def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) -> None:
-    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm) == (2, "thp") else "accepted"
+    stage.script = rejecting(2, "thp")
     methods = stage.conduct([cell("one", "thp", "mthp-64k")], {})
     assert [set(method.seen) for method in methods] == [{1, 2, 3}] * 2
     _, without, _ = stage.folder.read().blocks
@@ -431,7 +423,7 @@ def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) ->
 
 
 def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -> None:
-    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm, number) == (1, "thp", 1) else "accepted"
+    stage.script = rejecting(1, "thp", 1)
     stage.conduct([cell("one", "thp")], {})
     first, *others = stage.folder.read().blocks
     assert (first.unstarted, first.late) == ({}, ("thp",))
@@ -439,7 +431,7 @@ def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -
 
 
 def test_a_baseline_that_cannot_be_started_leaves_no_pair_but_a_record(stage: Stage) -> None:
-    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm) == (1, "base") else "accepted"
+    stage.script = rejecting(1, "base")
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
     first, *_ = stage.folder.read().blocks
     assert (first.state, dict(first.unstarted)) == ("incomplete", {"base": "no room"})
@@ -448,21 +440,13 @@ def test_a_baseline_that_cannot_be_started_leaves_no_pair_but_a_record(stage: St
 
 def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage: Stage) -> None:
     """The record is written when it happens: whoever ends the run then does not choose its blocks."""
-    order = [trial.arm for trial in design.order(SEED, 1, ["base", "thp"])]
-    lost, next_one = order
-
-    def script(trial: Trial, number: int) -> str:
-        if trial.block == 1 and trial.arm == lost:
-            return "rejected"
-        if trial.block == 1:
-            raise KilledError
-        return "accepted"
-
-    stage.script = script
+    lost, next_one = (trial.arm for trial in design.order(SEED, 1, ["base", "thp"]))
+    killed = raising(KilledError(), lambda trial: trial.block == 1)
+    stage.script = lambda trial, number: "rejected" if trial.arm == lost else killed(trial, number)
     with pytest.raises(KilledError):
         stage.conduct([cell("one", "thp")], {})
     stage.now += 10_000  # beyond the window: the block cannot be gone on with
-    stage.script = lambda trial, number: "accepted"
+    stage.script = accepted
     stage.conduct([cell("one", "thp")], {})
     first, *_ = stage.folder.read().blocks
     assert (first.state, dict(first.unstarted)) == ("incomplete", {lost: "no room"})
@@ -485,18 +469,8 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
             raise error
         else:
             why = {"thp": "no room", "base": "thp beside it was rejected: no room"}
-            made = [
-                example(
-                    arm.name,
-                    None,
-                    block=trial.block,
-                    cell=cell.id,
-                    ended=stage.now,
-                    state="rejected",
-                    reason=why[arm.name],
-                )
-                for arm, trial in arms
-            ]
+            rejected: dict[str, Any] = {"block": 1, "cell": cell.id, "ended": stage.now, "state": "rejected"}
+            made = [example(arm.name, None, reason=why[arm.name], **rejected) for arm, _ in arms]
         for one in made:
             bench.folder.accept(bench.folder.draft(f"b{one.block:05d}-0-{one.arm}-{number}"), one)
         return made
@@ -511,17 +485,11 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 @pytest.mark.parametrize("pause", [1, 10_000])
 def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: float) -> None:
     """Made anew within the window, or lost with its block: whose it was stands in the run's log."""
-
-    def script(trial: Trial, number: int) -> str:
-        if trial.block == 2 and trial.arm == "thp":
-            raise KilledError
-        return "accepted"
-
-    stage.script = script
+    stage.script = raising(KilledError(), lambda trial: (trial.block, trial.arm) == (2, "thp"))
     with pytest.raises(KilledError):
         stage.conduct([cell("one", "thp")], {})
     stage.now += pause
-    stage.script = lambda trial, number: "accepted"
+    stage.script = accepted
     stage.conduct([cell("one", "thp")], {})
     blocks = stage.folder.read().blocks
     assert [(one.number, one.state, one.redone) for one in blocks[:2]] == [
@@ -533,7 +501,7 @@ def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: 
 
 def test_a_rejected_try_without_its_record_is_a_late_start_all_the_same(stage: Stage) -> None:
     """Killed between the two; and runs that were made before there were such records."""
-    stage.script = lambda trial, number: "rejected" if (trial.block, trial.arm, number) == (1, "thp", 1) else "accepted"
+    stage.script = rejecting(1, "thp", 1)
     stage.conduct([cell("one", "thp")], {})
     log = stage.folder.path / "run.jsonl"
     lines = [line for line in log.read_text().splitlines() if '"unstarted"' not in line]

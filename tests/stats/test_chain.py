@@ -17,27 +17,17 @@ from hugewise.report.study import summary
 from hugewise.report.terminal import show
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Method
-from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.analysis.test_forecast import cell, write_run
-from tests.build.blocks import ends
-from tests.build.trials import block
+from tests.build.studies import study_of
+from tests.build.trials import block, ends
 
 ARMS = ("base", "madvise", "mthp-64k", "thp")
 
 
 def the_study(confidence: float = 0.99, blocks: int = 60, **changes: object) -> Study:
-    data = {
-        "format": 1,
-        "name": "chain",
-        "policies": list(ARMS),
-        "confidence": confidence,
-        "margin": "2%",
-        "method": "sequential",
-        "budget": {"blocks": blocks},
-        "workload": [{"name": "chase"}],
-    }
-    return read(data | changes, "chain.toml")
+    keys: dict[str, object] = {"confidence": confidence, "budget": {"blocks": blocks}, **changes}
+    return study_of(policies=list(ARMS), margin="2%", method="sequential", **keys)
 
 
 def campaign(of: Study, seed: int, effects: dict[str, float]) -> tuple[Method, ...]:
@@ -61,13 +51,13 @@ def campaign(of: Study, seed: int, effects: dict[str, float]) -> tuple[Method, .
 
 
 def test_the_error_rate_of_the_whole_study_holds() -> None:
-    """Three comparisons share 20%; no arm differs: few of 200 campaigns may say so of any."""
+    """Three comparisons share 20%; no arm differs: few of 100 campaigns may say so of any."""
     of = the_study(confidence=0.8, blocks=40)
     wrong = sum(
         any(method.decision().verdict in ("better", "worse") for method in campaign(of, seed, {}))
-        for seed in range(200)
+        for seed in range(100)
     )
-    assert wrong <= 200 * 0.2 + 3 * math.sqrt(200 * 0.2 * 0.8)
+    assert wrong <= 100 * 0.2 + 3 * math.sqrt(100 * 0.2 * 0.8)
     assert wrong > 0  # alpha is there to be spent: a test that never errs at 20% sees nothing
 
 

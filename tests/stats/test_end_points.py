@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.model.metric import Metric
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
 from hugewise.stats import tail
@@ -21,11 +20,11 @@ from hugewise.stats.eprocess import EProcess, SumEProcess
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pair, log_ratio
 from hugewise.stats.signflip import SignFlip
+from tests.build import trials
 from tests.build.trials import attempt, block, delivery
 
-NAME = "ns_per_load"
-LOWER = Contrast("chase", "thp", "base", Metric(NAME, "ns", "lower", ""))
-HIGHER = Contrast("chase", "thp", "base", Metric(NAME, "1/s", "higher", ""))
+LOWER = Contrast("chase", "thp", "base", trials.LOWER)
+HIGHER = Contrast("chase", "thp", "base", trials.HIGHER)
 FAILED = None
 
 Sides = tuple[float | None, float | None]

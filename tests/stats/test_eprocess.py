@@ -100,13 +100,6 @@ def test_hosts_multiply() -> None:
             combine([1.0, bad])
 
 
-def test_false_rejections_while_looking_at_every_pair() -> None:
-    generator = np.random.default_rng(5)
-    streams, alpha = 150, 0.1
-    wrong = sum(after(generator.standard_t(2, 60).tolist()).rejects(alpha) for _ in range(streams))
-    assert wrong <= streams * alpha
-
-
 def test_very_long_evidence_does_not_overflow() -> None:
     process = after([1.0 + i for i in range(1200)])
     assert process.value == math.inf

@@ -15,10 +15,9 @@ from hugewise.stats.family import conclude, holm, methods_for
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.paired import Student
-from hugewise.study.load import read
 from tests.build import known
-from tests.build.blocks import LOWER, NEUTRAL, attempt, block, ends, fed, pair
-from tests.build.studies import SIZES, FakeHost, policies, workloads
+from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
+from tests.build.trials import LOWER, NEUTRAL, attempt, block, ends, fed, pair
 
 probabilities = st.lists(st.floats(0, 1), max_size=12)
 
@@ -125,20 +124,20 @@ def student_family(generator: np.random.Generator, theta: list[float], sd: float
 
 
 def test_familywise_error_of_differences() -> None:
-    """Four true nulls and one large effect, 600 studies at 90%: at most 10% (plus 3 standard errors) claim a null."""
+    """Four true nulls and one large effect, 400 studies at 90%: at most 10% (plus 3 standard errors) claim a null."""
     generator = np.random.default_rng(21)
     wrong = 0
-    for _ in range(600):
+    for _ in range(400):
         found = conclude(student_family(generator, [0.5, 0, 0, 0, 0], 0.02), 0.9, 1e-6)
         wrong += any(one.verdict in ("better", "worse") for one in found[1:])
-    assert 0.02 < wrong / 600 < 0.1 + 3 * math.sqrt(0.09 / 600)
+    assert 0.02 < wrong / 400 < 0.1 + 3 * math.sqrt(0.09 / 400)
 
 
 class Known(FixedN):
     """A finished comparison whose log-ratio was estimated with a known standard error of 1/1000 (10,000 pairs)."""
 
     def __init__(self, centre: float) -> None:
-        super().__init__(Contrast("c", "thp", "base", LOWER), planned=2, confidence=0.9, margin=0.1)
+        super().__init__(Contrast("chase", "thp", "base", LOWER), planned=2, confidence=0.9, margin=0.1)
         self._known = Student(10_000, centre, 0.001)
 
     def _tests(self, pairs: object) -> Student:
@@ -168,14 +167,8 @@ def test_familywise_error_of_equivalence_with_every_difference_found() -> None:
 
 
 def test_methods_follow_the_plan() -> None:
-    data = {
-        "format": 1,
-        "name": "s",
-        "policies": ["base", "thp", "hugetlb-2m"],
-        "budget": {"blocks": 5},
-        "workload": [{"name": "chase"}, {"name": "mmap-perf", "delivery": {"share": 0}}],
-    }
-    study = read(data, "s.toml")
+    use = [{"name": "chase"}, {"name": "mmap-perf", "delivery": {"share": 0}}]
+    study = study_of(policies=["base", "thp", "hugetlb-2m"], budget={"blocks": 5}, workload=use)
     made = methods_for(study, plan(study, policies(), workloads(), FakeHost(), SIZES, "system").cells)
     assert [(m.contrast.cell, m.contrast.arm, m.contrast.proof_demanded) for m in made] == [
         ("chase", "thp", True),

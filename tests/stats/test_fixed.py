@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hugewise.model.metric import Metric
+from hugewise.model.pages import PageTarget
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
 from hugewise.stats.family import conclude
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from tests.build import known
-from tests.build.blocks import HIGHER, LOWER, NEUTRAL, attempt, block, ends, fed, method, pair
+from tests.build.trials import HIGHER, LOWER, NEUTRAL, attempt, block, delivery, ends, fed, method, pair
 
 
 def judged(blocks: Iterable[Block], metric: Metric = LOWER, **more: Any) -> Comparison:
@@ -162,8 +163,8 @@ def test_failures_are_never_equivalent() -> None:
 def undelivered(number: int, *, arm: bool = True, delivered: bool | None = False, ratio: float = 9.0) -> Block:
     """A block in which the pages of one side were not delivered, or not proven."""
     reason = "the pool is short"
-    over = attempt("thp", 100.0 * ratio, delivered=delivered if arm else True, reason=reason)
-    under = attempt("base", 100.0, delivered=True if arm else delivered, reason=reason)
+    over = attempt("thp", 100.0 * ratio, delivery=delivery(delivered if arm else True, reason=reason))
+    under = attempt("base", 100.0, delivery=delivery(True if arm else delivered, reason=reason))
     return block(number, over, under)
 
 
@@ -240,7 +241,7 @@ def test_equivalence_must_hold_with_the_undelivered_pairs_kept_in() -> None:
     assert found.verdict == "undecided"
     assert found.reason.endswith("; but with all pairs kept in, the interval reaches beyond the margin")
     assert far.p_equivalence(0.01) > 0.1 > clean.p_equivalence(0.01)
-    failed = attempt("thp", None, state="failed", delivered=False, reason="the pool is short")
+    failed = attempt("thp", None, state="failed", delivery=delivery(False, reason="the pool is short"))
     one = with_lost([block(500, failed, attempt("base", 100.0))], 1.0)
     assert one.comparison(0.01, 0.01).reason.endswith("attempts failed in 1 pairs: that is not equivalent")
     assert one.p_equivalence(0.01) == 1.0
@@ -263,7 +264,8 @@ def test_the_setting_alone_is_judged_where_the_study_says_so() -> None:
 
 
 def test_a_policy_that_promises_nothing_needs_no_proof() -> None:
-    blocks = [block(k, attempt("thp", 50.0 + k, delivered=None, kind="any"), attempt("base", 100.0)) for k in range(12)]
+    unproven = delivery(None, target=PageTarget("any", 4096))
+    blocks = [block(k, attempt("thp", 50.0 + k, delivery=unproven), attempt("base", 100.0)) for k in range(12)]
     assert judged(blocks).verdict == "better"
 
 
@@ -277,11 +279,11 @@ def test_an_absent_metric_makes_no_pair() -> None:
     found = fed(absent)
     result = found.comparison(0.01, 0.05)
     assert (result.verdict, result.n, result.n_all) == ("none", 0, 0)
-    assert result.reason == "ns was absent from every pair: no counter here"
+    assert result.reason == "ns_per_load was absent from every pair: no counter here"
     assert found.decision().status == "stop"
     selected = judged([*absent[:2], *noisy(0.5, 12)])
     assert (selected.verdict, selected.n) == ("none", 10)
-    assert selected.reason == "ns of thp absent from 2 of 12 attempts: no counter here"
+    assert selected.reason == "ns_per_load of thp absent from 2 of 12 attempts: no counter here"
 
 
 def test_it_gives_up_when_no_verdict_can_come_any_more() -> None:
@@ -290,7 +292,7 @@ def test_it_gives_up_when_no_verdict_can_come_any_more() -> None:
     assert found.decision().status == "stop"
     result = found.comparison(0.01, 0.05)
     assert (result.verdict, result.final, result.n) == ("none", False, 4)
-    assert result.reason == "ns of thp absent from 8 of 12 attempts: no counter here"
+    assert result.reason == "ns_per_load of thp absent from 8 of 12 attempts: no counter here"
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
@@ -326,7 +328,7 @@ def test_swapping_arm_and_baseline_mirrors_everything(ratios: list[float], metri
     """The labels carry no information: the inverse ratio, the mirrored interval, the opposite verdict."""
     n = len(ratios)
     forth = fed([pair(k, r) for k, r in enumerate(ratios)], metric, planned=n).comparison(0.05, 0.05)
-    swapped = FixedN(Contrast("c", "base", "thp", metric), planned=n, confidence=0.95, margin=0.05)
+    swapped = FixedN(Contrast("chase", "base", "thp", metric), planned=n, confidence=0.95, margin=0.05)
     for k, r in enumerate(ratios):
         swapped.observe(pair(k, r))
     back = swapped.comparison(0.05, 0.05)

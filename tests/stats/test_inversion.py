@@ -111,17 +111,6 @@ def test_an_effect_that_turns_leaves_nothing() -> None:
     assert 0 < live.low <= live.high
 
 
-def test_it_holds_a_constant_effect_at_every_pair() -> None:
-    """The effect is lost exactly where the test on D - effect ever crosses: at most alpha of the streams."""
-    alpha, streams, pairs, lost = 0.2, 60, 40, 0
-    for seed in range(streams):
-        differences = noisy(100 + seed, pairs, 0.02)
-        low, high = interval(differences, alpha, pairs, STEP)
-        lost += not low <= 0.02 <= high
-    assert lost <= streams * alpha + 3 * math.sqrt(streams * alpha)
-    assert lost > 0
-
-
 @pytest.mark.parametrize(("alpha", "budget", "resolution"), [(0.0, 10, 1e-4), (0.05, 0, 1e-4), (0.05, 10, 0.0)])
 def test_bad_arguments_are_refused(alpha: float, budget: int, resolution: float) -> None:
     with pytest.raises(ValueError, match=r"alpha|budget|resolution"):

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from hugewise.model.metric import Metric
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block, DeliveryThreshold
 from hugewise.stats.end_points import EndPoint
@@ -20,11 +19,7 @@ from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import verdict
 from hugewise.study.load import parse
 from tests.build import known
-from tests.build.blocks import ends
-from tests.build.trials import attempt, block, delivery
-
-METRIC = Metric("ns_per_load", "ns", "lower", "")
-CONTRAST = Contrast("chase", "thp", "base", METRIC)
+from tests.build.trials import CONTRAST, HIGHER, LOWER, NEUTRAL, attempt, block, delivery, ends
 
 
 def method(alpha: float = 0.01, planned: int = 200, margin: float = 0.005, contrast: Contrast = CONTRAST) -> Sequential:
@@ -67,7 +62,7 @@ def test_a_clear_effect_stops_early_and_says_how_far_it_reaches() -> None:
 
 
 def test_the_direction_of_the_metric_decides_what_is_better() -> None:
-    higher = Contrast("chase", "thp", "base", Metric("ns_per_load", "ns", "higher", ""))
+    higher = Contrast("chase", "thp", "base", HIGHER)
     assert fed(pairs(noise(1, 200, mean=-0.3)), method(contrast=higher)).decision().verdict == "worse"
 
 
@@ -161,7 +156,7 @@ name = "chase"
 
 class Cell:
     id = "chase"
-    metric = METRIC
+    metric = LOWER
     baseline = "base"
     delivery = DeliveryThreshold(0.95, 0.01)
 
@@ -246,6 +241,6 @@ def test_the_evidence_is_the_open_ended_one_on_the_pairs_up_to_the_stop() -> Non
 
 
 def test_there_is_no_evidence_without_a_possible_verdict() -> None:
-    shown = Contrast("chase", "thp", "base", Metric("ns_per_load", "ns", "neutral", ""))
+    shown = Contrast("chase", "thp", "base", NEUTRAL)
     found = fed(pairs(noise(1, 20)), method(contrast=shown)).comparison()
     assert (found.verdict, found.evidence, found.evidence_larger, found.evidence_smaller) == ("none", None, None, None)

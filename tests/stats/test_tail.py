@@ -14,7 +14,7 @@ from ville import QuantileCS
 from hugewise.stats import tail
 from hugewise.stats.tail import SlowRuns, quantile, slow_rate
 from tests.build import known
-from tests.build.blocks import ends
+from tests.build.trials import ends
 
 VALUES = st.lists(st.tuples(*[st.sampled_from([1.0, 1.1, 1.3, 2.0, 5.0, math.inf])] * 2), max_size=60)
 

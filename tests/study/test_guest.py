@@ -16,6 +16,7 @@ from hugewise.model.guest import Backing
 from hugewise.study.guest import GuestUse, KernelUse
 from hugewise.study.load import at_scale, load, parse, part, read
 from hugewise.study.study import Study, stored_digest
+from tests.build.studies import study_data, study_of
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -83,15 +84,9 @@ guest = { arch = "arm64", memory = "12g", cpus = 14, network = "user", nfs = tru
 
 def guests(**changes: Any) -> dict[str, Any]:
     """A small study of guests, with `changes` at its top."""
-    data = {
-        "format": 1,
-        "name": "small",
-        "policies": ["base", {"name": "shp", "from": "base", "backing": "hugetlb-2m"}],
-        "guest": {},
-        "kernel": [{"name": "debian", "package": "linux-image-cloud-amd64"}],
-        "workload": [{"name": "chase"}],
-    }
-    return {**data, **changes}
+    arms = ["base", {"name": "shp", "from": "base", "backing": "hugetlb-2m"}]
+    kernels = [{"name": "debian", "package": "linux-image-cloud-amd64"}]
+    return study_data(**{"policies": arms, "guest": {}, "kernel": kernels, **changes})
 
 
 def test_every_key_is_read_into_its_type() -> None:
@@ -336,9 +331,8 @@ def test_guests_need_a_kernel() -> None:
     ],
 )
 def test_without_guests_their_keys_are_mistakes(changes: dict[str, Any], key: str) -> None:
-    plain = {"format": 1, "name": "s", "policies": ["base", "thp"], "workload": [{"name": "chase"}]}
     with pytest.raises(StudyError, match="and the study has none") as caught:
-        read({**plain, **changes}, "s.toml")
+        study_of(**changes)
     assert caught.value.key == key
     assert caught.value.hint
 

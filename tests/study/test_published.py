@@ -10,13 +10,14 @@ import pytest
 from hugewise import published
 from hugewise.errors import StudyError
 from hugewise.study.load import parse, read
+from tests.build.studies import study_data
 
 LPC = "lpc-2024-mthp-arm64"
 
 
 def study(entry: str | None = None, **top: Any) -> dict[str, Any]:
     workload = {"name": "chase"} | ({"published": entry} if entry else {})
-    return {"format": 1, "name": "x", "policies": ["base", "thp"], "workload": [workload], **top}
+    return study_data(workload=[workload], **top)
 
 
 def test_a_study_names_its_source_its_arms_and_its_entries() -> None:

@@ -11,10 +11,10 @@ import pytest
 from hugewise import workloads as registered
 from hugewise.errors import StudyError, UserError
 from hugewise.plan.plan import Plan, plan
-from hugewise.study.load import at_scale, load, parse, part, read
+from hugewise.study.load import at_scale, load, parse, part
 from hugewise.study.study import Study, stored_digest
 from hugewise.study.tables import Budget
-from tests.build.studies import SIZES, FakeHost, policies, workloads
+from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
 
 WORKLOAD = {
     "name": "chase",
@@ -25,8 +25,7 @@ WORKLOAD = {
 
 
 def study(*uses: dict[str, Any], **more: Any) -> Study:
-    data = {"format": 1, "name": "s", "policies": ["base", "thp", "hugetlb-1g"], "workload": list(uses), **more}
-    return read(data, "s.toml")
+    return study_of(policies=["base", "thp", "hugetlb-1g"], workload=list(uses), **more)
 
 
 def planned(of: Study, gib: int) -> Plan:

@@ -16,7 +16,7 @@ from hugewise.plan.plan import Plan, plan
 from hugewise.study.load import command_study, load, parse, read
 from hugewise.study.study import Study, stored_digest
 from hugewise.study.tables import Budget, PolicyUse
-from tests.build.studies import SIZES, FakeHost, as_toml, policies, workloads
+from tests.build.studies import SIZES, FakeHost, as_toml, policies, study_data, workloads
 
 DEMO = Path(__file__).parents[2] / "studies" / "demo.toml"
 
@@ -74,11 +74,6 @@ environment_pad = "1k"
 FULL_DATA = tomllib.loads(FULL)
 
 
-def minimal(**changes: Any) -> dict[str, Any]:
-    data = {"format": 1, "name": "small", "policies": ["base", "thp"], "workload": [{"name": "chase"}]}
-    return {**data, **changes}
-
-
 def scaled(**table: Any) -> dict[str, Any]:
     return {"scales": {"large": table}}
 
@@ -113,7 +108,7 @@ def test_every_key_is_read_into_its_type() -> None:
 
 
 def test_defaults() -> None:
-    study = read(minimal(), "s.toml")
+    study = read(study_data(), "s.toml")
     assert study.compared_with == "base"
     assert (study.margin, study.confidence, study.method, study.window) == (0.005, 0.99, "fixed-n", 300.0)
     assert study.budget == Budget(blocks=12, time=None)
@@ -141,9 +136,9 @@ def test_a_study_survives_json() -> None:
 
 
 def test_the_digest_is_of_what_is_said_not_of_how() -> None:
-    one = parse(as_toml(minimal(margin="0.5%")), "a.toml")
-    assert one.digest == parse("# a comment\n" + as_toml(minimal(margin=0.005)), "b.toml").digest
-    assert one.digest != read(minimal(margin="0.6%"), "a.toml").digest
+    one = parse(as_toml(study_data(margin="0.5%")), "a.toml")
+    assert one.digest == parse("# a comment\n" + as_toml(study_data(margin=0.005)), "b.toml").digest
+    assert one.digest != read(study_data(margin="0.6%"), "a.toml").digest
     stored = msgspec.json.encode(one)
     assert stored_digest(stored) == one.digest
     older = json.loads(stored)
@@ -228,7 +223,7 @@ def test_a_mistake_names_file_key_value_and_cure(
     change: dict[str, Any], key: str | None, value: object, hint: str
 ) -> None:
     with pytest.raises(StudyError) as caught:
-        read(minimal(**change), "s.toml")
+        read(study_data(**change), "s.toml")
     error = caught.value
     assert error.file == "s.toml"
     assert error.message.startswith("s.toml: ")
@@ -241,7 +236,7 @@ def test_a_mistake_names_file_key_value_and_cure(
 
 
 def test_end_points_and_covariate_are_of_the_sequential_method() -> None:
-    found = read(minimal(method="sequential", end_points=["mean"], covariate="canary"), "s.toml")
+    found = read(study_data(method="sequential", end_points=["mean"], covariate="canary"), "s.toml")
     assert (found.end_points, found.covariate) == (("mean",), "canary")
 
 

@@ -9,16 +9,15 @@ import pytest
 from hugewise.errors import StudyError
 from hugewise.plan import parameters
 from hugewise.study.keys import Place
-from hugewise.study.load import read
 from hugewise.study.workload import WorkloadUse
 from hugewise.workloads import discover
+from tests.build.studies import study_of
 
 BUILD = discover()["build"]
 
 
 def used(**given: str) -> WorkloadUse:
-    data: dict[str, Any] = {"format": 1, "name": "s", "policies": ["base", "thp"]}
-    return read({**data, "workload": [{"name": "build", "parameters": given}]}, "s.toml").workload[0]
+    return study_of(workload=[{"name": "build", "parameters": given}]).workload[0]
 
 
 def levels(**given: str) -> dict[str, Any]:

@@ -13,11 +13,13 @@ import pytest
 import hugewise
 from hugewise.errors import StudyError
 from hugewise.model.metric import Metric
-from hugewise.study.load import command_study, read
+from hugewise.study.load import command_study
 from hugewise.workloads._value import extract, parse
 from hugewise.workloads.command import WORKLOAD
+from tests.build.studies import study_of
 from tests.servers.trying import attempts
 
+ARMS = ["as-is", {"name": "other", "from": "as-is", "environment": {"A": "1"}}]
 REPORT = {"end": {"sum": [{"rate": 7.5}, {"rate": "12"}], "odd key": 3}, "ok": True, "huge": 10**400}
 
 
@@ -106,31 +108,20 @@ def told(script: str, **parameters: Any) -> Mapping[str, Any]:
 
 
 def test_one_line_names_a_value_and_judges_it() -> None:
-    environment = {"name": "other", "from": "as-is", "environment": {"A": "1"}}
     given = ["rate,higher,MiB/s=regex:rate (.*)", "spent,lower,s=json:.t"]
     chosen = command_study(["as-is", "base"], ["true"], values=given)
-    (use,) = chosen.workload
-    assert use.parameters["values"] == tuple(given)
+    (used,) = chosen.workload
+    assert used.parameters["values"] == tuple(given)
     told = {"argv": ["true"], "values": given}
-    data = {"format": 1, "name": "x", "policies": ["as-is", environment]}
-    data["workload"] = [{"name": "command", "parameters": told}]
-    (cell,) = hugewise.make_plan(read(data, "x")).cells
+    (cell,) = hugewise.make_plan(study_of(policies=ARMS, workload=[{"name": "command", "parameters": told}])).cells
     assert (cell.metric.name, cell.metric.better, cell.metric.unit) == ("rate", "higher", "MiB/s")
-    data["workload"] = [{"name": "command", "metric": "spent", "parameters": told}]
-    (cell,) = hugewise.make_plan(read(data, "x")).cells
+    use = {"name": "command", "metric": "spent", "parameters": told}
+    (cell,) = hugewise.make_plan(study_of(policies=ARMS, workload=[use])).cells
     assert cell.metric.name == "spent"
 
 
-def test_a_wrong_value_is_the_study_s_mistake(tmp_path: Path) -> None:
-    chosen = read(
-        {
-            "format": 1,
-            "name": "wrong",
-            "policies": ["as-is", {"name": "other", "from": "as-is", "environment": {"A": "1"}}],
-            "workload": [dict(told("pass", values=["rate=regex:x"]))],
-        },
-        "wrong.toml",
-    )
+def test_a_wrong_value_is_the_study_s_mistake() -> None:
+    chosen = study_of(policies=ARMS, workload=[dict(told("pass", values=["rate=regex:x"]))])
     with pytest.raises(StudyError) as caught:
         hugewise.make_plan(chosen)
     assert "parameters" in str(caught.value)

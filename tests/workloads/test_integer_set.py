@@ -10,8 +10,7 @@ from hugewise.model.scene import Places, Step, Write
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _integer_inputs, _program
 from hugewise.workloads.integer_set import PROGRAMS, WORKLOAD
-from tests.build.workloads import Said
-from tests.workloads.given import POOL
+from tests.build.workloads import POOL, Said
 
 PLACES = Places(data="/s/data", run="/s/run", ports=(), sut=(0, 3), client=(0, 3))
 

@@ -20,8 +20,8 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Scene
 from hugewise.workloads import memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
-from tests.build.workloads import Said
-from tests.workloads.given import MIB, POOL, given, treatment, used
+from tests.build import known
+from tests.build.workloads import HUGE, MIB, POOL, Said, given, treatment, use
 
 TESTS = Path(__file__).parent.parent
 GOLDEN = TESTS / "golden" / "keyvalue"
@@ -31,7 +31,6 @@ BOTH = pytest.mark.parametrize("workload", [REDIS, MEMCACHED], ids=["redis", "me
 
 
 BASE = treatment("base", 4096, knobs={f"{THP}/enabled": "never"})
-HUGE = treatment("thp", 2 * MIB)
 ADVISED = treatment("thp", 2 * MIB, advice="huge", environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
 
 
@@ -158,8 +157,7 @@ def test_the_hash_table_of_memcached_has_its_last_size_from_the_start(keys: int,
 
 def test_large_pages_of_memcached_need_huge_pages_on() -> None:
     own = given(MEMCACHED, large_pages=True)
-    refused = MEMCACHED.refuses(BASE, own)
-    assert refused is not None
+    refused = known(MEMCACHED.refuses(BASE, own))
     assert "memcached refuses -L" in refused
     assert MEMCACHED.refuses(HUGE, own) is None
     assert "-L" in played(MEMCACHED, HUGE, large_pages=True).servers[0].argv
@@ -187,7 +185,7 @@ def test_a_background_save_begins_with_the_measured_part_and_may_copy_everything
 
 
 def test_redis_outputs_are_read() -> None:
-    reading = REDIS.read(said("redis", sut=used(0.551)), given(REDIS, bgsave=True))
+    reading = REDIS.read(said("redis", sut=use(0.551)), given(REDIS, bgsave=True))
     assert set(reading.metrics) == {metric.name for metric in REDIS.metrics}
     assert reading.metrics["ops_per_s"] == pytest.approx(55098.7, abs=0.1)
     assert reading.metrics["p99_us"] == pytest.approx(1992.703)
@@ -230,15 +228,13 @@ def test_memcached_outputs_are_read() -> None:
 def changed(name: str, **changes: Any) -> str:
     """The recorded event with other values in its timed phase."""
     load = msgspec.json.decode(text(name).strip(), type=Load)
-    assert load.timed is not None
-    timed = msgspec.structs.replace(load.timed, **changes)
+    timed = msgspec.structs.replace(known(load.timed), **changes)
     return msgspec.json.encode(msgspec.structs.replace(load, timed=timed)).decode()
 
 
 def test_what_makes_the_figures_those_of_something_else_is_marked() -> None:
     load = msgspec.json.decode(text("memcached.jsonl").strip(), type=Load)
-    assert load.timed is not None
-    client = msgspec.structs.replace(load.timed.client, busy=0.99, saturated=True)
+    client = msgspec.structs.replace(known(load.timed).client, busy=0.99, saturated=True)
     event = changed("memcached.jsonl", client=client, rate_met=False, achieved_rate=5000.0, lost=12)
     reading = MEMCACHED.read(said("memcached", event), given(MEMCACHED))
     assert reading.marks == (
@@ -259,8 +255,7 @@ def test_a_limit_that_no_rate_keeps_gives_no_figure() -> None:
 
 def test_the_highest_rate_within_the_limit_is_the_figure() -> None:
     load = msgspec.json.decode(text("sla-none.jsonl").strip(), type=Load)
-    assert load.search is not None
-    found = msgspec.structs.replace(load, search=msgspec.structs.replace(load.search, rate=900.0))
+    found = msgspec.structs.replace(load, search=msgspec.structs.replace(known(load.search), rate=900.0))
     reading = REDIS.read(said("redis", msgspec.json.encode(found).decode()), given(REDIS, mode="sla"))
     assert reading.metrics["ops_per_s"] == 900
     assert reading.series == ()
@@ -324,7 +319,7 @@ def test_memtier_fills_and_asks_one_server() -> None:
 def test_memtier_json_is_read() -> None:
     recorded = (TESTS / "external" / "readers" / "data" / "memtier.json").read_bytes()
     told = {"timed": "", "told-0": text("redis-info.txt"), "told-1": ""}
-    outputs = Said(told, files={"memtier.json": recorded}, sut=used(1.0), client=used(1.0), seconds=2.0)
+    outputs = Said(told, files={"memtier.json": recorded}, sut=use(1.0), client=use(1.0), seconds=2.0)
     values = given(REDIS, client="memtier", instances=1)
     reading = REDIS.read(outputs, values)
     assert reading.metrics["ops_per_s"] == pytest.approx(40136.84)

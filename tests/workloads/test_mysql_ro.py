@@ -12,8 +12,7 @@ from hugewise.model.scene import Server, Step, Write
 from hugewise.model.workload import Missing
 from hugewise.workloads import _mariadb, _sysbench_oltp
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
-from tests.build.workloads import Said
-from tests.workloads.given import BASE, GIB, MIB, PLACES, POOL, given, treatment, used
+from tests.build.workloads import BASE, GIB, MIB, PLACES, POOL, Said, given, treatment, use
 
 SAID = (Path(__file__).parent.parent / "golden" / "mysql-ro" / "sysbench.txt").read_text()
 INSTALLATION = _mariadb.MariadbPrograms(
@@ -103,7 +102,7 @@ def test_the_client_asks_evenly_over_all_rows(test: str, words: set[str]) -> Non
 
 def said(timed: str = SAID, *, reads: int = 0, client: float = 0.5) -> Said:
     steps = {"timed": timed, "begun": BEGUN, "ended": BEGUN.replace("reads\t9", f"reads\t{9 + reads}"), "cpus": "1\n"}
-    return Said(steps, sut=used(0.804), client=used(client), seconds=2.0)
+    return Said(steps, sut=use(0.804), client=use(client), seconds=2.0)
 
 
 def test_the_whole_run_is_measured() -> None:

@@ -11,9 +11,8 @@ from hugewise.model.scene import Write
 from hugewise.workloads import _postgres
 from hugewise.workloads._pgbench_log import measured
 from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead
-from tests.build.workloads import Said
+from tests.build.workloads import BASE, GIB, MIB, PLACES, Said, given, treatment, use
 from tests.requirements import need
-from tests.workloads.given import BASE, GIB, MIB, PLACES, given, treatment, used
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "pgbench"
 
@@ -42,7 +41,7 @@ def recorded(
     """Outputs of the recorded attempt."""
     bare = {"begun": "760708455|1000\n", "ended": "760708455|6900\n"}
     texts = {"timed": said or (GOLDEN / "stdout.txt").read_text(), **bare}
-    found = Said(texts, files=FILES, sut=used(cpu), client=used(client))
+    found = Said(texts, files=FILES, sut=use(cpu), client=use(client))
     found.begin, found.end = begin, begin + seconds
     return found
 

@@ -10,7 +10,7 @@ from hugewise.machine import programs
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _projects
 from hugewise.workloads.build import WORKLOAD
-from tests.workloads.given import given as defaults
+from tests.build.workloads import given as defaults
 
 
 def values(project: str, **given: ParameterValue) -> dict[str, ParameterValue]:

@@ -9,7 +9,7 @@ import pytest
 
 from hugewise.model.policy import Treatment
 from hugewise.workloads import discover
-from tests.workloads.given import BASE, GIB, MIB, POOL, given, treatment
+from tests.build.workloads import BASE, GIB, MIB, POOL, given, treatment
 
 WORKLOADS = discover()
 GIGANTIC = treatment("hugetlb", GIB, map_hugetlb=GIB)
@@ -70,8 +70,16 @@ KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
         ("speccpu", BASE, {"copies": 0}, "copies = 0 must be at least 1"),
         ("speccpu", BASE, {"program": "mcf; rm"}, "no benchmark's name"),
         ("sysbench-memory", BASE, {"scope": "own"}, "scope = 'own' is not one of global, local"),
+        ("sysbench-memory", BASE, {"operation": "none"}, "operation"),
+        ("sysbench-memory", treatment("hugetlb", 2 * MIB, mechanism="process"), {}, "root"),
+        ("sysbench-memory", GIGANTIC, {}, "default huge page size"),
         ("iperf3", BASE, {"peer": "moon"}, "peer = 'moon' is not one of machine, host"),
+        ("iperf3", POOL, {}, "mapped from a file"),
+        ("iperf3", BASE, {"duration": 0.5}, "at least 1 s"),
         ("build", BASE, {"project": "emacs"}, "project = 'emacs' is not one of linux, gdb, lua, make"),
+        ("build", BASE, {"target": "../x"}, "target = '../x' must lie in the source tree"),
+        ("build", BASE, {"artefact": "/etc"}, "artefact = '/etc' must lie"),
+        ("build", GIGANTIC, {}, "would take a page of 1g"),
         ("build", BASE, {"project": "linux", "config": "-f x"}, "config = '-f x' is not a target"),
         ("build", BASE, {"project": "linux", "config": "--eval=x"}, "config = '--eval=x' is not a target"),
         ("build", BASE, {"project": "linux", "config": "A=b"}, "config = 'A=b' is not a target"),
@@ -84,6 +92,12 @@ def test_what_cannot_be_is_refused_with_the_reason(
     assert reason in (WORKLOADS[name].refuses(treated, given(WORKLOADS[name], **own)) or "")
 
 
+@pytest.mark.parametrize(("name", "key"), [("iperf3", "bytes"), ("build", "jobs")])
+def test_what_the_reader_of_studies_lets_nobody_write_is_refused_too(name: str, key: str) -> None:
+    refused = WORKLOADS[name].refuses(BASE, {**given(WORKLOADS[name]), key: -1})
+    assert f"{key} = -1 must be at least 0" in (refused or "")
+
+
 @pytest.mark.parametrize(
     ("name", "treated", "parameters"),
     [
@@ -94,6 +108,10 @@ def test_what_cannot_be_is_refused_with_the_reason(
         ("integer-set", POOL, {"program": "perl"}),
         ("x264", POOL, {}),
         ("speccpu", POOL, {"pool_bytes": "1g"}),
+        ("sysbench-memory", BASE, {}),
+        ("sysbench-memory", POOL, {}),
+        ("iperf3", BASE, {}),
+        ("build", BASE, {}),
         ("build", BASE, {"project": "linux", "config": "defconfig"}),
     ],
 )

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.workloads.speccpu import WORKLOAD, SpecRow, results
-from tests.build.workloads import Said
-from tests.workloads.given import BASE, PLACES, POOL, given
+from tests.build.workloads import BASE, PLACES, POOL, Said, given
 
 VALUES = given(WORKLOAD)
 CONSTRUCTED = (Path(__file__).parent / "data" / "speccpu-constructed.csv").read_text()

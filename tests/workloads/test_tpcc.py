@@ -10,8 +10,7 @@ from hugewise.model.scene import Places, Server, Step, Write
 from hugewise.workloads import _mariadb, _postgres, tpcc
 from hugewise.workloads._tpcc_output import go_tpc, sysbench
 from hugewise.workloads.tpcc import WORKLOAD
-from tests.build.workloads import Said
-from tests.workloads.given import BASE, MIB, POOL, given, used
+from tests.build.workloads import BASE, MIB, POOL, Said, given, use
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tpcc"
 GO_TPC = (GOLDEN / "go-tpc.jsonl").read_text()  # a run of 3 s, which tells of two seconds
@@ -29,7 +28,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(timed: str, *, client: float = 0.1) -> Said:
-    return Said({"timed": timed, "cpus": "1\n"}, sut=used(0.5), client=used(client), seconds=1.0)
+    return Said({"timed": timed, "cpus": "1\n"}, sut=use(0.5), client=use(client), seconds=1.0)
 
 
 def test_go_tpc_reaches_postgres_by_its_socket_and_mariadb_on_the_loopback() -> None:

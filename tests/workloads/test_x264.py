@@ -11,8 +11,7 @@ import pytest
 from hugewise.model.scene import Places, Step, Write
 from hugewise.workloads import x264
 from hugewise.workloads.x264 import WORKLOAD
-from tests.build.workloads import Said
-from tests.workloads.given import POOL, given, treatment
+from tests.build.workloads import HUGE, POOL, Said, given
 
 VALUES = given(WORKLOAD)
 PLACES = Places(data="/s/data", run="/s/run", ports=(), sut=(3, 5), client=(3, 5))
@@ -111,4 +110,4 @@ def test_the_pool_holds_all_instances_at_once() -> None:
     pool = WORKLOAD.pool(POOL, VALUES)
     assert pool % (2 << 20) == 0
     assert pool > 374 << 20  # what one instance was seen to take at 2160p
-    assert WORKLOAD.pool(treatment("thp", 2 << 20), VALUES) == 0
+    assert WORKLOAD.pool(HUGE, VALUES) == 0
