@@ -57,7 +57,7 @@ def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """A run with a block that is open, and sessions that turn nothing."""
     folder = RunFolder(write_run(tmp_path, the_study(), normal(0.02, 3), cells=(cell("chase", "thp"),)))
     folder.append(BlockOpened(t=200.0, block=4, cell="chase", session=1, arms=["base", "thp"]))
-    folder.accept(folder.draft("b4-thp"), attempt("thp", 1.0, number=4, cell="chase"))
+    folder.accept(folder.draft("b4-thp"), attempt("thp", 1.0, block=4))
 
     def begin(self: Session) -> None:
         self.settings = Settings(FakeHost(), None)
@@ -133,7 +133,7 @@ def test_what_another_process_added_until_the_lock_was_had_is_read(
 def test_an_attempt_that_was_added_is_seen_without_a_record(broken_off: RunFolder) -> None:
     known = broken_off.read()
     assert broken_off.read(known) is known
-    broken_off.accept(broken_off.draft("b4-base"), attempt("base", 1.0, number=4, cell="chase"))
+    broken_off.accept(broken_off.draft("b4-base"), attempt("base", 1.0, block=4))
     again = broken_off.read(known)
     assert again.left_open is not None
     assert {one.arm for one in again.left_open.attempts} == {"thp", "base"}

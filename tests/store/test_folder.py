@@ -63,7 +63,7 @@ def test_a_draft_is_no_attempt_until_it_is_accepted(folder: RunFolder) -> None:
     draft = folder.draft("b00001-thp")
     (draft / "events.jsonl").write_text("{}\n")
     assert folder.read().attempts == ()
-    folder.accept(draft, attempt("thp", 1.0, number=1))
+    folder.accept(draft, attempt("thp", 1.0, block=1))
     assert [each.arm for each in folder.read().attempts] == ["thp"]
     left = folder.draft("b00002-thp")
     folder.discard_drafts()
@@ -120,7 +120,7 @@ def test_knobs_are_stored_when_they_change(folder: RunFolder) -> None:
         {"/k": "always", "/n": "1"},
         {},
     ]
-    made = [attempt("thp", 1.0, number=number, knobs=each) for number, each in enumerate(knobs)]
+    made = [attempt("thp", 1.0, block=number, knobs=each) for number, each in enumerate(knobs)]
     again = RunFolder(folder.path)  # of a resumed run: it has read the log
     for number, one in enumerate(made):
         where = folder if number < 3 else again
@@ -141,8 +141,8 @@ def test_who_has_not_read_the_log_keeps_knobs_once_more(folder: RunFolder) -> No
 
 
 def test_knobs_of_a_run_that_kept_them_with_each_attempt_are_read(folder: RunFolder) -> None:
-    place = folder.accept(folder.draft("b1"), attempt("thp", 1.0, number=1))
-    (place / "attempt.json").write_bytes(msgspec.json.encode(attempt("thp", 1.0, number=1, knobs={"/k": "of old"})))
+    place = folder.accept(folder.draft("b1"), attempt("thp", 1.0, block=1))
+    (place / "attempt.json").write_bytes(msgspec.json.encode(attempt("thp", 1.0, block=1, knobs={"/k": "of old"})))
     with tables(folder.path) as store:
         assert store.sql("select knobs['/k'] from attempts").fetchall() == [("of old",)]
 
