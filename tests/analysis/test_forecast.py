@@ -25,7 +25,7 @@ from hugewise.model.trial import DeliveryThreshold
 from hugewise.report import forecast as report
 from hugewise.stats import assurance, power, spread
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import ArmRecord, BlockClosed, BlockOpened, CellRecord, Resumed
+from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Resumed
 from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.build import known
@@ -89,6 +89,7 @@ def write_run(
             )
             level = 100 * math.exp(random.normal(0, shared))
             for place, each in enumerate(record.arms):
+                folder.append(Begun(t=clock + place, block=block, arms=[each.name], number=1))
                 value = level * math.exp(difference or 0.0) if each.name != "base" else level
                 failed = difference is None and each.name != "base"
                 made = attempt(

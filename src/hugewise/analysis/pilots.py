@@ -17,7 +17,7 @@ from hugewise.stats.family import ComparedCell, methods_for
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pairs
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import BlockClosed, BlockOpened, CellRecord, KnobSet, Opened, Run
+from hugewise.store.records import BlockClosed, BlockOpened, CellRecord, Opened, Resumed, Run
 from hugewise.study.study import Study
 
 __all__ = ["Pilot", "judged", "read", "room"]
@@ -105,7 +105,7 @@ def _spans(run: Run) -> dict[int, float]:
         elif isinstance(record, BlockClosed):
             if record.block in opened:
                 found[record.block] = record.t - opened[record.block]
-        elif not isinstance(record, KnobSet):
+        elif isinstance(record, Resumed):
             opened = {}
     return found
 

@@ -340,7 +340,7 @@ class Pairs:
         if not self.lost:
             return ""
         broken = f", {self.broken_off} of them as their block was not completed" if self.broken_off else ""
-        return f"nothing is known of {self.lost} pairs{broken}"
+        return f"nothing is known of {self.lost} {'pair' if self.lost == 1 else 'pairs'}{broken}"
 
 
 def against(pairs: Iterable[Pair], claim: int, *, higher_is_better: bool) -> list[Pair]:
