@@ -22,8 +22,8 @@ from hugewise.study.load import load
 
 
 def only_run(results: Path) -> Path:
-    """The folder of the only run there."""
-    (path,) = results.glob("*/*")
+    """The folder of the only run there, beside the data of workloads."""
+    (path,) = (path for path in results.glob("*/*") if path.parent.name != "data")
     return path
 
 
