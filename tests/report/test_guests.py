@@ -248,3 +248,11 @@ def test_policies_are_set_by_the_knobs_of_the_guests_whoever_runs_it() -> None:
     for results in (lpc(), replace(lpc(), mechanism="process")):
         assert run_line(results).endswith("policies set by system-wide knobs in their guests")
     assert run_line(on_the_host()).endswith("policies set by system-wide knobs (root)")
+
+
+def test_other_metrics_have_the_units_that_their_workload_declares() -> None:
+    results = recorded()
+    cell = replace(results.cells[0], workload="fault")
+    made = tuple(replace(one, cell=cell.cell, metrics={"bytes_per_s": float(1 << 30)}) for one in results.attempts)
+    told = metrics_table(replace(results, attempts=made), cell)
+    assert ("bytes_per_s", "1.000 GiB/s") == told.rows[0][:2]

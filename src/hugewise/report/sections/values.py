@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from hugewise.analysis.changes import emulated_away
-from hugewise.model.metric import COMMON
+from hugewise.analysis.changes import emulated_away, known_metrics
 from hugewise.model.results import ArmSummary, CellResult, Results
 from hugewise.report import numbers
 from hugewise.report.document import Table, table
@@ -54,7 +53,7 @@ def metrics_table(results: Results, cell: CellResult) -> Table:
     mine = [a for a in results.attempts if a.cell == cell.cell and a.state == "accepted"]
     untold = emulated_away(mine) | {cell.metric.name}
     names = list(dict.fromkeys(name for a in mine for name in a.metrics if name not in untold))
-    units = {metric.name: metric.unit for metric in COMMON}
+    known = known_metrics(cell.workload)
 
     def show(name: str, arm: str) -> str:
         of_arm = [a for a in mine if a.arm == arm]
@@ -62,7 +61,7 @@ def metrics_table(results: Results, cell: CellResult) -> Table:
         if not values:
             return next((f"{NOTHING} ({a.absent[name]})" for a in of_arm if name in a.absent), NOTHING)
         middle = statistics.median(values)
-        return numbers.scale(units.get(name, ""), [middle]).text(middle)
+        return numbers.scale(known[name].unit if name in known else "", [middle]).text(middle)
 
     head = ["metric", *(arm.arm for arm in cell.arms)]
     rows = [[name, *(show(name, arm.arm) for arm in cell.arms)] for name in names]
