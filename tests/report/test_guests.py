@@ -255,4 +255,4 @@ def test_other_metrics_have_the_units_that_their_workload_declares() -> None:
     cell = replace(results.cells[0], workload="fault")
     made = tuple(replace(one, cell=cell.cell, metrics={"bytes_per_s": float(1 << 30)}) for one in results.attempts)
     told = metrics_table(replace(results, attempts=made), cell)
-    assert ("bytes_per_s", "1.000 GiB/s") == told.rows[0][:2]
+    assert told.rows[0][:2] == ("bytes_per_s", "1.000 GiB/s")
