@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hugewise.errors import StudyError
 from hugewise.plan.plan import Plan, plan
+from hugewise.study import keys
 from hugewise.study.load import command_study, load, parse, read
 from hugewise.study.study import Study, stored_digest
 from hugewise.study.tables import Budget, PolicyUse
@@ -357,3 +358,10 @@ def test_a_thousand_malformed_studies_never_give_a_traceback(data: dict[str, Any
 @example(0, 0, "")
 def test_mangled_text_never_gives_a_traceback(at: int, cut: int, put: str) -> None:
     planned_or_refused(FULL[:at] + put + FULL[at + cut :])
+
+
+def test_the_shortest_duration_that_a_key_allows_is_allowed() -> None:
+    place = keys.Place("s.toml", "window")
+    assert (keys.duration(1.0).read("1s", place), keys.duration().read("0ms", place)) == (1.0, 0.0)
+    with pytest.raises(StudyError, match="at least 1 s"):
+        keys.duration(1.0).read("999ms", place)
