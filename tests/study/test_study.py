@@ -363,5 +363,5 @@ def test_mangled_text_never_gives_a_traceback(at: int, cut: int, put: str) -> No
 def test_the_shortest_duration_that_a_key_allows_is_allowed() -> None:
     place = keys.Place("s.toml", "window")
     assert (keys.duration(1.0).read("1s", place), keys.duration().read("0ms", place)) == (1.0, 0.0)
-    with pytest.raises(StudyError, match="at least 1 s"):
+    with pytest.raises(StudyError, match="is out of range"):
         keys.duration(1.0).read("999ms", place)
