@@ -26,8 +26,8 @@ ARMS = ("base", "madvise", "mthp-64k", "thp")
 
 
 def the_study(confidence: float = 0.99, blocks: int = 60, **changes: object) -> Study:
-    keys: dict[str, object] = {"policies": list(ARMS), "confidence": confidence, "budget": {"blocks": blocks}, **changes}
-    return study_of(margin="2%", method="sequential", **keys)
+    keys: dict[str, object] = {"policies": list(ARMS), "budget": {"blocks": blocks}, **changes}
+    return study_of(margin="2%", method="sequential", confidence=confidence, **keys)
 
 
 def campaign(of: Study, seed: int, effects: dict[str, float]) -> tuple[Method, ...]:
