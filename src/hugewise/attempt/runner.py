@@ -14,11 +14,11 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 import msgspec
 
 from hugewise.attempt import covariates, outcome
-from hugewise.attempt import same as agreement
 from hugewise.attempt.launching import probes
 from hugewise.attempt.performance import Performance
 from hugewise.attempt.play import Alone
 from hugewise.attempt.recording import stored
+from hugewise.attempt.same import held, telling
 from hugewise.attempt.stage import StageError
 from hugewise.attempt.underway import Bench, Disturbed, Group, Work
 from hugewise.errors import MachineError
@@ -276,8 +276,8 @@ def store(group: Group) -> None:
     for work in group.works:
         made = stored(group, work)
         if same := work.play.reading.same:
-            earlier[:] = agreement.telling(earlier, same)
-            made = agreement.held(made, same, group.cell, (*earlier, *found))
+            earlier[:] = telling(earlier, same)
+            made = held(made, same, group.cell, (*earlier, *found))
         found.append(made)
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):

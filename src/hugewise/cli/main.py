@@ -227,9 +227,9 @@ def analyze(files: Sequence[Path], **options: Any) -> None:
     Reads CSV and Parquet columns, hyperfine and memtier JSON, perf stat (-x, and -j), pgbench logs and summaries,
     sysbench and Go benchmark text; recognised by content.
     """
-    from hugewise.cli import analyze as external_main  # noqa: PLC0415
+    from hugewise.cli import analyze as judging  # noqa: PLC0415
 
-    external_main.run(files, options)
+    judging.run(files, options)
 
 
 @cli.command()

@@ -33,7 +33,7 @@ def sections(data: bytes) -> list[Section]:
 
 
 def _sections(data: bytes) -> list[Section]:
-    from elftools.elf import enums  # noqa: PLC0415  (slow to load, and needed for builds and guests alone)
+    from elftools.elf import enums  # noqa: PLC0415  (slow to load, and needed for builds alone)
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415
 
     kinds: dict[str, int] = {}

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import msgspec
 
 from hugewise.model.covariate import COVARIATES
-from hugewise.study import guest as study_guest
 from hugewise.study import keys, tables
-from hugewise.study.guest import GuestUse, KernelUse
+from hugewise.study.guest import GuestUse, KernelUse, without_unsaid
 from hugewise.study.keys import Key, Name
 from hugewise.study.tables import (
     POLICY,
@@ -172,5 +171,5 @@ def stored_digest(text: bytes) -> str:
 
     Keys of guests that say nothing do not count. Raises msgspec.DecodeError.
     """
-    said = study_guest.without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": ""})
+    said = without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": ""})
     return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()

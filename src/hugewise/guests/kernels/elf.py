@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
+from hugewise.machine.elf import MAGIC
 from hugewise.model.guest import Architecture
 
 __all__ = ["Module", "about_image", "about_module", "parse_modinfo", "unpacked"]
@@ -40,7 +41,7 @@ class Module(msgspec.Struct, frozen=True):
 def about_module(path: Path) -> Module:
     """What the module in that file needs. Raises UserError."""
     data = unpacked(path)
-    found = parse_modinfo(data) if data.startswith(b"\x7fELF\x02\x01") else None
+    found = parse_modinfo(data) if data.startswith(MAGIC + b"\x02\x01") else None
     if found is None:
         raise UserError(f"{path} is not a kernel module that can be read: it does not say what it depends on")
     return found
