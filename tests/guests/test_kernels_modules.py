@@ -55,6 +55,7 @@ def test_what_a_module_says_that_it_needs(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(text)
         assert about_module(tmp_path / name) == said
     assert parse_modinfo(b"depends=\0softdep=post: a-b pre: c-d e\0") == Module((), ("c_d", "e"))
+    assert parse_modinfo(b"\0depends=a\0text\0depends=%s\0") == Module(("a",), ())  # what comes first is the module's
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,7 @@ def test_what_a_module_says_that_it_needs(tmp_path: Path) -> None:
         ("a.ko", b"text", "does not say what it depends on"),
         ("a.ko.xz", b"text", "is not a kernel module"),
         ("a.ko", module(b"x=1\0"), "is not a kernel module"),
+        ("a.ko", b"text\0depends=b\0", "is not a kernel module"),
         ("a.ko.zst", b"text", "cannot unpack modules that end with .zst"),
     ],
 )

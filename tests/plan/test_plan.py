@@ -356,3 +356,10 @@ def test_slots_must_be_there_and_a_workload_may_not_be_pinned_beside_them() -> N
     assert "CPU 5 of the design's slots is not online here" in made.left_out[0].reason
     assert planned([{"name": "chase"}], design=design).cells
     assert "workload[1].cpus" in str(refused({"name": "chase", "cpus": [1]}, design=design))
+
+
+def test_parameters_of_an_arm_are_held_against_the_workloads_that_take_it() -> None:
+    use = ["base", "thp", {"name": "none", "from": "thp", "parameters": {"bytes": 0}}]
+    made = planned([{"name": "chase", "policies": ["base", "thp"]}], use=use)
+    assert [arm.name for arm in made.cells[0].arms] == ["base", "thp"]
+    assert "parameters.bytes" in str(refused({"name": "chase"}, use=use))
