@@ -194,9 +194,11 @@ def call(work: Callable[[Say], None], say: Say = lambda _: None, *, keep: Sequen
     try:
         with os.fdopen(heard, "rb") as lines:
             failed = _listen(lines, say)
-        if failed is None:  # else it has said its last
-            select.select([over], [], [], _GRACE_S)
+    except BaseException:
+        os.kill(child, signal.SIGTERM)  # it ends what it has started, and then itself
+        raise
     finally:
+        select.select([over], [], [], _GRACE_S)
         os.kill(child, signal.SIGKILL)  # not reaped yet: if it has ended, nothing happens
         _, status = os.waitpid(child, 0)
         os.close(over)
@@ -244,8 +246,9 @@ def _known(error: HugewiseError) -> str:
 
 def _become(who: pwd.struct_passwd, keep: set[int]) -> None:
     """Be that account for good, with nothing of root's at hand. Raises OSError."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever waits for a program ends that first
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
@@ -262,7 +265,7 @@ def _become(who: pwd.struct_passwd, keep: set[int]) -> None:
         del os.environ[name]
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _listen(lines: IO[bytes], say: Say) -> HugewiseError | OSError | None:

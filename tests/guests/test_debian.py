@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import apt_sources, debian
+from hugewise.guests import apt_sources, debian, unpacking
 from hugewise.guests.apt_sources import AptSource
+from hugewise.guests.workshop import Workshop
 from tests.requirements import need, need_program
 
 STANZAS = """
@@ -123,12 +124,14 @@ def test_what_apt_says_is_read() -> None:
 
 
 def test_the_private_state_names_nothing_of_the_machines_own_and_clears_its_hooks() -> None:
-    lines = debian.configuration(Path("/c/apt/0"), "arm64").splitlines()
+    shop = Workshop(Path("/c/made"), None)
+    lines = debian.configuration(shop, Path("/c/made/lent/lists"), "arm64").splitlines()
     named = [line for line in lines if line.startswith("Dir::")]
     assert named
-    assert all("/c/apt/0/" in line or '"/dev/null"' in line for line in named)
+    assert all("/c/made/" in line or '"/dev/null"' in line for line in named)
     assert "#clear DPkg::Post-Invoke;" in lines
     assert "#clear APT::Update::Post-Invoke;" in lines
+    assert not [line for line in lines if "Sandbox" in line]
 
 
 @pytest.mark.parametrize("name", ["-oDir=/", "hello world", "a;b", "UPPER", ""])
@@ -149,7 +152,7 @@ def test_a_broken_package_is_said_to_be_one(tmp_path: Path) -> None:
     need_program("dpkg-deb", "dpkg")
     (tmp_path / "bad.deb").write_bytes(b"no package")
     with pytest.raises(StorageError, match=r"cannot unpack .*bad\.deb"):
-        debian.unpack(tmp_path / "bad.deb", tmp_path)
+        unpacking.unpack(tmp_path / "bad.deb", tmp_path)
 
 
 def machines_own() -> list[tuple[str, int]]:
@@ -180,7 +183,7 @@ def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypa
     assert debian.resolve(["hello"], "trixie", "arm64", told.append) == found
     assert told == []  # both from the cache
     (tmp_path / "root").mkdir()
-    debian.unpack(paths[0], tmp_path / "root", without=["./usr/share/*"])
+    unpacking.unpack(paths[0], tmp_path / "root", without=["./usr/share/*"])
     program = (tmp_path / "root/usr/bin/hello").read_bytes()
     assert program[18:20] == b"\xb7\x00"  # AArch64, elf(5)
     assert not (tmp_path / "root/usr/share/doc").exists()

@@ -63,7 +63,7 @@ def recipe(*more: str) -> Recipe:
 
 
 def provided(tarball: Path, wanted: Recipe, told: list[str]) -> Kernel:
-    origin = source.of_file(tarball, told.append)
+    origin = source.of_file(tarball)
     return build.provide(wanted, origin, build.asked(wanted, origin.sha256), told.append)
 
 
@@ -130,7 +130,7 @@ def test_an_interrupted_build_leaves_no_process_and_no_folder(
             raise KeyboardInterrupt
 
     tarball = linux(tmp_path, 'sleep 300 & echo "  CC      sleeper $$!"; wait')
-    wanted, origin = recipe(), source.of_file(tarball, print)
+    wanted, origin = recipe(), source.of_file(tarball)
     with pytest.raises(KeyboardInterrupt):
         build.provide(wanted, origin, build.asked(wanted, "x"), interrupt)
     assert not [each for each in cached.iterdir() if each.is_dir()]
@@ -164,4 +164,4 @@ def test_what_is_no_source_of_linux(tmp_path: Path, inside: str | None) -> None:
     with pytest.raises((UserError, StorageError), match=r"a\.tar is not a source of Linux|cannot unpack .*a\.tar"):
         provided(path, recipe(), [])
     with pytest.raises(UserError, match="the source cannot be read"):
-        source.of_file(tmp_path / "none.tar", print)
+        source.of_file(tmp_path / "none.tar")
