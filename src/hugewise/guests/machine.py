@@ -239,10 +239,10 @@ class GuestMachine:
             self.agent.remove(path)
             self.agent.make(path, 0o700, uid, gid)
 
-    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
         """Write a file, with the folders that it lies in."""
-        with self._storing(f"write {path}"):
-            self.agent.put(path, content, 0o644, uid=uid, gid=gid)
+        with self._storing(f"write {folder}/{name}"):
+            self.agent.put(f"{folder}/{name}", content, 0o644, uid=uid, gid=gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Regular files by name. Raises OSError, also for a link, as on this host."""
