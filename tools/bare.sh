@@ -34,6 +34,7 @@ if [ "${1:-}" = -- ]; then shift; command=("$@"); else command=(make "${1:-run}"
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/hugewise-bare.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
+chmod 711 "$work" # for the account that apt fetches as
 root=$work/root
 
 apt-config dump Acquire | grep -Ev '^Acquire(::(IndexTargets|cdrom|Changelogs|CompressionTypes).*)? ' >"$work/apt.conf"
@@ -48,7 +49,7 @@ done
 HOOK
 chmod +x "$hand"; sed -i '1i #!/bin/sh' "$hand"
 # An empty suite: the sources are those of this machine.
-mmdebstrap --quiet --mode=root --variant=apt --include=make,git --aptopt="$work/apt.conf" --setup-hook="$hand \"\$1\"" '' "$root" </dev/null
+mmdebstrap --quiet --mode=root --variant=apt --include=make,git --aptopt="$work/apt.conf" --setup-hook="$hand \"\$1\"" '' "$root" - </dev/null
 for program in python3 cargo rustc cc pip; do
   [ ! -e "$root/usr/bin/$program" ] || fail "the root is not bare: it has $program"
 done
