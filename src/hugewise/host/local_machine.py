@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from hugewise import reading
 from hugewise.beneath import Folder
 from hugewise.errors import StorageError
 from hugewise.files import storing
@@ -22,7 +23,6 @@ from hugewise.model.host import Host
 __all__ = ["LocalLauncher", "LocalMachine"]
 
 _MINIMAL = ("PATH", "LANG", "TZ")
-_MOST_BYTES = 1 << 30  # of a file that a program left behind
 
 
 class LocalLauncher:
@@ -130,9 +130,15 @@ class LocalMachine:
                     continue
                 kind = held.status(name).st_mode
                 if stat.S_ISREG(kind) or stat.S_ISLNK(kind):  # a link is refused as it is read
-                    with reading_of_others():
-                        content = held.read(name, _MOST_BYTES)
-                    yield content
+                    yield self._content(held, name)
+
+    def _content(self, folder: Folder, name: str) -> bytes:
+        try:
+            return folder.read(name, reading.MOST)
+        except OSError as error:
+            raise reading.UnreadableError(f"{error.filename}: {error.strerror}") from None
+        except StorageError as error:
+            raise reading.UnreadableError(error.message) from None
 
     def remove(self, path: str) -> None:
         """Remove a file or a tree."""

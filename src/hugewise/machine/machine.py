@@ -153,8 +153,8 @@ class Machine(Protocol):
         ...
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """The contents of the files whose name matches whole, in the order of names. Raises ValueError where one is not a
-        regular file of the folder's owner, or too large.
+        """The contents of the files whose name matches whole, in the order of names; folders and pipes have none. Raises
+        UnreadableError where one is a link, too large, or not of the folder's owner.
         """
         ...
 
