@@ -95,9 +95,7 @@ def run(
             try:
                 out, err = _heard(running, name, timeout, most)
             finally:
-                # The group is the program's own, and it is not reaped yet: the number cannot be another's.
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(running.pid, signal.SIGKILL)
+                _end_group(running.pid)
             status = running.wait()
     except OSError as error:
         raise _unstarted(name, error.strerror or str(error)) from None
@@ -156,6 +154,7 @@ def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: in
                     descriptor = key.fd
                     if descriptor == ended:
                         waiting.unregister(ended)
+                        _end_group(running.pid)
                         end = min(end, time.monotonic() + _GRACE_S)
                         continue
                     more = os.read(descriptor, _CHUNK)
@@ -169,6 +168,12 @@ def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: in
         os.close(ended)
     out, err = (bytes(each) for each in said.values())
     return out, err
+
+
+def _end_group(pid: int) -> None:
+    """End what a program started and left in its group: that is its own, and its number no other's until it is reaped."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def call(work: Callable[[Say], None], say: Say = lambda _: None, *, keep: Sequence[int] = ()) -> None:

@@ -105,7 +105,8 @@ def test_an_image_is_made_once_and_anew_when_something_differs(tmp_path: Path, t
     assert image.image(["gcc"], "arm64", "trixie", say=told.append) == one
     assert told.count("making the file system of the image") == 1
     beside = sorted(path.name for path in Path(str(one.root)).parent.iterdir())
-    assert beside[0] == "contents.json" and beside[1].startswith("had-for-") and beside[2:] == ["root.ext4"]
+    assert beside[0] == ".sealed" and beside[1] == "contents.json" and beside[2].startswith("had-for-")
+    assert beside[3:] == ["root.ext4"]
     assert image.cached(["gcc"], "arm64", "trixie")
     assert not image.cached(["gcc", "old"], "arm64", "trixie")
     assert not image.cached(["gcc"], "arm64", "trixie", ["lua5.4"])

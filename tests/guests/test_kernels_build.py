@@ -77,7 +77,7 @@ def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, c
     assert cache.sha256(tarball) in kernel.origin
     assert "gcc 12" in kernel.origin
     folder = Path(kernel.image).parent
-    assert sorted(each.name for each in folder.iterdir()) == ["config", "image", "kernel.json"]
+    assert sorted(each.name for each in folder.iterdir()) == [".sealed", "config", "image", "kernel.json"]
     assert json.loads((folder / "kernel.json").read_text())["image"] == "image"
     assert [line.partition(" ")[0] for line in told] == ["unpacking", "building", "built"]
     assert "s of CPU time" in told[-1]

@@ -82,12 +82,28 @@ def _place() -> Path:
 
 
 def _refuse_foreign(top: Path) -> None:
-    """Raise UserError where hugewise is root and another account could change what is in the cache."""
-    if os.geteuid() == 0 and (why := beneath.changeable(top)) is not None:
+    """Raise UserError where hugewise is root and another account could change what is in the cache.
+
+    Not even that of who called sudo: root's files would be in it, which they could not remove.
+    """
+    if os.geteuid() != 0:
+        return
+    real = Path(os.path.realpath(top))
+    others = (each for each in (real, *real.parents) if each.exists() and each.stat().st_uid != 0)
+    other = next(others, None)
+    why = beneath.changeable(top) if other is None else f"{other} belongs to {_called(other.stat().st_uid)}"
+    if why is not None:
         raise UserError(
             f"as root, hugewise does not use the cache {top}: {why}, and so could decide what root boots",
             hint=f"{_said_by()}, or set HUGEWISE_CACHE to a folder of root's",
         )
+
+
+def _called(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"the account {uid}"
 
 
 def _said_by() -> str:

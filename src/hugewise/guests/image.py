@@ -22,9 +22,8 @@ from hugewise import unprivileged
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache, debian, initramfs, unpacking
 from hugewise.guests.debian import Say
-from hugewise.guests.unpacking import inside
+from hugewise.guests.unpacking import inside, tree
 from hugewise.guests.workshop import workshop
-from hugewise.host.scratch import tree
 from hugewise.model.guest import Architecture, Image
 from hugewise.model.workload import Missing
 

@@ -11,14 +11,14 @@ import shutil
 import stat
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Final
 
 from hugewise.errors import StorageError, UserError
 
-__all__ = ["inside", "unpack"]
+__all__ = ["inside", "tree", "unpack"]
 
 _MOST_STEPS: Final = 400  # along a path and the links in it
 _DEEPEST: Final = 100  # folders
@@ -52,6 +52,17 @@ def unpack(deb: Path, root: Path, *, only: Sequence[str] = (), without: Sequence
     if refused or broken or reading.returncode != 0:
         why = refused or said or broken or f"exit status {reading.returncode}"
         raise StorageError(f"cannot unpack {deb} to {root}: {why}", hint="free space there, or remove the file")
+
+
+def tree(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Everything below `folder` as (path relative to it, entry), in the order of the paths; links are not followed."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        yield entry.name, entry
+        if entry.is_dir(follow_symlinks=False):
+            for name, below in tree(Path(entry.path)):
+                yield f"{entry.name}/{name}", below
 
 
 def inside(root: Path, path: str) -> Path:

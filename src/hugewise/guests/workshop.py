@@ -99,9 +99,8 @@ class Workshop:
         Only regular files of the account are taken, and folders; all of them are the caller's then. `without` are names
         that are left there. Raises StorageError where anything else is there.
         """
-        owner = os.geteuid() if self.account is None else self.account.pw_uid
         try:
-            with Folder.open(self.own, owner) as own:
+            with Folder.open(self.own) as own:
                 if stat.S_ISDIR(own.status(name).st_mode):
                     with own.folder(name) as folder:
                         _taken(folder, target, frozenset(without), _DEEPEST, [0])

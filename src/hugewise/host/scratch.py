@@ -146,7 +146,9 @@ def copy(source: Path, target: Folder, owner: int | None = None, group: int | No
         with Folder.open(source) as top:
             copying.walk(top, target)
     except OSError as error:
-        raise StorageError(f"cannot copy {error.filename or source}: {error.strerror}", hint="free space there") from error
+        raise StorageError(
+            f"cannot copy {error.filename or source}: {error.strerror}", hint="free space there"
+        ) from error
     return Copied(copying.size, copying.digest.hexdigest())
 
 

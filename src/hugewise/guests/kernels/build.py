@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -165,6 +166,8 @@ class _Make:
 
     def __init__(self, recipe: Recipe, tree: Path, objects: Path, log: IO[str], say: Say) -> None:
         self.cpu_s = 0.0
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._before = used.ru_utime + used.ru_stime
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self._room = _MOST_LOGGED
         self._recipe = recipe
@@ -189,13 +192,13 @@ class _Make:
             assert running.stdout is not None
             try:
                 self._follow(running.stdout, progress=progress)
-                _, status, used = os.wait4(running.pid, 0)
             except BaseException:
                 os.killpg(running.pid, signal.SIGKILL)
                 raise
-            running.returncode = os.waitstatus_to_exitcode(status)
-        self.cpu_s += used.ru_utime + used.ru_stime
-        self._log.flush()
+            finally:
+                self._log.flush()  # this process may end without it
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.cpu_s = used.ru_utime + used.ru_stime - self._before
         if running.returncode != 0:
             tail = self._last
             raise HugewiseError(
