@@ -27,7 +27,7 @@ import msgspec
 
 from hugewise.errors import HugewiseError, MachineError, StorageError, UserError
 
-__all__ = ["NAME", "Finished", "Say", "account", "call", "run"]
+__all__ = ["NAME", "Finished", "Say", "account", "as_whom", "call", "run"]
 
 NAME: Final = "nobody"
 
@@ -105,8 +105,13 @@ def run(
     return found
 
 
+def as_whom() -> str:
+    """` as nobody`, under root; else nothing: for what is said of a program that was run."""
+    return f" as {NAME}" if os.geteuid() == 0 else ""
+
+
 def _unstarted(name: str, why: str) -> HugewiseError:
-    whom = f" as {NAME}" if os.geteuid() == 0 else ""
+    whom = as_whom()
     hint = f"as root, hugewise runs programs of others as {NAME}: that account must be able to run it" if whom else None
     return HugewiseError(f"{name} cannot be run{whom}: {why}", hint=hint)
 
