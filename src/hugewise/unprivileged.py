@@ -176,7 +176,7 @@ def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: in
 
 
 def _end_group(pid: int) -> None:
-    """End what a program started and left in its group: that is its own, and its number no other's until it is reaped."""
+    """End what is left of a program's group: its number is no other's until the program is reaped."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
