@@ -44,7 +44,7 @@ __all__ = [
 TAGS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64")
 RUST = "x86_64-unknown-linux-gnu"
 LINKED = """\
-What the program hugewise-probe of this wheel is made of, beside the sources of hugewise, which are under the MIT licence.
+What the program hugewise-probe of this wheel is made of, beside the sources of hugewise (MIT).
 
 The C library of GNU is linked into it, which is under the GNU Lesser General Public License, version 2.1 or later (the
 file LGPL-2.1.txt has it). The source distribution of this version of hugewise has all that is needed to link the
