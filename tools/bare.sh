@@ -70,7 +70,7 @@ echo "bare: ${command[*]} of $(git rev-parse --short HEAD), in a root of $(du -s
 handed=()
 while IFS= read -r -d '' each; do
   case ${each%%=*} in
-    *_[pP][rR][oO][xX][yY] | SSL_CERT_* | *_CA_BUNDLE | PIP_* | UV_* | CARGO_HTTP_* | CARGO_NET_* | CARGO_REGISTR* | CARGO_SOURCE_* | GIT_SSL_* | GOPROXY | GOSUMDB | HUGEWISE_*)
+    *_[pP][rR][oO][xX][yY] | SSL_CERT_* | *_CA_BUNDLE | PIP_* | UV_* | CARGO_HTTP_* | CARGO_NET_* | CARGO_REGISTR* | CARGO_SOURCE_* | GIT_SSL_* | GOPROXY | GOSUMDB)
       handed+=("$each") ;;
   esac
 done < <(env -0)
