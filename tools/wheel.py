@@ -30,6 +30,7 @@ from uv_build import (
 )
 
 __all__ = [
+    "assemble",
     "build_editable",
     "build_sdist",
     "build_wheel",
@@ -65,11 +66,11 @@ def build_wheel(
         if not (probes / "probe-x86-64").is_file():
             sys.exit("hugewise: a wheel is built on x86-64 only")
         name = pure.name.replace("-any.whl", f"-{'.'.join(TAGS)}.whl")
-        _assemble(pure, probes, Path(wheel_directory, name))
+        assemble(pure, probes, Path(wheel_directory, name))
     return name
 
 
-def _assemble(pure: Path, probes: Path, target: Path) -> None:
+def assemble(pure: Path, probes: Path, target: Path) -> None:
     """The wheel `pure` with more in it, under its new tag; the same inputs give the same bytes."""
     project = "-".join(pure.name.split("-")[:2])
     shared, info = f"{project}.data/data/share/hugewise", f"{project}.dist-info"
