@@ -1,4 +1,4 @@
-"""The package: its own names, what a wheel and a source distribution of it hold, and that an editable one has no more."""
+"""The package: its own names, what a wheel and a source distribution of it hold; an editable one has no more."""
 
 from __future__ import annotations
 
