@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hugewise import policies
+from hugewise.cli import unit
 from hugewise.cli.facts import PROGRAMS, Facts, gather
 from hugewise.errors import HugewiseError
 from hugewise.host.local_host import LocalHost
@@ -111,6 +112,7 @@ def examine(
         _privileges(host, facts),
         _programs(facts),
         _quiet(facts),
+        filter(None, [unit.check(host)]),
         guests,
     )
     left_out = () if plan is None else plan.left_out

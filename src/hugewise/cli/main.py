@@ -15,20 +15,11 @@ from typing import Any, NoReturn
 
 import click
 
+from hugewise.cli import completion, options
 from hugewise.cli.guest import guest
 from hugewise.errors import HugewiseError, StorageError, UserError
 
 __all__ = ["main"]
-
-_RESULTS = click.option(
-    "--results",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("results"),
-    show_default=True,
-    help="Folder for results.",
-)
-
-_SCALE = click.option("--scale", metavar="NAME", help="Scale of STUDY, such as published (default: as it is written).")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
@@ -45,9 +36,9 @@ cli.add_command(guest)
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})
-@click.argument("study", required=False, type=click.UNPROCESSED)
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--policy", help="Policies to compare on a command, the baseline first: base,thp (with -- COMMAND).")
+@options.STUDY_OR_WORD
+@options.COMMAND
+@options.POLICY
 @click.option("--metric", help="With --policy: the metric that is judged (wall_s, cpu_s, ...).")
 @click.option(
     "--value",
@@ -62,15 +53,16 @@ cli.add_command(guest)
 @click.option("--blocks", type=int, help="Blocks per cell, instead of the study's.")
 @click.option("--time", "time_", help="Time budget, instead of the study's, such as 4m.")
 @click.option("--seed", help="Run seed, 32 hexadecimal digits (default: a fresh one).")
-@_SCALE
-@click.option("--only", metavar="LABELS", help="Only these workloads of STUDY: memcached,redis.")
-@click.option("--arms", metavar="POLICIES", help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.")
+@options.SCALE
+@options.ONLY
+@options.ARMS
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
-@_RESULTS
+@options.RESULTS
 def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
     """Run STUDY, or compare policies on a command: run --policy base,thp -- COMMAND.
 
-    Always starts a new run; `resume` continues one that was interrupted.
+    STUDY is a file, or the name of a study that comes with hugewise: run demo (`hugewise list studies`). Always starts
+    a new run; `resume` continues one that was interrupted.
     """
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.cli.list import show_plan  # noqa: PLC0415
@@ -84,7 +76,7 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
 
 
 @cli.command()
-@click.argument("run_", metavar="RUN", type=click.Path(path_type=Path))
+@options.RUN
 def resume(run_: Path) -> None:
     """Continue the interrupted run in the folder RUN."""
     import hugewise  # noqa: PLC0415
@@ -93,7 +85,7 @@ def resume(run_: Path) -> None:
 
 
 @cli.command()
-@click.argument("run_", metavar="RUN", type=click.Path(path_type=Path))
+@options.RUN
 def report(run_: Path) -> None:
     """Write the reports of the run in the folder RUN again, and show its verdicts."""
     import hugewise  # noqa: PLC0415
@@ -110,27 +102,32 @@ def report(run_: Path) -> None:
 
 
 @cli.command()
-@click.argument("study", required=False, type=click.Path(path_type=Path))
-@_SCALE
+@options.STUDY
+@options.SCALE
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(study: Path | None, scale: str | None, as_json: bool) -> None:
+@click.option("--unit", "as_unit", is_flag=True, help="Print a unit of systemd: `hugewise restore` at boot.")
+def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) -> None:
     """What this machine offers, what is missing, and the command that cures it (for STUDY: which cells can run)."""
     from hugewise.cli import doctor as examination  # noqa: PLC0415
+    from hugewise.cli import unit  # noqa: PLC0415
 
+    if as_unit:
+        click.echo(unit.text(), nl=False)
+        return
     _check_scale(study, scale)
     sys.exit(examination.main(study, scale, as_json=as_json))
 
 
 @cli.command()
-@click.argument("study", required=False, type=click.Path(path_type=Path))
-@_SCALE
+@options.STUDY
+@options.SCALE
 @click.option("--from", "runs", multiple=True, type=click.Path(path_type=Path), help="A run of STUDY; may be repeated.")
 @click.option("--pilot", type=click.IntRange(6, 10_000), help="Run so many blocks of each cell first, to plan from.")
 @click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
 @click.option("--effect", help="The change to be shown, such as 1% (default: the study's margin).")
 @click.option("--session-cost", default="1m", show_default=True, help="What a new statistical session takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
-@_RESULTS
+@options.RESULTS
 def plan(**asked: Any) -> None:
     """Pairs and hours that STUDY needs, and the effect that its budget shows, from measured pairs.
 
@@ -143,14 +140,14 @@ def plan(**asked: Any) -> None:
 
 
 @cli.command()
-@click.argument("study", required=False, type=click.Path(path_type=Path))
+@options.STUDY
 @click.option("--pairs", type=int, default=60, show_default=True, help="Pairs of each stream.")
 @click.option(
     "--planted", default="0%", show_default=True, help="Let one label do so much more work: it must be found."
 )
 @click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
-@_SCALE
-@_RESULTS
+@options.SCALE
+@options.RESULTS
 def calibrate(
     *, study: Path | None, pairs: int, planted: str, seed: str | None, scale: str | None, results: Path
 ) -> None:
@@ -189,6 +186,13 @@ def list_(what: str) -> None:
     show_list(what)
 
 
+@cli.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_(shell: str) -> None:
+    """Print what a SHELL reads to complete hugewise: eval "$(hugewise completion bash)"."""
+    click.echo(completion.script(cli, shell))
+
+
 @cli.command()
 def restore() -> None:
     """Put back page settings that a killed run left (root)."""
@@ -220,7 +224,7 @@ def restore() -> None:
 @click.option("--budget", type=click.IntRange(1), help="With --randomised: pairs declared before the first one.")
 @click.option("--format", "format_", metavar="NAME", help="Format of the files, where it cannot be told.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder of the report.")
-@_RESULTS
+@options.RESULTS
 def analyze(files: Sequence[Path], **options: Any) -> None:
     """Figures, comparison and report of measurements made elsewhere.
 
@@ -301,7 +305,7 @@ def _study(study: str | None, command: Sequence[str], policy: str | None, option
         if study is None or command:
             raise UserError(
                 "name one study, or policies and a command",
-                hint="hugewise run studies/demo.toml   or   hugewise run --policy base,thp -- COMMAND",
+                hint="hugewise run demo   or   hugewise run --policy base,thp -- COMMAND",
             )
         loaded = studies.load(Path(study), options["scale"])
         loaded = studies.part(loaded, _names(options["only"]), _names(options["arms"]))

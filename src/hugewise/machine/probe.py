@@ -45,6 +45,7 @@ __all__ = [
     "ask",
     "decode",
     "find",
+    "version",
 ]
 
 VERSION = 1
@@ -296,8 +297,21 @@ def decode(lines: Iterable[bytes]) -> Iterator[Event]:
             raise ProbeError(f"the probe said something unknown ({error})", hint="rebuild it: make setup") from None
 
 
+def version() -> str:
+    """The probe's own version, such as 0.1.0. Raises ProbeError."""
+    return _answer("--version").decode(errors="replace").split()[-1]
+
+
 def ask(*arguments: str) -> Event:
     """The first event of a short subcommand, such as `cpu` or `counters`. Raises ProbeError when it fails."""
+    first = next(decode(_answer(*arguments).splitlines(keepends=True)), None)
+    if first is None:
+        raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
+    return first
+
+
+def _answer(*arguments: str) -> bytes:
+    """What a short subcommand prints."""
     try:
         done = subprocess.run([find(), *arguments], capture_output=True, check=False, timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -307,7 +321,4 @@ def ask(*arguments: str) -> Event:
         ) from None
     if done.returncode != 0:
         raise ProbeError(f"hugewise-probe {' '.join(arguments)} failed: {done.stderr.decode(errors='replace').strip()}")
-    first = next(decode(done.stdout.splitlines(keepends=True)), None)
-    if first is None:
-        raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
-    return first
+    return done.stdout
