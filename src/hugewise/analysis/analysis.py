@@ -16,9 +16,7 @@ from hugewise import published
 from hugewise.analysis import series
 from hugewise.analysis.beside import beside
 from hugewise.analysis.guest_arms import counted, guests
-from hugewise.model import guest_record
 from hugewise.model.design import qualified
-from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.policy import Treatment
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.model.trial import Attempt, Block, Judged
@@ -49,7 +47,6 @@ def results_of(run: Run) -> Results:
         for method in methods:
             method.observe(block)
     found = list(zip(methods, conclude(methods, study.confidence, study.margin), strict=True))
-    kept = guest_record.read(run.path)
     attempts = [attempt for block in blocks for attempt in block.attempts]
     attempts += run.left_open.attempts if run.left_open is not None else []
     states = Counter(block.state for block in blocks)
@@ -75,9 +72,9 @@ def results_of(run: Run) -> Results:
         blocks_disturbed=states["disturbed"],
         disturbances=(*_disturbances(run, attempts), *_host_changes(opened.cells, blocks)),
         left_out=opened.left_out,
-        cells=tuple(_cell(cell, run, attempts, found, kept) for cell in opened.cells),
+        cells=tuple(_cell(cell, run, attempts, found) for cell in opened.cells),
         attempts=tuple(attempts),
-        guests=guests(opened.cells, attempts, kept, opened.versions),
+        guests=guests(opened.cells, attempts, run.guests, opened.versions),
         earlier=opened.earlier,
     )
     if study.published is None:
@@ -92,10 +89,9 @@ def _cell(
     run: Run,
     attempts: Sequence[Attempt],
     found: Sequence[tuple[Method, Comparison]],
-    kept: GuestsRecord | None,
 ) -> CellResult:
     names = [arm.name for arm in cell.arms]
-    metric = counted(cell.metric, kept)
+    metric = counted(cell.metric, run.guests)
     own = [block for block in run.blocks if block.cell == cell.id]
     arms = {
         arm.name: msgspec.structs.replace(
