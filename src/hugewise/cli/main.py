@@ -5,6 +5,7 @@ Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be d
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ import click
 from hugewise.cli import completion, options
 from hugewise.cli.guest import guest
 from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.visible import printable, say, say_json
 
 __all__ = ["main"]
 
@@ -178,8 +180,8 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
     with progress.shown(sys.stderr) as listener:
         record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
     for line in lines(record):
-        click.echo(line)
-    click.echo(f"Record: {path}")
+        say(line)
+    say(f"Record: {path}")
     if not record.passed:
         sys.exit(1)
 
@@ -206,7 +208,7 @@ def restore() -> None:
     from hugewise.host import recovery  # noqa: PLC0415
 
     for line in recovery.restore():
-        click.echo(line)
+        say(line)
 
 
 @cli.command()
@@ -285,7 +287,6 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
     planning, power. Exit status 1 when one fails.
     """
-    import msgspec  # noqa: PLC0415
 
     from hugewise.verification import show, suite  # noqa: PLC0415
 
@@ -295,7 +296,7 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     with show.progress(sys.stderr) as listener:
         found = suite.verify(suite.Options(**given), listener)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        say_json(found)
     else:
         show.show(found)
     sys.exit(0 if found.passed else 1)
@@ -385,19 +386,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli(arguments, prog_name="hugewise", standalone_mode=False)
     except HugewiseError as error:
-        click.echo(f"hugewise: {error.message}", err=True)
+        say(f"hugewise: {printable(error.message)}", err=True)
         if error.hint:
-            click.echo(f"  cure: {error.hint}", err=True)
+            say(f"  cure: {printable(error.hint)}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        click.echo(f"hugewise: {error}", err=True)
+        say(f"hugewise: {printable(error)}", err=True)
         sys.exit(1)
     except click.ClickException as error:
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        say(told.getvalue().removesuffix("\n"), err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("hugewise: interrupted", err=True)
+        say("hugewise: interrupted", err=True)
         sys.exit(130)
