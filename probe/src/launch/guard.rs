@@ -35,9 +35,10 @@ fn stand_between() -> io::Result<()> {
 }
 
 fn in_child(guardian: u32, work: impl FnOnce() -> ExitCode) -> ExitCode {
-    // A group of its own, so that a terminal or a killpg reaches the guardian alone, which passes it on.
-    let own_group = rustix::process::setpgid(None, None).map_err(io::Error::from);
-    let prepared = own_group.and_then(|()| stand_between());
+    // A session of its own: a terminal or a killpg reaches the guardian alone, which passes it on, and there is no
+    // terminal that a workload could open as /dev/tty and type into.
+    let own_session = rustix::process::setsid().map_err(io::Error::from);
+    let prepared = own_session.and_then(|_| stand_between());
     if let Err(error) = prepared {
         eprintln!("hugewise-probe: {error}");
         return ExitCode::FAILURE;
