@@ -11,7 +11,7 @@ need() { echo "hugewise: $1" >&2; }
 # target, name, and what the build needs besides
 build() {
   echo "setup: building the probe for $2 guests" >&2
-  cargo build --quiet --release --manifest-path probe/Cargo.toml --target "$1" --target-dir "$built"
+  cargo build --locked --quiet --release --manifest-path probe/Cargo.toml --target "$1" --target-dir "$built"
   mkdir -p "$to"
   cp "$built/$1/release/hugewise-probe" "$to/.probe-$2"
   mv "$to/.probe-$2" "$to/probe-$2"

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from hugewise.errors import RunError
+from hugewise.files import write_whole
 from hugewise.model.guest import Accelerator, Architecture
 
 __all__ = ["NAME", "GuestsRecord", "KernelRecord", "Option", "read", "write"]
@@ -65,7 +66,7 @@ class GuestsRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(folder: Path, record: GuestsRecord) -> None:
     """Keep it in the run's folder. Raises OSError."""
-    (folder / NAME).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    write_whole(folder / NAME, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
 
 
 def read(folder: Path) -> GuestsRecord | None:

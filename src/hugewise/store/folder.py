@@ -29,7 +29,7 @@ from typing import BinaryIO
 import msgspec
 
 from hugewise.errors import RunError
-from hugewise.files import storing, sync
+from hugewise.files import made_folder, storing, sync, write_whole
 from hugewise.model.coin import commitment
 from hugewise.model.trial import Attempt, Block
 from hugewise.store import compacted
@@ -74,13 +74,11 @@ class RunFolder:
         run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
         folder = cls(results / _UNSAFE.sub("-", study) / run)
         with storing(f"the run's folder {folder.path}"):
-            (folder.path / "attempts").mkdir(parents=True)
-            (folder.path / "study.json").write_bytes(study_json)
+            made_folder(folder.path / "attempts")
+            write_whole(folder.path / "study.json", study_json)
             if study_toml is not None:
-                (folder.path / "study.toml").write_text(study_toml, encoding="utf-8")
-            descriptor = os.open(folder.path / "seed", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(seed.hex())
+                write_whole(folder.path / "study.toml", study_toml.encode())
+            write_whole(folder.path / "seed", seed.hex().encode(), 0o600)
         return folder
 
     @property
