@@ -15,6 +15,8 @@ from hugewise.model.metric import COUNTERS
 
 __all__ = ["probes"]
 
+_COMPLAINT = 1 << 16  # bytes of what a probe says to people that are told
+
 
 def probes(
     group: Group, works: Sequence[Work], spec_name: str, events_name: str, *, twin: bool
@@ -39,8 +41,12 @@ def probes(
     for (_, job), status in zip(jobs, statuses, strict=True):
         said = serving.events(job)
         if status != 0 and not any(isinstance(event, probe.Error) for event in said):
-            text = job.stderr.read_text(errors="replace").strip()
-            raise ProbeError(f"the probe failed (exit {status}): {text or 'it said nothing'}", hint=f"see {job.told}")
+            with job.stderr.open("rb") as file:
+                text = file.read(_COMPLAINT).decode(errors="replace").strip()
+            old = "; a probe of another version is rebuilt by: make setup" if "unknown field" in text else ""
+            raise ProbeError(
+                f"the probe failed (exit {status}): {text or 'it said nothing'}", hint=f"see {job.told}{old}"
+            )
         found.append(said)
     return found
 
@@ -77,4 +83,5 @@ def _spec(
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
         source=work.site.source,
         barrier=None if meeting is None else meeting.barrier,
+        limits=probe.Limits(rooms=(cwd,)),
     )
