@@ -4,7 +4,7 @@ PROBE_SOURCES := $(shell find probe/src -name '*.rs') probe/Cargo.toml probe/Car
 CARGO := cargo --quiet
 MANIFEST := --manifest-path probe/Cargo.toml
 
-.PHONY: run setup test check bench docs go-tpc guest-probes clean
+.PHONY: run setup test check bench torture docs go-tpc guest-probes clean
 
 run: .venv/ready
 	.venv/bin/hugewise run studies/demo.toml
@@ -27,6 +27,10 @@ check: .venv/ready
 
 bench: .venv/ready
 	.venv/bin/python -m bench
+
+# Kills and starves runs for up to 70 minutes, and counts what they left; called again, it goes on with what is left.
+torture: .venv/ready
+	.venv/bin/hugewise torture
 
 docs: .venv/ready
 	.venv/bin/python -m hugewise.cli.reference > docs/reference/study.md
