@@ -315,7 +315,7 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
 @click.option("--soak", "soaking", metavar="TIME", help="Instead: one long run, whose memory is watched, such as 30m.")
 @click.option("--hugewise", metavar="COMMAND", help="The hugewise that is tortured (default: this one).")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@_RESULTS
+@options.RESULTS
 def torture(**asked: Any) -> None:
     """Kill and starve runs on this machine, and see that nothing is left of them and nothing lost.
 
