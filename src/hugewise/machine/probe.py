@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from hugewise import beneath, reading
+from hugewise import files, reading
 from hugewise.errors import ProbeError
 from hugewise.files import storing
 from hugewise.machine.load_generator import Load
@@ -309,7 +309,7 @@ def find() -> str:
     for place in places:
         if place and os.access(place, os.X_OK):
             if Path(place).parent != Path(sys.executable).parent:
-                beneath.own(Path(place), f"the probe {place}", "root runs it: unset HUGEWISE_PROBE, or set PATH")
+                files.own(Path(place), f"the probe {place}", "root runs it: unset HUGEWISE_PROBE, or set PATH")
             return place
     looked = ", ".join(place for place in places if place)
     raise ProbeError(f"hugewise-probe not found (looked at {looked})", hint="build it: make setup")

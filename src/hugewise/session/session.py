@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import beneath
+from hugewise import files
 from hugewise.errors import UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
@@ -89,7 +89,7 @@ def _trust(folder: Path) -> None:
     calibration, the seed and the records of a run.
     """
     hint = "name a folder of root's, such as --results /root/results; of who calls sudo, their own will do"
-    beneath.own(folder, f"the results in {folder}", hint)
+    files.own(folder, f"the results in {folder}", hint)
 
 
 def _hold(session: Session) -> None:
