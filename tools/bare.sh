@@ -1,9 +1,11 @@
 #!/bin/bash
-# The proof that a bare Debian 12 is enough: `make run` (or another target) in a root of bookworm and bookworm-security that
-# has make and git and nothing else: no Python, no certificates, no cargo, no compiler.
+# The proof that a bare Debian 12 is enough: a root of bookworm and bookworm-security with make and git and nothing else
+# (no Python, no certificates, no cargo, no compiler), and `make run` or another target in it.
 #
-#   tools/bare.sh [TARGET | -- COMMAND...]     as root, on Debian 12 with mmdebstrap and some 5 GB below $TMPDIR (/var/tmp)
+#   tools/bare.sh [TARGET | -- COMMAND...]
+#   tools/bare.sh wheel                      the root has pipx instead, and still no compiler: tools/installed.sh in it
 #
+# As root, on Debian 12 with mmdebstrap, and 5 GB below $TMPDIR (/var/tmp).
 # The root gets the commit that is checked out here, and this machine's own settings of apt, pip and cargo, its
 # certificates and proxies. Kernel and page settings are the machine's. Everything runs in a mount and a PID namespace of
 # its own, so that mounts and processes end with this script however it ends; the folder is removed unless it is killed (9).
@@ -30,7 +32,14 @@ fail() { echo "bare: $1" >&2; exit 1; }
 # shellcheck source=/dev/null
 [ "$(. /etc/os-release; echo "${VERSION_CODENAME:-}")" = bookworm ] || fail "this machine's sources of apt must be Debian 12's"
 command -v mmdebstrap >/dev/null || fail "mmdebstrap is missing: apt install mmdebstrap"
-if [ "${1:-}" = -- ]; then shift; command=("$@"); else command=(make "${1:-run}"); fi
+packages=make,git
+case ${1:-run} in
+  --) shift; command=("$@") ;;
+  wheel)
+    compgen -G 'dist/*.whl' >/dev/null || fail "there is no wheel in dist: make wheel"
+    packages=pipx,ca-certificates command=(tools/installed.sh) ;;
+  *) command=(make "${1:-run}") ;;
+esac
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/hugewise-bare.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
@@ -49,19 +58,19 @@ done
 HOOK
 chmod +x "$hand"; sed -i '1i #!/bin/sh' "$hand"
 # An empty suite: the sources are those of this machine.
-mmdebstrap --quiet --mode=root --variant=apt --include=make,git --aptopt="$work/apt.conf" --setup-hook="$hand \"\$1\"" '' "$root" - </dev/null
-for program in python3 cargo rustc cc pip; do
-  [ ! -e "$root/usr/bin/$program" ] || fail "the root is not bare: it has $program"
-done
-[ ! -e "$root/etc/ssl/certs/ca-certificates.crt" ] || fail "the root is not bare: it has certificates"
+mmdebstrap --quiet --mode=root --variant=apt --include="$packages" --aptopt="$work/apt.conf" --setup-hook="$hand \"\$1\"" '' "$root" - </dev/null
+unwanted=(usr/bin/cargo usr/bin/rustc usr/bin/cc usr/bin/gcc)
+[ "$packages" != make,git ] || unwanted+=(usr/bin/python3 usr/bin/pip etc/ssl/certs/ca-certificates.crt)
+for each in "${unwanted[@]}"; do [ ! -e "$root/$each" ] || fail "the root is not bare: it has /$each"; done
 git clone -q --no-hardlinks . "$root/hugewise"
+[ "$packages" = make,git ] || cp -a dist "$root/hugewise/"
 echo "bare: ${command[*]} of $(git rev-parse --short HEAD), in a root of $(du -sm "$root" | cut -f1) MB with $(chroot "$root" dpkg-query -W | wc -l) packages" >&2
 
 # The settings of the environment that name registries, proxies and certificates, and folders of wheels that pip is told.
 handed=()
 while IFS= read -r -d '' each; do
   case ${each%%=*} in
-    *_[pP][rR][oO][xX][yY] | SSL_CERT_* | *_CA_BUNDLE | PIP_* | UV_* | CARGO_HTTP_* | CARGO_NET_* | CARGO_REGISTR* | CARGO_SOURCE_* | GIT_SSL_* | GOPROXY | GOSUMDB | HUGEWISE_*)
+    *_[pP][rR][oO][xX][yY] | SSL_CERT_* | *_CA_BUNDLE | PIP_* | UV_* | CARGO_HTTP_* | CARGO_NET_* | CARGO_REGISTR* | CARGO_SOURCE_* | GIT_SSL_* | GOPROXY | GOSUMDB)
       handed+=("$each") ;;
   esac
 done < <(env -0)
