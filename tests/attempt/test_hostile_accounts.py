@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from hugewise.attempt.preparation import prepared
+from hugewise.beneath import Folder
 from hugewise.errors import StorageError
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.scratch import Scratch, discard
@@ -29,7 +30,7 @@ from hugewise.store import dataset
 from tests.requirements import need_root
 
 NOBODY = 65534
-SECRET = "root:$6$secret"
+SENTENCE = "of root alone"
 
 
 class Place:
@@ -38,7 +39,7 @@ class Place:
     def __init__(self, top: Path) -> None:
         self.results, self.secret = top / "results", top / "secret"
         self.results.mkdir()
-        self.secret.write_text(SECRET)
+        self.secret.write_text(SENTENCE)
         self.secret.chmod(0o600)
         who = pwd.getpwuid(NOBODY)
         self.account = who
@@ -59,10 +60,10 @@ class Place:
     def untouched(self) -> None:
         """The secret is root's, and nowhere else."""
         found = self.secret.stat()
-        assert (self.secret.read_text(), found.st_uid, stat.S_IMODE(found.st_mode)) == (SECRET, 0, 0o600)
+        assert (self.secret.read_text(), found.st_uid, stat.S_IMODE(found.st_mode)) == (SENTENCE, 0, 0o600)
         for path in self.results.rglob("*"):
             if path.is_file() and not path.is_symlink():
-                assert SECRET not in path.read_bytes().decode(errors="replace"), f"{path} holds the secret"
+                assert SENTENCE not in path.read_bytes().decode(errors="replace"), f"{path} holds the secret"
 
 
 @pytest.fixture
@@ -182,7 +183,7 @@ def test_what_is_swapped_while_it_is_kept_never_leads_root_elsewhere(place: Plac
     data = place.scratch.folder("data")
     private = place.secret.parent / "private"
     private.mkdir(mode=0o700)
-    (private / "inner").write_text(SECRET)
+    (private / "inner").write_text(SENTENCE)
     (data / "d").mkdir()
     for path in (data / "f", data / "d/inner"):
         path.write_text("theirs")
@@ -231,7 +232,7 @@ def test_nothing_is_put_into_data_before_they_are_whole(place: Place) -> None:
         for _ in range(20):
             entered: list[bool] = []
 
-            def checked(target: Any, entered: list[bool] = entered) -> None:
+            def checked(target: Folder, entered: list[bool] = entered) -> None:
                 dataset._fill(target, kept, place.scratch)
                 found = sorted(str(path.relative_to(target.path)) for path in target.path.rglob("*"))
                 entered.append(found != before)
@@ -246,13 +247,18 @@ def test_a_removal_never_leads_elsewhere(place: Place) -> None:
     victim = place.secret.parent / "victim"
     (victim / "d").mkdir(parents=True)
     (victim / "d/kept").touch()
+
+    def filled(run: Folder) -> None:
+        run.put("f", b"", uid=NOBODY, gid=NOBODY)
+        with run.make("d") as below:
+            for number in range(20):
+                below.put(str(number), b"", uid=NOBODY, gid=NOBODY)
+            below.hand_over(NOBODY, NOBODY)
+
     with racing(SWAPPING, place.scratch.path / "run", place.secret, victim / "d"):
         end = time.monotonic() + 2
         while time.monotonic() < end:
-            run = place.scratch.folder("run")
-            (run / "d").mkdir()
-            (run / "f").touch()
-            os.chown(run / "d", NOBODY, NOBODY)
+            place.scratch.folder("run", filled)
     place.scratch.clear()
     assert (victim / "d/kept").exists()
     place.untouched()
