@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from hugewise import reading
+from hugewise import files, reading
 from hugewise.errors import ProbeError
 from hugewise.files import storing
 from hugewise.machine.load_generator import Load
@@ -299,11 +299,17 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def find() -> str:
-    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError."""
+    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError.
+
+    The one beside this Python is as good as this program itself. Root runs another one only where no other account can
+    change it, whatever the environment says that `su` keeps: else UserError.
+    """
     named = os.environ.get("HUGEWISE_PROBE")
     places = [named] if named else [str(Path(sys.executable).parent / "hugewise-probe"), shutil.which("hugewise-probe")]
     for place in places:
         if place and os.access(place, os.X_OK):
+            if Path(place).parent != Path(sys.executable).parent:
+                files.own(Path(place), f"the probe {place}", "root runs it: unset HUGEWISE_PROBE, or set PATH")
             return place
     looked = ", ".join(place for place in places if place)
     raise ProbeError(f"hugewise-probe not found (looked at {looked})", hint="build it: make setup")
