@@ -173,6 +173,9 @@ def recover(host: Host, path: Path = JOURNAL) -> Recovery:
         return Recovery(note="no run is left to be put back")
     if owner.boot_id != boot_id(host):
         if host.privileged():
+            _check_trust(path, ledger)
+            for folder in ledger.scratch:  # what lies on a disk is still there
+                scratch.discard(folder)
             Journal.reopen(path).close("the machine was rebooted")
         return Recovery(run=owner.run, note="the machine was rebooted since: nothing to put back")
     if start_time(host, owner.pid) == owner.pid_start:

@@ -95,7 +95,7 @@ def versions() -> dict[str, str]:
     """The programs that take part, by name."""
     return {
         "hugewise": version("hugewise"),
-        "hugewise-probe": version("hugewise-probe"),
+        "hugewise-probe": probe.version(),
         "python": platform.python_version(),
         "libc": " ".join(platform.libc_ver()),
         "kernel": platform.release(),
