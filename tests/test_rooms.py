@@ -13,7 +13,7 @@ import hugewise
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(hugewise.__file__).parent
-GROUND = {"errors", "files", "quantity"}
+GROUND = {"console", "errors", "files", "quantity", "reading", "visible"}
 
 
 def rooms() -> dict[str, str]:
