@@ -43,7 +43,8 @@ def probes(
         if status != 0 and not any(isinstance(event, probe.Error) for event in said):
             with job.stderr.open("rb") as file:
                 text = file.read(_COMPLAINT).decode(errors="replace").strip()
-            old = "; a probe of another version is rebuilt by: make setup" if "unknown field" in text else ""
+            cure = "; a probe of another version is rebuilt by: make setup, and one of guests by: make guest-probes"
+            old = cure if "unknown field" in text else ""
             raise ProbeError(
                 f"the probe failed (exit {status}): {text or 'it said nothing'}", hint=f"see {job.told}{old}"
             )

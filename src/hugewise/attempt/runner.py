@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -24,6 +25,7 @@ from hugewise.attempt.underway import Bench, Disturbed, Group, Work
 from hugewise.errors import MachineError
 from hugewise.files import storing
 from hugewise.machine import noise, probe
+from hugewise.machine.foreign import heard
 from hugewise.model.design import Resident
 from hugewise.model.scene import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
@@ -63,7 +65,8 @@ def together(
         for step in STEPS:
             bench.on_step(step.__name__)
             try:
-                step(group)
+                with _hearing(group):
+                    step(group)
             except MachineError as error:
                 if not group.started:
                     error.arm = None if group.turn is None else group.turn.arm.name
@@ -75,6 +78,12 @@ def together(
     if group.drift:
         raise Disturbed(group.drift)
     return group.stored
+
+
+def _hearing(group: Group) -> AbstractContextManager[None]:
+    """A guest may say anything: what makes no sense takes the guest away, as if it were gone, and not the run."""
+    guests = [work.site.host.name for work in group.works if work.aboard is not None and work.aboard.own]
+    return heard(" or ".join(guests), "what it said") if guests else nullcontext()
 
 
 def _broken(group: Group, error: MachineError) -> None:

@@ -19,8 +19,9 @@ import msgspec
 
 from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageError
 from hugewise.files import storing
-from hugewise.guests.agent import Agent
+from hugewise.guests.agent import MOST_OF_A_FILE, Agent
 from hugewise.machine import probe, programs
+from hugewise.machine.foreign import heard, plain
 from hugewise.model.host import Host
 
 __all__ = ["OUTPUTS", "GuestLauncher", "GuestMachine", "guest_spec"]
@@ -60,6 +61,13 @@ class GuestLauncher:
         """The launcher said this."""
         with self._lock:
             if self._done.is_set():
+                return
+            try:
+                for _ in probe.decode([f"{text}\n".encode()]):
+                    pass
+            except ProbeError as error:
+                why = f"guest {self._agent.name}: its launcher said something unknown: {plain(error.message)}"
+                self._problem = self._problem or MachineError(why)
                 return
             try:
                 rest = memoryview(f"{text}\n".encode())
@@ -222,8 +230,8 @@ class GuestMachine:
         return launched
 
     def signal(self, pid: int, number: int) -> None:
-        """Send a signal; nothing happens when the process is gone. Raises OSError for pid 1."""
-        with suppress(ProcessLookupError):
+        """Send a signal; nothing happens when the process is gone. Raises MachineError."""
+        with heard(self.agent.name, f"signal {number} to process {pid}"), suppress(ProcessLookupError):
             self.agent.signal(pid, number)
 
     def ask(self, *arguments: str) -> probe.Event:
@@ -249,11 +257,19 @@ class GuestMachine:
             self.agent.put(path, content, 0o644, uid=uid, gid=gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Regular files by name. Raises OSError, also for a link, as on this host."""
+        """Regular files by name; of all of them together no more than of one, else MachineError. Raises OSError, also
+        for a link, as on this host.
+        """
+        total = 0
         for name in self.agent.names(folder):
             path = f"{folder}/{name}"
             if pattern.fullmatch(name) is not None and self.agent.status(path).kind in ("file", "link"):
-                yield b"".join(self.agent.get(path))
+                content = b"".join(self.agent.get(path))
+                total += len(content)
+                if total > MOST_OF_A_FILE:
+                    why = f"the files in {folder} have more than the {MOST_OF_A_FILE} bytes that are taken over"
+                    raise MachineError(f"guest {self.agent.name}: {why}")
+                yield content
 
     def remove(self, path: str) -> None:
         """Remove a file or a tree."""
