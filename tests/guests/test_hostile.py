@@ -43,8 +43,8 @@ TEXTS = [
     "", "0", "-1", "9" * 19, "9" * 5000, "nan", "1e999", "\u0661\u0662", "\u00b2", "\0", "\x1b]0;x\x07\x1b[2J",
     "\u202e", "a\nb", "always [madvise] never", "[" * 3000, "cpu", "cpu 1 2 3", "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1",
     "1 (x) S 2 3", "1 (khugepaged) S 2", "1 ) ( 1", "1.5 0.2 0.1 1/2 3", "populated 1\nfrozen", "usage_usec -5",
-    "usage_usec x", "usage_usec 5\nuser_usec 1\nsystem_usec 2", "MemTotal: " + "9" * 30 + " kB", "0-1,x", "x" * 300_000, "2048",
-    "7f0-7f1 rw-p 0 0 0 /dev/zero (deleted)\n" * 200, "hugepages-2048kB",
+    "usage_usec x", "usage_usec 5\nuser_usec 1\nsystem_usec 2", "MemTotal: " + "9" * 30 + " kB", "0-1,x", "x" * 300_000,
+    "2048", "7f0-7f1 rw-p 0 0 0 /dev/zero (deleted)\n" * 200, "hugepages-2048kB",
 ]  # fmt: skip
 NAMES = [
     "hugepages-2048kB",

@@ -65,7 +65,7 @@ MOST_EVENTS = 64 << 20
 
 
 # What backs memory: its kind and the size of its pages in bytes.
-_Backing = Annotated[str, msgspec.Meta(pattern=r"^(?:[a-z]{1,16}:[0-9]{1,15}|unproven)$")]
+_Backing = Annotated[str, msgspec.Meta(pattern=r"^(?:[a-z-]{1,16}:[0-9]{1,15}|unproven)$")]
 
 
 class Count(msgspec.Struct, frozen=True):
