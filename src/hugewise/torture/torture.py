@@ -108,7 +108,7 @@ KINDS = {
         kills=True,
     ),
     "guest": Kind("killed with a guest", 0.1, kills.anywhere, _guest_study, _guest, kills=True),
-    "disk": Kind("no room for results", 0.42, faults.no_room_for_results, studies.small, _root),
+    "disk": Kind("no room for results", 0.46, faults.no_room_for_results, studies.small, _root),
     "journal": Kind("no room for the journal", 0.12, faults.no_room_for_the_journal, studies.small, _root),
     "scratch": Kind("no room for scratch", 0.06, faults.no_room_for_scratch, studies.host, _root),
     "address": Kind("little address space", 0.14, faults.little_address_space, studies.small, _nothing),
@@ -116,7 +116,7 @@ KINDS = {
     "starved": Kind(
         "servers killed for memory", 0.02, faults.starved_server, studies.stopping, lambda: _root() or _server()
     ),
-    "silent": Kind("a server that is stopped", 0.08, faults.silent_server, studies.stopping, _server),
+    "silent": Kind("a server that is stopped", 0.04, faults.silent_server, studies.stopping, _server),
     "clock": Kind("resumed at another clock", 0.06, faults.another_clock, studies.small, lambda: _root() or _clock()),
 }
 
