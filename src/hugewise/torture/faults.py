@@ -20,7 +20,7 @@ from hugewise.host.journal import JOURNAL
 from hugewise.torture import descent, kept, rooms
 from hugewise.torture.rack import Rack
 from hugewise.torture.rooms import PAGE
-from hugewise.torture.subject import Ended
+from hugewise.torture.subject import CommandEnded
 
 __all__ = [
     "another_clock",
@@ -117,7 +117,7 @@ def little_memory(rack: Rack, text: str) -> None:
             rack.found.differences.append(f"there is something left in {folder}")
 
 
-def _starved(rack: Rack, ended: Ended) -> None:
+def _starved(rack: Rack, ended: CommandEnded) -> None:
     rack.did(ended)
     rack.subject.address = None
     had = rack.had()
@@ -130,7 +130,7 @@ def _starved(rack: Rack, ended: Ended) -> None:
     _on_with_it(rack)
 
 
-def _in_the_interpreter(rack: Rack, ended: Ended) -> bool:
+def _in_the_interpreter(rack: Rack, ended: CommandEnded) -> bool:
     """It ended before it had begun anything, where nobody of hugewise could say why: as Python imported it."""
     return ended.status == 1 and rack.run is None
 

@@ -40,6 +40,7 @@ _BESIDE = (
     "/proc/sys/net/ipv4/ip_forward",
 )
 _PLACES = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # noqa: S108  (looked at, never written)
+_OF_OTHERS = ("folder ", "System V ")
 _OWNED = re.compile(r"hugewise-(\d+)")
 _SHARED = re.compile(r"hugewise|PostgreSQL")
 _PAUSE_S = 0.02
@@ -114,13 +115,13 @@ def _segments() -> Iterator[tuple[str, str]]:
 
 
 def differences(before: Mapping[str, str], but: Path | None = None) -> list[str]:
-    """What is not as it was `before`."""
+    """What is not as it was `before`. What of `_OF_OTHERS` is gone was of others, who end when they like."""
     now = look(but)
     names = [*before, *(name for name in now if name not in before)]
     return [
         f"{name}: was {before.get(name, 'not there')}, is {now.get(name, 'not there')}"
         for name in names
-        if before.get(name) != now.get(name)
+        if before.get(name) != now.get(name) and not (name.startswith(_OF_OTHERS) and name not in now)
     ]
 
 
