@@ -21,9 +21,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from hugewise.errors import StorageError
+from hugewise.errors import StorageError, UserError
 
-__all__ = ["MODE", "Folder", "changeable", "discard"]
+__all__ = ["MODE", "Folder", "changeable", "discard", "own"]
 
 MODE = 0o777
 """The bits of a mode that are kept."""
@@ -42,7 +42,7 @@ _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what was looked at is g
 class Folder:
     """A folder that stays the same one until it is closed, whatever becomes of its path.
 
-    `path` is what errors call it; `owner` is the account that everything in it belongs to. Names are single ones; what
+    `path` is what errors call it; `owner` is the account that it belongs to, and so must everything in it. Names are single ones; what
     is called `relative` may have several parts. What the system refuses raises OSError, what this class refuses raises
     StorageError; both name the file.
     """
@@ -53,11 +53,12 @@ class Folder:
         self._descriptor = descriptor
 
     @classmethod
-    def open(cls, path: Path, owner: int | None = None) -> Folder:
+    def open(cls, path: Path) -> Folder:
         """Hold the folder `path`, which is no link. The folders above it must be such that only root and the caller can
-        change where it leads (see `changeable`). `owner`: whom it belongs to; None: the caller.
+        change where it leads (see `changeable`).
         """
-        return cls(os.open(path, _FOLDER), path, os.geteuid() if owner is None else owner)
+        descriptor = os.open(path, _FOLDER)
+        return cls(descriptor, path, os.fstat(descriptor).st_uid)
 
     def close(self) -> None:
         """Let go of it."""
@@ -353,13 +354,21 @@ def discard(path: Path) -> None:
             above.remove(path.name)
 
 
+def own(path: Path, called: str, hint: str) -> None:
+    """Raise UserError where the caller is root and another account could change where `path` leads; `called` is what it
+    was named by. An ordinary user looks after their own folders. Raises OSError.
+    """
+    if os.geteuid() == 0 and (why := changeable(path)) is not None:
+        raise UserError(f"{called}: {why}, and could lead root elsewhere", hint=hint)
+
+
 def changeable(path: Path) -> str | None:
     """Why an account that is neither root nor the caller could change where `path` leads; None where none can.
 
-    In a sticky folder, such as /tmp, nobody can rename what is root's. What is not there yet is not looked at: look
+    Who calls root through sudo decides what root does anyway, and is trusted. In a sticky folder, such as /tmp, nobody can rename what is root's. What is not there yet is not looked at: look
     again when it was made. Raises OSError (a circle of links).
     """
-    trusted = {0, os.geteuid()}
+    trusted = {0, os.geteuid(), _asked()}
     here, left, links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
     while True:
         found = here.lstat()
@@ -380,6 +389,12 @@ def changeable(path: Path) -> str | None:
         here = here.parent if name == ".." else here / name
         if not os.path.lexists(here):
             return None
+
+
+def _asked() -> int:
+    """The account that called root through sudo, else root's own."""
+    said = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
+    return int(said) if said.isascii() and said.isdigit() else 0
 
 
 def _shared(found: os.stat_result) -> bool:

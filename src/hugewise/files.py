@@ -36,7 +36,7 @@ def sync(path: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Have `data` in the file `path`, on disk when this returns; at any moment it is the old file or the new one whole.
+    """Have `data` in the file `path`, on disk when this returns; at any moment it is the old file or the new one.
 
     Written beside its place, synced, renamed, and the folder synced: without the last two a power cut may leave a name
     with an empty file, or none. Raises OSError, and leaves nothing beside it then.

@@ -178,13 +178,14 @@ def serve(group: Group) -> None:
 
 def launch(group: Group) -> None:
     """The probe starts the workload, holds its memory, scans it, and kills what is left."""
-    group.started = time.time()
+    group.started, begun = time.time(), time.monotonic()
     works = [work for work in group.launched if work.play.problem is None]
     try:
         together = len({id(work.site) for work in works}) < 2
         found = _launch(group, works) if together else _launch_apart(group, works)
     finally:
-        group.ended = time.time()  # also of attempts whose guest is gone, which are stored
+        # Also of attempts whose guest is gone, which are stored; and by no clock that somebody may have set meanwhile.
+        group.ended = group.started + (time.monotonic() - begun)
     if group.shared:
         for index, work in enumerate(group.works):
             work.events = outcome.layout(found[0], index, len(group.works))

@@ -146,7 +146,7 @@ class Stage:
 
     def write(self, act: Write) -> None:
         """Write a text file into the data. Raises StorageError."""
-        self.machine.put(f"{self.places.data}/{act.path}", act.text.encode(), *self._owner)
+        self.machine.put(self.places.data, act.path, act.text.encode(), *self._owner)
 
     @property
     def _owner(self) -> tuple[int | None, int | None]:

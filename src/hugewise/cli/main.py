@@ -57,6 +57,7 @@ cli.add_command(guest)
 @options.ONLY
 @options.ARMS
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
+@options.ANYWAY
 @options.RESULTS
 def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
     """Run STUDY, or compare policies on a command: run --policy base,thp -- COMMAND.
@@ -72,27 +73,31 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     if dry_run:
         show_plan(hugewise.make_plan(chosen), seed)
         return
-    _report(lambda listener: hugewise.run(chosen, results=options["results"], seed=seed, listener=listener))
+    given = {"seed": seed, "results": options["results"], "anyway": options["anyway"]}
+    _report(lambda listener: hugewise.run(chosen, listener=listener, **given))
 
 
 @cli.command()
 @options.RUN
-def resume(run_: Path) -> None:
+@options.ANYWAY
+def resume(run_: Path, *, anyway: bool) -> None:
     """Continue the interrupted run in the folder RUN."""
     import hugewise  # noqa: PLC0415
 
-    _report(lambda listener: hugewise.resume(run_, listener=listener))
+    _report(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway))
 
 
 @cli.command()
 @options.RUN
-def report(run_: Path) -> None:
+@click.option("--salvage", is_flag=True, help="Leave out what is damaged, and say so in the report.")
+@click.option("--expect", metavar="HASH", help="The last hash of its records, as it was noted: refuse another.")
+def report(run_: Path, *, salvage: bool, expect: str | None) -> None:
     """Write the reports of the run in the folder RUN again, and show its verdicts."""
     import hugewise  # noqa: PLC0415
     from hugewise.report.study import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
 
-    results = hugewise.open_results(run_)
+    results = hugewise.open_results(run_, salvage=salvage, expect=expect)
     try:
         paths = hugewise.write_reports(results)
     except StorageError:
@@ -127,6 +132,7 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
 @click.option("--effect", help="The change to be shown, such as 1% (default: the study's margin).")
 @click.option("--session-cost", default="1m", show_default=True, help="What a new statistical session takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
+@options.ANYWAY
 @options.RESULTS
 def plan(**asked: Any) -> None:
     """Pairs and hours that STUDY needs, and the effect that its budget shows, from measured pairs.
@@ -147,10 +153,9 @@ def plan(**asked: Any) -> None:
 )
 @click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
 @options.SCALE
+@options.ANYWAY
 @options.RESULTS
-def calibrate(
-    *, study: Path | None, pairs: int, planted: str, seed: str | None, scale: str | None, results: Path
-) -> None:
+def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> None:
     """A/A on this host: is the same under two labels called different, and how small an effect can be seen?
 
     With the workloads of STUDY under its baseline; without, with a loop in the first cache. Writes a record that a
@@ -166,10 +171,12 @@ def calibrate(
         share = parse_share(planted)
     except ValueError as error:
         raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
+    scale = options.pop("scale")
     _check_scale(study, scale)
     asked = None if study is None else studies.load(study, scale)
+    options["seed"] = _seed(options["seed"])
     with progress.shown(sys.stderr) as listener:
-        record, path = measure(asked, results, pairs=pairs, planted=share, seed=_seed(seed), listener=listener)
+        record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
     for line in lines(record):
         click.echo(line)
     click.echo(f"Record: {path}")
@@ -328,9 +335,8 @@ def _names(text: str | None) -> list[str]:
 
 def _check_scale(study: object, scale: str | None) -> None:
     if scale is not None and study is None:
-        raise UserError(
-            f"--scale {scale}: there is no study that it is a scale of", hint="name a STUDY, or leave it out"
-        )
+        what = f"--scale {scale}: there is no study that it is a scale of"
+        raise UserError(what, hint="name a STUDY, or leave it out")
 
 
 def _seed(text: str | None) -> bytes | None:

@@ -10,7 +10,6 @@ import lzma
 import os
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -131,19 +130,7 @@ def _module(path: Path) -> tuple[str, bytes]:
                 return path.stem, lzma.decompress(data)
             case ".gz":
                 return path.stem, gzip.decompress(data)
-            case ".zst":
-                return path.stem, _zstd(path)
             case _:
                 return path.name, data
     except (OSError, lzma.LZMAError, EOFError) as error:
         raise HugewiseError(f"{path}: the module cannot be read: {error}") from error
-
-
-def _zstd(path: Path) -> bytes:
-    program = shutil.which("zstd")
-    if program is None:
-        raise UserError(f"{path} is compressed by zstd, which is not on this machine", hint="apt install zstd")
-    done = subprocess.run((program, "--decompress", "--stdout", "--quiet", str(path)), capture_output=True, check=False)
-    if done.returncode != 0:
-        raise HugewiseError(f"{path}: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout

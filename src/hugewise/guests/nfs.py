@@ -18,7 +18,6 @@ import os
 import pwd
 import re
 import select
-import shutil
 import signal
 import socket
 import time
@@ -31,6 +30,7 @@ from hugewise.guests.agent import Agent
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.network import Link
 from hugewise.host.scratch import Scratch, discard
+from hugewise.machine import programs
 from hugewise.machine.probe import Job, Spec
 from hugewise.machine.serving import Serving
 from hugewise.model.workload import Missing
@@ -102,7 +102,7 @@ def missing() -> tuple[Missing, ...]:
 
 
 def _program() -> str | None:
-    return shutil.which(_PROGRAM)
+    return programs.of_root(_PROGRAM)
 
 
 def _plugins() -> str | None:
