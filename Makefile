@@ -7,7 +7,7 @@ LOCKED := --locked $(MANIFEST)
 UV = $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate
 
-.PHONY: run setup test check bench docs go-tpc guest-probes wheel lock clean
+.PHONY: run setup test check bench torture docs go-tpc guest-probes wheel lock clean
 
 run: .venv/ready
 	.venv/bin/hugewise run studies/demo.toml
@@ -30,6 +30,10 @@ check: .venv/ready
 
 bench: .venv/ready
 	.venv/bin/python -m bench
+
+# Kills and starves runs for up to 70 minutes, and counts what they left; called again, it goes on with what is left.
+torture: .venv/ready
+	.venv/bin/hugewise torture
 
 docs: .venv/ready
 	.venv/bin/python -m hugewise.cli.reference > docs/reference/study.md

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.beneath import Folder, changeable, discard
+from hugewise.beneath import Folder, discard
 from hugewise.errors import StorageError
 from tests.requirements import need_root
 
@@ -241,27 +241,3 @@ def test_a_removal_is_given_up_in_the_end(tmp_path: Path) -> None:
     nest(tmp_path / "deep", 100)
     with Folder.open(tmp_path) as held, pytest.raises(TimeoutError, match="keeps writing.*deep"):
         held.remove("deep", patience=0)
-
-
-# -- where a path leads
-
-
-def test_whether_others_can_change_where_a_path_leads(theirs: Path) -> None:
-    ours = theirs.parent / "ours"
-    ours.mkdir(mode=0o755)
-    assert changeable(ours / "not there yet") is None
-    assert changeable(Path("/tmp")) is None, "sticky"
-    assert changeable(theirs / "x") == f"{theirs} belongs to the account {NOBODY}"
-    (ours / "link").symlink_to("../theirs/x")
-    assert changeable(ours / "link/y") == f"{theirs} belongs to the account {NOBODY}"
-    (ours / "circle").symlink_to("circle")
-    with pytest.raises(OSError, match="circle"):
-        changeable(ours / "circle/x")
-    (ours / "shared").mkdir()
-    (ours / "shared").chmod(0o777)
-    assert changeable(ours / "shared/x") == f"{ours}/shared can be written by others"
-    (ours / "shared").chmod(0o1777)
-    assert changeable(ours / "shared/x") is None
-    (ours / "shared/x").mkdir()
-    os.chown(ours / "shared/x", NOBODY, NOBODY)
-    assert changeable(ours / "shared/x") == f"{ours}/shared/x belongs to the account {NOBODY}"

@@ -21,9 +21,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from hugewise.errors import StorageError, UserError
+from hugewise.errors import StorageError
 
-__all__ = ["MODE", "Folder", "changeable", "discard", "own"]
+__all__ = ["MODE", "Folder", "discard"]
 
 MODE = 0o777
 """The bits of a mode that are kept."""
@@ -34,7 +34,6 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a pipe is opened without a writer
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS = 16  # against an account that puts something where root has just removed something
-_MOST_LINKS = 40  # as the kernel
 _FILLED = (errno.ENOTEMPTY, errno.EEXIST)
 _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what was looked at is gone, or something else
 
@@ -42,9 +41,9 @@ _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what was looked at is g
 class Folder:
     """A folder that stays the same one until it is closed, whatever becomes of its path.
 
-    `path` is what errors call it; `owner` is the account that it belongs to, and so must everything in it. Names are single ones; what
-    is called `relative` may have several parts. What the system refuses raises OSError, what this class refuses raises
-    StorageError; both name the file.
+    `path` is what errors call it; `owner` is the account that it belongs to, and so must everything in it. Names are
+    single ones; what is called `relative` may have several parts. What the system refuses raises OSError, what this
+    class refuses raises StorageError; both name the file.
     """
 
     def __init__(self, descriptor: int, path: Path, owner: int) -> None:
@@ -55,7 +54,7 @@ class Folder:
     @classmethod
     def open(cls, path: Path) -> Folder:
         """Hold the folder `path`, which is no link. The folders above it must be such that only root and the caller can
-        change where it leads (see `changeable`).
+        change where it leads (see `files.changeable`).
         """
         descriptor = os.open(path, _FOLDER)
         return cls(descriptor, path, os.fstat(descriptor).st_uid)
@@ -306,42 +305,72 @@ def _empty(top: int, end: float) -> None:
         pending = [name for name in _names(top) if name not in stuck]
         if not pending:
             break
+        # First every folder is taken, then their files go: who still writes has least time for it.
+        taken = []
         while pending:
-            if time.monotonic() > end:
-                raise TimeoutError(errno.ETIMEDOUT, "somebody else keeps writing there")
-            name = pending.pop()
-            try:
+            with _within(end), _sticking(stuck, name := pending.pop()):
                 if not _unlinked(top, name):
-                    pending += _lifted(top, name, names)
-                    _unlinked(top, name)
-            except OSError as error:
-                if error.errno not in _CHANGED:
-                    stuck[name] = error
+                    taken.append(name)
+                    _lift(top, name, names, pending)
+        for name in taken:
+            with _within(end), _sticking(stuck, name):
+                _clear(top, name)
     if stuck:
         first = next(iter(stuck.values()))
         raise OSError(first.errno, f"{first.strerror} ({first.filename!r}, in it)")
 
 
-def _lifted(top: int, name: str, names: Iterator[str]) -> list[str]:
-    """Empty the folder `name` of `top`: files are removed, filled folders moved into `top`; their new names there.
+@contextmanager
+def _within(end: float) -> Iterator[None]:
+    if time.monotonic() > end:
+        raise TimeoutError(errno.ETIMEDOUT, "somebody else keeps writing there")
+    yield
+
+
+@contextmanager
+def _sticking(stuck: dict[str, OSError], name: str) -> Iterator[None]:
+    """What is something else by now is looked at again; any other error is kept."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _CHANGED:
+            stuck.setdefault(name, error)
+
+
+def _lift(top: int, name: str, names: Iterator[str], lifted: list[str]) -> None:
+    """Take the folder `name` of `top`, and move the filled folders in it into `top`: their new names are `lifted`.
     Raises OSError for the first that stays, when the others are done.
     """
-    lifted, failed = [], None
+    stuck: dict[str, OSError] = {}
     folder = os.open(name, _FOLDER, dir_fd=top)
     try:
         _take(folder)
-        for each in _names(folder):
-            try:
+        with os.scandir(folder) as found:
+            below = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+        for each in below:
+            with _sticking(stuck, each):
                 if not _unlinked(folder, each):
-                    lifted.append(next(names))
-                    os.rename(each, lifted[-1], src_dir_fd=folder, dst_dir_fd=top)
-            except OSError as error:
-                failed = failed or error
+                    os.rename(each, new := next(names), src_dir_fd=folder, dst_dir_fd=top)
+                    lifted.append(new)
     finally:
         os.close(folder)
-    if failed is not None:
-        raise failed
-    return lifted
+    for error in stuck.values():
+        raise error
+
+
+def _clear(top: int, name: str) -> None:
+    """Remove the folder `name` of `top`, in which only files are left. Raises OSError."""
+    stuck: dict[str, OSError] = {}
+    folder = os.open(name, _FOLDER, dir_fd=top)
+    try:
+        for each in _names(folder):
+            with _sticking(stuck, each):
+                _unlinked(folder, each)
+    finally:
+        os.close(folder)
+    for error in stuck.values():
+        raise error
+    _unlinked(top, name)
 
 
 def discard(path: Path) -> None:
@@ -352,51 +381,3 @@ def discard(path: Path) -> None:
         descriptor = os.open(path.parent, _FOLDER & ~os.O_NOFOLLOW)
         with Folder(descriptor, path.parent, os.geteuid()) as above:
             above.remove(path.name)
-
-
-def own(path: Path, called: str, hint: str) -> None:
-    """Raise UserError where the caller is root and another account could change where `path` leads; `called` is what it
-    was named by. An ordinary user looks after their own folders. Raises OSError.
-    """
-    if os.geteuid() == 0 and (why := changeable(path)) is not None:
-        raise UserError(f"{called}: {why}, and could lead root elsewhere", hint=hint)
-
-
-def changeable(path: Path) -> str | None:
-    """Why an account that is neither root nor the caller could change where `path` leads; None where none can.
-
-    Who calls root through sudo decides what root does anyway, and is trusted. In a sticky folder, such as /tmp, nobody can rename what is root's. What is not there yet is not looked at: look
-    again when it was made. Raises OSError (a circle of links).
-    """
-    trusted = {0, os.geteuid(), _asked()}
-    here, left, links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
-    while True:
-        found = here.lstat()
-        if found.st_uid not in trusted:
-            return f"{here} belongs to the account {found.st_uid}"
-        if stat.S_ISLNK(found.st_mode):
-            links += 1
-            if links > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-            target = here.readlink()
-            here = Path("/") if target.is_absolute() else here.parent
-            left += reversed([part for part in target.parts if part != "/"])
-        elif _shared(found) and not found.st_mode & stat.S_ISVTX:
-            return f"{here} can be written by others"
-        if not left:
-            return None
-        name = left.pop()
-        here = here.parent if name == ".." else here / name
-        if not os.path.lexists(here):
-            return None
-
-
-def _asked() -> int:
-    """The account that called root through sudo, else root's own."""
-    said = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
-    return int(said) if said.isascii() and said.isdigit() else 0
-
-
-def _shared(found: os.stat_result) -> bool:
-    of_a_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid())
-    return bool(of_a_group or found.st_mode & stat.S_IWOTH)

@@ -15,6 +15,8 @@ from hugewise.model.metric import COUNTERS
 
 __all__ = ["probes"]
 
+_COMPLAINT = 1 << 16  # bytes of what a probe says to people that are told
+
 
 def probes(
     group: Group, works: Sequence[Work], spec_name: str, events_name: str, *, twin: bool
@@ -47,10 +49,13 @@ def _said(work: Work, job: probe.Job, status: int) -> list[probe.Event]:
     else:
         if status == 0 or any(isinstance(event, probe.Error) for event in said):
             return said
-        text = job.stderr.read_text(errors="replace").strip()
+        with job.stderr.open("rb") as file:
+            text = file.read(_COMPLAINT).decode(errors="replace").strip()
         how = f"was killed by signal {-status}" if status < 0 else f"failed (exit {status})"
-        why = f"the probe {how}: {text or 'it said nothing'}; whether the clock ran is not known"
-        lost = AttemptLostError(why, hint=f"see {job.told}")
+        why = f"the probe {how}: {text or 'it said nothing'}"
+        if "unknown field" in text:  # it has started nothing
+            raise ProbeError(why, hint="it is of another version: make setup")
+        lost = AttemptLostError(f"{why}; whether the clock ran is not known", hint=f"see {job.told}")
     lost.arm = work.arm.name
     raise lost
 
@@ -87,4 +92,5 @@ def _spec(
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
         source=work.site.source,
         barrier=None if meeting is None else meeting.barrier,
+        limits=probe.Limits(rooms=(cwd,)),
     )

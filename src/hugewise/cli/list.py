@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from hugewise import policies, published, workloads
+from hugewise.console import TextConsole
 from hugewise.errors import StudyError
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
@@ -24,7 +24,7 @@ __all__ = ["show_list", "show_plan"]
 
 def show_plan(plan: Plan, seed: bytes | None) -> None:
     """Cells, arms, what is left out, and one example order under a seed that no run uses."""
-    console = _console()
+    console = TextConsole()
     table = _table("cell", "metric", "arms (baseline first)")
     for cell in plan.cells:
         arms = [cell.baseline, *(arm.name for arm in cell.arms if arm.name != cell.baseline)]
@@ -64,12 +64,7 @@ def show_list(what: str) -> None:
     table = _table(*heads[what])
     for row in makers[what]():
         table.add_row(*row)
-    _console().print(table)
-
-
-def _console() -> Console:
-    # What a study calls things is text, never markup.
-    return Console(highlight=False, markup=False, emoji=False)
+    TextConsole().print(table)
 
 
 def _table(*heads: str) -> Table:

@@ -5,6 +5,7 @@ Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be d
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ import click
 from hugewise.cli import completion, options
 from hugewise.cli.guest import guest
 from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.visible import printable, say, say_json
 
 __all__ = ["main"]
 
@@ -178,8 +180,8 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
     with progress.shown(sys.stderr) as listener:
         record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
     for line in lines(record):
-        click.echo(line)
-    click.echo(f"Record: {path}")
+        say(line)
+    say(f"Record: {path}")
     if not record.passed:
         sys.exit(1)
 
@@ -206,7 +208,7 @@ def restore() -> None:
     from hugewise.host import recovery  # noqa: PLC0415
 
     for line in recovery.restore():
-        click.echo(line)
+        say(line)
 
 
 @cli.command()
@@ -285,7 +287,6 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
     planning, power. Exit status 1 when one fails.
     """
-    import msgspec  # noqa: PLC0415
 
     from hugewise.verification import show, suite  # noqa: PLC0415
 
@@ -295,10 +296,35 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     with show.progress(sys.stderr) as listener:
         found = suite.verify(suite.Options(**given), listener)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        say_json(found)
     else:
         show.show(found)
     sys.exit(0 if found.passed else 1)
+
+
+@cli.command()
+@click.option("--kills", type=click.IntRange(0), default=200, show_default=True, help="Runs that are killed.")
+@click.option(
+    "--faults", type=click.IntRange(0), default=70, show_default=True, help="Runs that something else befalls."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all that is drawn.")
+@click.option("--kinds", metavar="KINDS", help="Only these: host,pool,guest,disk,journal,scratch,address,memory,...")
+@click.option("--now", type=click.IntRange(0), help="Cases to do in this call (default: all that are left).")
+@click.option("--time", "time_", default="70m", show_default=True, help="Begin no other case after this time.")
+@click.option("--case", metavar="NAME", help="Do this case again, such as host-017.")
+@click.option("--soak", "soaking", metavar="TIME", help="Instead: one long run, whose memory is watched, such as 30m.")
+@click.option("--hugewise", metavar="COMMAND", help="The hugewise that is tortured (default: this one).")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@options.RESULTS
+def torture(**asked: Any) -> None:
+    """Kill and starve runs on this machine, and see that nothing is left of them and nothing lost.
+
+    Keeps what it found in RESULTS/torture-SEED; called again, it goes on with the cases that are left. Exit status 1
+    when a promise of docs/concepts/trust.md is broken.
+    """
+    from hugewise.cli import torture as torturing  # noqa: PLC0415
+
+    sys.exit(0 if torturing.main(**asked) else 1)
 
 
 def _study(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
@@ -385,19 +411,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli(arguments, prog_name="hugewise", standalone_mode=False)
     except HugewiseError as error:
-        click.echo(f"hugewise: {error.message}", err=True)
+        say(f"hugewise: {printable(error.message)}", err=True)
         if error.hint:
-            click.echo(f"  cure: {error.hint}", err=True)
+            say(f"  cure: {printable(error.hint)}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        click.echo(f"hugewise: {error}", err=True)
+        say(f"hugewise: {printable(error)}", err=True)
         sys.exit(1)
     except click.ClickException as error:
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        say(told.getvalue().removesuffix("\n"), err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("hugewise: interrupted", err=True)
+        say("hugewise: interrupted", err=True)
         sys.exit(130)

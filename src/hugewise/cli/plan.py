@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from hugewise import published
 from hugewise.analysis import forecast
 from hugewise.analysis.published_forecast import Reread, replan
@@ -20,6 +18,7 @@ from hugewise.session import feasibility, progress, session
 from hugewise.store.folder import RunFolder
 from hugewise.study import load as studies
 from hugewise.study.study import Study
+from hugewise.visible import say_json
 
 __all__ = ["PlanOptions", "answer", "main"]
 
@@ -44,7 +43,7 @@ def main(asked: PlanOptions) -> None:
     """Print the forecast. Raises UserError, and what a pilot's run raises."""
     found = answer(asked)
     if asked.as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        say_json(found)
     else:
         show(told.study(found) if isinstance(found, forecast.Forecast) else told.published(found), width=80)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import beneath
+from hugewise import beneath, files
 from hugewise.errors import StorageError, UserError
 from hugewise.files import sync
 from hugewise.unprivileged import Say
@@ -91,7 +91,7 @@ def _refuse_foreign(top: Path) -> None:
     real = Path(os.path.realpath(top))
     others = (each for each in (real, *real.parents) if each.exists() and each.stat().st_uid != 0)
     other = next(others, None)
-    why = beneath.changeable(top) if other is None else f"{other} belongs to {_called(other.stat().st_uid)}"
+    why = files.changeable(top) if other is None else f"{other} belongs to {_called(other.stat().st_uid)}"
     if why is not None:
         raise UserError(
             f"as root, hugewise does not use the cache {top}: {why}, and so could decide what root boots",

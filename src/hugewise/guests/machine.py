@@ -154,10 +154,14 @@ class GuestLauncher:
 
 
 def guest_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
-    """The same specification with outputs below the folder `outputs` of the guest: one file where it named one."""
+    """The same specification with outputs below the folder `outputs` of the guest: one file where it named one.
+
+    How much room is left there is not watched: it is the guest's own memory, or asked of a server at every look.
+    """
     stderr = f"{outputs}/{process}.stderr"
     stdout = stderr if spec.stdout == spec.stderr else f"{outputs}/{process}.stdout"
-    return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr)
+    limits = msgspec.structs.replace(spec.limits, rooms=())
+    return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr, limits=limits)
 
 
 def take(agent: Agent, path: str, target: Path) -> None:

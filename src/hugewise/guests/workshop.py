@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hugewise import beneath, unprivileged
+from hugewise import beneath, files, unprivileged
 from hugewise.beneath import Folder
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache
@@ -148,7 +148,7 @@ def workshop() -> Iterator[Workshop]:
     """A workshop, gone afterwards. Raises StorageError, UserError."""
     account = unprivileged.account()
     place = cache.folder(_KIND) if account is None else _PLACE
-    if (why := beneath.changeable(place)) is not None:
+    if (why := files.changeable(place)) is not None:
         raise UserError(f"nothing can be made in {place}: {why}")
     try:
         _tidy(place)

@@ -14,18 +14,18 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise import beneath
+from hugewise import beneath, files
 from hugewise.beneath import MODE, Folder
 from hugewise.errors import StorageError, UserError
 from hugewise.machine.proc import mounts
 from hugewise.quantity import format_size
 
-__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_own", "need_room"]
+__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_named", "is_own", "need_room", "tree"]
 
 _OWN = re.compile(r"hugewise-\d+(-[0-9a-f]{8})?")
 _CHUNK = 1 << 20
@@ -34,13 +34,18 @@ _DEEPEST = 200  # folders in folders of data; two descriptors each
 _NAMES = 16
 
 
+def is_named(path: str) -> bool:
+    """Whether the path is one that a session gives to its folder."""
+    folder = Path(path)
+    return folder.is_absolute() and ".." not in folder.parts and _OWN.fullmatch(folder.name) is not None
+
+
 def is_own(path: str) -> bool:
     """Whether the path can be a session's folder: by its name, and (where it is there) its owner and kind."""
-    folder = Path(path)
-    if not folder.is_absolute() or ".." in folder.parts or _OWN.fullmatch(folder.name) is None:
+    if not is_named(path):
         return False
     with suppress(OSError):
-        found = folder.lstat()
+        found = Path(path).lstat()
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     return True
 
@@ -57,8 +62,8 @@ def discard(path: str) -> None:
 
 
 def fresh(path: Path, owner: int | None, group: int | None, fill: Callable[[Folder], None] = lambda _: None) -> None:
-    """Make a folder for the account (None: the caller), whatever is there goes. It is handed over when `fill` has filled
-    it: until then nobody else can enter it. Raises StorageError.
+    """Make a folder for the account (None: the caller), whatever is there goes. It is handed over when `fill` is done:
+    until then nobody else can enter it. Raises StorageError.
     """
     try:
         with Folder.open(path.parent) as above:
@@ -86,7 +91,7 @@ class Scratch:
         theirs: another one is.
         """
         try:
-            beneath.own(place, f"storage = {str(place)!r}", "name a folder of root's, or a sticky one such as /dev/shm")
+            files.own(place, f"storage = {str(place)!r}", "name a folder of root's, or a sticky one such as /dev/shm")
             for left in place.glob("hugewise-*"):
                 pid = left.name.split("-")[1]
                 if is_own(str(left)) and (pid == str(os.getpid()) or not Path("/proc", pid).exists()):
@@ -131,6 +136,17 @@ class Copied:
 
     bytes: int
     digest: str
+
+
+def tree(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Everything below `folder` as (path relative to it, entry), in the order of the paths; links are not followed."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        yield entry.name, entry
+        if entry.is_dir(follow_symlinks=False):
+            for name, below in tree(Path(entry.path)):
+                yield f"{entry.name}/{name}", below
 
 
 def copy(source: Path, target: Folder, owner: int | None = None, group: int | None = None) -> Copied:

@@ -147,14 +147,15 @@ class Machine(Protocol):
         ...
 
     def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
-        """Write the file `name` for the account below `folder`, with the folders that it lies in: those of `name` may be
-        somebody else's, and no link is followed there. Raises StorageError.
+        """Write the file `name` for the account below `folder`, with the folders that it lies in. Those of `name` may
+        be the account's already: no link is followed there. Raises StorageError.
         """
         ...
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """The contents of the files whose name matches whole, in the order of names; folders and pipes have none. Raises
-        UnreadableError where one is a link, too large, or not of the folder's owner.
+        """The contents of the files whose name matches whole, in the order of names; folders and pipes have none.
+
+        Raises UnreadableError where one is a link, too large, or not of the folder's owner.
         """
         ...
 

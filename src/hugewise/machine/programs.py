@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hugewise import beneath
+from hugewise import files
 
 __all__ = [
     "PATH",
@@ -124,7 +124,7 @@ def of_root(name: str) -> str | None:
         return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), PATH)))
     found = shutil.which(name, path=PATH)
     if found is not None:
-        beneath.own(Path(found), f"{name} is {found}", "root runs it: have it, and its folders, owned by root")
+        files.own(Path(found), f"{name} is {found}", "root runs it: have it, and its folders, owned by root")
     return found
 
 

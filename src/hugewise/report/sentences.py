@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Integrity, Reach, Results
 from hugewise.report import numbers
+from hugewise.visible import printable
 
 __all__ = [
     "EXACT_LEGEND",
@@ -24,7 +25,6 @@ __all__ = [
     "interval_words",
     "legend",
     "metric_line",
-    "printable",
     "run_line",
     "sentence",
     "tier_name",
@@ -79,11 +79,6 @@ class Finding(NamedTuple):
 
     text: str
     leads: bool
-
-
-def printable(text: object) -> str:
-    """`text` in one line without control, format or surrogate characters (terminal escapes, text direction)."""
-    return "".join(one if one.isprintable() else " " if one in "\n\t\r" else "�" for one in str(text))
 
 
 def arm_of(cell: CellResult, name: str) -> ArmSummary | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
+from hugewise.files import own
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
 from hugewise.model.clock import CLOCK, Clock
@@ -71,6 +72,7 @@ def resume(
     clock: Clock = CLOCK,
 ) -> RunFolder:
     """Continue the run in the folder `path`, with the same study, seed and policies. Raises RunError."""
+    own(path, str(path))
     folder = RunFolder(path, clock)
     run = folder.read()
     study, seed = run.study, folder.seed(run)

@@ -23,6 +23,7 @@ from hugewise.machine import probe, programs
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Places, Server, Step, Write
 from hugewise.model.workload import Missing
+from hugewise.reading import whole
 from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
 
@@ -245,9 +246,9 @@ def status(installation: MariadbPrograms, places: Places, name: str) -> Step:
 def counters(said: str) -> Mapping[str, int]:
     """Of the server's status. Raises ValueError when a counter is not there."""
     found = dict(line.split("\t", 1) for line in said.splitlines() if "\t" in line)
-    if lacking := [name for name in _COUNTERS if not found.get(name, "").isdigit()]:
+    if lacking := [name for name in _COUNTERS if name not in found]:
         raise ValueError(f"MariaDB's status has no {lacking[0]}: {said[:200]!r}")
-    return {name: int(found[name]) for name in _COUNTERS}
+    return {name: whole(found[name], f"{name} of MariaDB's status") for name in _COUNTERS}
 
 
 def read_from_storage(begun: str, ended: str) -> int:

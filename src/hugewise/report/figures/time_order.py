@@ -9,7 +9,7 @@ from hugewise.model.results import CellResult, Results
 from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
 from hugewise.report.figures.points import Point, points
 from hugewise.report.figures.theme import INK, Spec, change_label, nominal, state_shape
-from hugewise.report.sentences import printable
+from hugewise.visible import printable
 
 __all__ = ["time_order"]
 
