@@ -18,7 +18,7 @@ import msgspec
 
 from hugewise.beneath import Folder
 from hugewise.errors import StorageError
-from hugewise.files import storing
+from hugewise.files import made_folder, storing
 from hugewise.host import scratch
 from hugewise.model.scene import Data
 
@@ -64,7 +64,7 @@ def keep(results: Path, data: Data, made: Path) -> Kept:
     folder = _folder(results, data)
     draft = folder.with_name(f".{folder.name}-{os.getpid()}")
     with storing(str(folder)):
-        draft.parent.mkdir(parents=True, exist_ok=True)
+        made_folder(draft.parent)
         with Folder.open(draft.parent.resolve()) as above:
             above.remove(draft.name)
             with above.make(draft.name, 0o755) as new:
