@@ -91,12 +91,24 @@ def test_a_missing_probe_says_where_it_should_be_and_what_builds_it(
 ) -> None:
     monkeypatch.delenv("HUGEWISE_GUEST_PROBE_X86_64", raising=False)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("HUGEWISE_PROBE", "/bin/true")  # not static
     found = initramfs.guest_probe("x86-64")
     assert isinstance(found, Missing)
     assert f"{tmp_path}/share/hugewise/probe-x86-64 is not there" in found.reason
     with pytest.raises(UserError, match="no agent for guests of x86-64") as raised:
         initramfs.build(a_kernel(arch="x86-64"))
     assert raised.value.hint == "make guest-probes"
+
+
+def test_a_static_probe_of_the_host_is_that_of_guests_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HUGEWISE_GUEST_PROBE_X86_64", raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    own = tmp_path / "hugewise-probe"
+    own.write_bytes(a_program(machine=62))
+    own.chmod(0o755)
+    monkeypatch.setenv("HUGEWISE_PROBE", str(own))
+    assert initramfs.guest_probe("x86-64") == own
+    assert isinstance(initramfs.guest_probe("arm64"), Missing)
 
 
 @pytest.mark.parametrize(

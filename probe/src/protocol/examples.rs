@@ -72,6 +72,7 @@ fn following(event: &Event) -> Option<Event> {
             timed_out: false,
             early_exits: 0,
             killed: 0,
+            exceeded: None,
         },
         Event::Exit { .. } => Event::Load(Box::new(Load::example())),
         Event::Load(_) => Event::Error {

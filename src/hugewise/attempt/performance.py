@@ -140,7 +140,7 @@ class Performance(Play):
             self.site.machine, self.outputs, places, self.cell.stage_account, anywhere, anywhere, None, self.site.source
         )
         for path in data.inputs:
-            self.site.machine.put(path, Path(path).read_bytes(), None, None)
+            self.site.machine.put("/", path.lstrip("/"), Path(path).read_bytes(), None, None)
         try:
             stage.play(data.recipe(places))
         finally:

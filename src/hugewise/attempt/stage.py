@@ -35,6 +35,7 @@ __all__ = ["Played", "Stage", "StageError"]
 
 _LAST_LINES = 3
 _GRACE = 0.5
+_SIZE = re.compile(r"^(\w{1,64}):[ \t]{1,64}(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
 
 
@@ -147,7 +148,7 @@ class Stage:
 
     def write(self, act: Write) -> None:
         """Write a text file into the data. Raises StorageError."""
-        self.machine.put(f"{self.places.data}/{act.path}", act.text.encode(), *self._owner)
+        self.machine.put(self.places.data, act.path, act.text.encode(), *self._owner)
 
     @property
     def _owner(self) -> tuple[int | None, int | None]:
@@ -222,6 +223,8 @@ class Stage:
         begun = next(begun for known, begun in self.running if known is server)
         ended = outcome.last(begun.events(), probe.Exit)
         how = "" if ended is None else f" (signal {ended.signal})" if ended.signal else f" (exit status {ended.code})"
+        if ended is not None and ended.exceeded is not None:
+            how = f" ({ended.exceeded})"
         return f"{server.name} ended during the attempt{how}{self._last(server.name)}"
 
     # -- the proof
@@ -267,12 +270,14 @@ class Stage:
             serving.run([(self.machine, job)])
         ended = outcome.last(serving.events(job), probe.Exit)
         said = self.text(step.name, "stdout")
-        if ended is None or ended.timed_out or ended.code != 0:
+        if ended is None or ended.timed_out or ended.exceeded is not None or ended.code != 0:
             how = "did not start"
             if ended is not None:
                 how = f"exit status {ended.code}" if ended.code is not None else f"signal {ended.signal}"
             if ended is not None and ended.timed_out:
                 how = f"not done after {step.timeout:g} s"
+            if ended is not None and ended.exceeded is not None:
+                how = ended.exceeded
             return StageError(f"{step.name} ({Path(step.argv[0]).name}): {how}{self._last(step.name)}")
         if step.expects is not None and step.expects not in said:
             return StageError(f"{step.name}: its output does not contain {step.expects!r}{self._last(step.name)}")
@@ -314,6 +319,7 @@ class Stage:
             timeout_s=timeout,
             source=self.source,
             announce=announce,
+            limits=probe.Limits(rooms=(self.places.data, self.places.run)),
         )
 
     def text(self, name: str, stream: str) -> str:
@@ -361,7 +367,7 @@ class Played:
 
 def _sizes(text: str) -> dict[str, int]:
     """Sizes in bytes by name, of smaps_rollup or status."""
-    return {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    return {name: int(size) << 10 for name, size in _SIZE.findall(text)}
 
 
 def _most_shared(host: Host, root: int, leaf: Contained) -> int:

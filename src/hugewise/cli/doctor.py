@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hugewise import policies
+from hugewise.cli import unit
 from hugewise.cli.facts import PROGRAMS, Facts, gather
 from hugewise.console import TextConsole
 from hugewise.errors import HugewiseError
@@ -112,6 +113,7 @@ def examine(
         _privileges(host, facts),
         _programs(facts),
         _quiet(facts),
+        filter(None, [unit.check(host)]),
         guests,
     )
     left_out = () if plan is None else plan.left_out

@@ -17,6 +17,7 @@ from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
 from hugewise.plan.plan import Plan
 from hugewise.study import load as studies
+from hugewise.study import shipped
 
 __all__ = ["show_list", "show_plan"]
 
@@ -115,8 +116,11 @@ def _published() -> Iterator[Sequence[str]]:
 
 def _folders() -> Iterable[Path]:
     """Where studies lie: below the folder of the call, and those that come with hugewise."""
-    return (Path("studies"), Path(__file__).parents[3] / "studies")
+    return (Path("studies"), shipped.folder())
 
 
 def _shown(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    """What `hugewise run` takes for it here."""
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return path.stem if path.parent == shipped.folder().resolve() else str(path)

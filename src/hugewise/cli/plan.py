@@ -31,6 +31,7 @@ class PlanOptions:
     scale: str | None = None
     runs: Sequence[Path] = ()
     pilot: int | None = None
+    anyway: bool = False
     published: str | None = None
     effect: str | None = None
     session_cost: str = "1m"
@@ -61,7 +62,7 @@ def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
     study = _study(asked)
     runs = list(asked.runs)
     if asked.pilot is not None:
-        runs.append(_pilot(study, asked.pilot, asked.results))
+        runs.append(_pilot(study, asked.pilot, asked))
     if not runs:
         raise forecast.missing(study, feasibility.make_plan(study).cells, asked.results)
     return forecast.forecast(study, runs, effect=effect, session_cost=cost)
@@ -78,9 +79,13 @@ def _study(asked: PlanOptions) -> Study:
     return folder.study(folder.opened())
 
 
-def _pilot(study: Study, blocks: int, results: Path) -> Path:
+def _pilot(study: Study, blocks: int, asked: PlanOptions) -> Path:
     with progress.shown(sys.stderr) as listener:
-        return forecast.pilot(study, blocks, results, run=lambda s, path: session.run(s, path, listener=listener))
+
+        def run(study: Study, results: Path) -> RunFolder:
+            return session.run(study, results, listener=listener, anyway=asked.anyway)
+
+        return forecast.pilot(study, blocks, asked.results, run=run)
 
 
 def _value(name: str, text: str, read: Callable[[str], float]) -> float:

@@ -15,12 +15,15 @@ from typing import Literal
 
 import msgspec
 
+from hugewise import reading
 from hugewise.errors import ProbeError
 from hugewise.files import storing
 from hugewise.machine.load_generator import Load
 
 __all__ = [
     "FOREVER",
+    "MOST_EVENTS",
+    "MOST_SAID",
     "Available",
     "Barrier",
     "Count",
@@ -33,6 +36,7 @@ __all__ = [
     "Hold",
     "Job",
     "Launches",
+    "Limits",
     "Load",
     "Phase",
     "Result",
@@ -45,6 +49,7 @@ __all__ = [
     "ask",
     "decode",
     "find",
+    "version",
 ]
 
 VERSION = 1
@@ -52,6 +57,12 @@ VERSION = 1
 Source = Literal["kpageflags", "smaps"]  # how page sizes are looked up
 _PATIENCE_S = 600
 FOREVER = 10 * 365 * 86_400.0  # of servers, which are stopped
+
+MOST_SAID = 64 << 20
+"""Bytes of what a program says on stdout, or on stderr, that are kept: the probe ends one that says more."""
+
+MOST_EVENTS = 64 << 20
+"""Bytes of a probe's own lines: of a tree that it looks at process by process, some 250,000."""
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -161,6 +172,7 @@ class Exit(_Event, frozen=True):
     timed_out: bool
     early_exits: int
     killed: int
+    exceeded: str | None = None  # the limit that it met, and was ended for
 
 
 class Error(_Event, frozen=True):
@@ -228,6 +240,17 @@ class Barrier(msgspec.Struct, frozen=True):
     go: int
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workload may take of the machine that it runs on.
+
+    stream_bytes  most bytes of its stdout, and of its stderr
+    rooms         folders that it writes to: it is ended before the last of the room there is taken
+    """
+
+    stream_bytes: int | None = MOST_SAID
+    rooms: tuple[str, ...] = ()
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """What `run` is told; see the protocol's table."""
 
@@ -249,6 +272,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     source: Source = "smaps"
     barrier: Barrier | None = None
     announce: bool = False
+    limits: Limits = Limits()
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -291,13 +315,26 @@ def decode(lines: Iterable[bytes]) -> Iterator[Event]:
         if not line.endswith(b"\n"):
             return
         try:
-            yield _DECODER.decode(line)
-        except msgspec.DecodeError as error:
+            yield reading.decoded(_DECODER, line)
+        except reading.UnreadableError as error:
             raise ProbeError(f"the probe said something unknown ({error})", hint="rebuild it: make setup") from None
+
+
+def version() -> str:
+    """The probe's own version, such as 0.1.0. Raises ProbeError."""
+    return _answer("--version").decode(errors="replace").split()[-1]
 
 
 def ask(*arguments: str) -> Event:
     """The first event of a short subcommand, such as `cpu` or `counters`. Raises ProbeError when it fails."""
+    first = next(decode(_answer(*arguments).splitlines(keepends=True)), None)
+    if first is None:
+        raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
+    return first
+
+
+def _answer(*arguments: str) -> bytes:
+    """What a short subcommand prints."""
     try:
         done = subprocess.run([find(), *arguments], capture_output=True, check=False, timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -307,7 +344,4 @@ def ask(*arguments: str) -> Event:
         ) from None
     if done.returncode != 0:
         raise ProbeError(f"hugewise-probe {' '.join(arguments)} failed: {done.stderr.decode(errors='replace').strip()}")
-    first = next(decode(done.stdout.splitlines(keepends=True)), None)
-    if first is None:
-        raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
-    return first
+    return done.stdout

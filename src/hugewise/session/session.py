@@ -11,8 +11,10 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
+from hugewise.files import own
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
+from hugewise.model.clock import CLOCK, Clock
 from hugewise.session import guests as guest_session
 from hugewise.session import identity, progress
 from hugewise.session.feasibility import make_plan, provide
@@ -31,11 +33,13 @@ def run(
     listener: progress.Listener = lambda _: None,
     on_step: Callable[[str], None] = lambda _: None,
     calibrating: bool = False,
+    anyway: bool = False,
+    clock: Clock = CLOCK,
 ) -> RunFolder:
     """Start a new run of `study` below the folder `results` and conduct it to its end.
 
     An interrupt ends it early, with everything restored and the run ready to be resumed. A run that is a stream of a
-    calibration (`calibrating`) needs none itself.
+    calibration (`calibrating`) needs none itself. `anyway`: as root, beside an account that holds the lock of accounts.
     """
     seed = seed or coin.new_seed()
     guests = provide(study, lambda text: listener(progress.Message(text)))
@@ -44,8 +48,10 @@ def run(
         reasons = "; ".join(dict.fromkeys(f"{left.what}: {left.reason}" for left in plan.left_out))
         raise UserError(f"nothing of {study.name} can run here: {reasons}", hint="see: hugewise doctor")
     written = Path(study.file).read_text(encoding="utf-8") if study.file and Path(study.file).is_file() else None
-    folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed)
-    session = Session(study, folder, seed, plan, None, listener, on_step, guests)
+    folder = RunFolder.create(
+        results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed, clock=clock
+    )
+    session = Session(study, folder, seed, plan, None, listener, on_step, guests, anyway=anyway)
     if not calibrating:
         session.results = results
         session.withheld = identity.withheld(
@@ -62,14 +68,18 @@ def resume(
     *,
     listener: progress.Listener = lambda _: None,
     on_step: Callable[[str], None] = lambda _: None,
+    anyway: bool = False,
+    clock: Clock = CLOCK,
 ) -> RunFolder:
     """Continue the run in the folder `path`, with the same study, seed and policies. Raises RunError."""
-    folder = RunFolder(path)
+    own(path, str(path))
+    folder = RunFolder(path, clock)
     run = folder.read()
     study, seed = run.study, folder.seed(run)
     identity.check_host(path, run.opened, LocalHost())
     guests = provide(study, lambda text: listener(progress.Message(text)))
-    _hold(Session(study, folder, seed, make_plan(study, guests=guests), run, listener, on_step, guests))
+    plan = make_plan(study, guests=guests)
+    _hold(Session(study, folder, seed, plan, run, listener, on_step, guests, anyway=anyway))
     return folder
 
 
@@ -79,4 +89,5 @@ def _hold(session: Session) -> None:
         session.say("a new session: everything is put back and set up again")
         study, folder, guests = session.study, session.folder, session.guests
         plan, run = make_plan(study, guests=guests), folder.read()
-        session = Session(study, folder, session.seed, plan, run, session.listener, session.on_step, guests)
+        shared = session.listener, session.on_step, guests
+        session = Session(study, folder, session.seed, plan, run, *shared, anyway=session.anyway)

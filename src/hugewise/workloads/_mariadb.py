@@ -12,13 +12,13 @@ my_largepage.c of 10.11 (the largest page size that is no larger than what is as
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from hugewise.errors import UserError
+from hugewise import unprivileged
+from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import probe, programs
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Places, Server, Step, Write
@@ -85,10 +85,12 @@ def find(folder: str = "") -> MariadbPrograms | Missing:
 @lru_cache
 def _version(program: str) -> str | Missing:
     try:
-        argv = (program, "--no-defaults", "--version")
-        said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError) as error:
+        done = unprivileged.run((program, "--no-defaults", "--version"))
+    except HugewiseError as error:
         return Missing(f"{program} does not say its version: {error}")
+    if done.status != 0:
+        return Missing(f"{program} does not say its version: {done.why}")
+    said = done.stdout
     match = _VERSION.search(said)
     return Missing(f"{program} is no MariaDB: {said.strip()[:200]!r}", PACKAGE) if match is None else match[1]
 
