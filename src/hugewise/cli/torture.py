@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration
@@ -58,7 +57,7 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _print(found: object) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
+    say_json(found)
 
 
 def _say(line: str) -> None:
