@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
-
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration
 from hugewise.torture import soak, summary
 from hugewise.torture.subject import THIS
 from hugewise.torture.torture import TortureOptions, again, torture
+from hugewise.visible import say, say_json
 
 __all__ = ["main"]
 
@@ -40,9 +39,9 @@ def main(*, results: Path, case: str | None, soaking: str | None, as_json: bool,
         if as_json:
             _print(one)
         else:
-            click.echo(f"{one.name}: {one.did}")
+            say(f"{one.name}: {one.did}")
             for line in one.faults or ["every promise held"]:
-                click.echo(f"  {line}")
+                say(f"  {line}")
         return not one.faults
     report = torture(options, _say)
     _print(report) if as_json else summary.show(report)
@@ -61,5 +60,5 @@ def _print(found: object) -> None:
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
+    say(line, err=True)
     sys.stderr.flush()

@@ -79,8 +79,6 @@ def parse(text: bytes, file: str) -> Element:
             hint="write it anew with: virsh dumpxml DOMAIN",
         ) from None
     except (LookupError, ValueError, TypeError) as error:  # of the codec that its declaration names
-        raise UserError(
-            f"{file}:1: its encoding cannot be read: {error}",
-            hint="write it anew, in UTF-8, with: virsh dumpxml DOMAIN",
-        ) from None
+        cure = "write it anew, in UTF-8, with: virsh dumpxml DOMAIN"
+        raise UserError(f"{file}:1: its encoding cannot be read: {error}", hint=cure) from None
     return roots[0]

@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import fmean, linear_regression, median
 
-import click
 import msgspec
 
 from hugewise.errors import HugewiseError
 from hugewise.quantity import format_duration
 from hugewise.torture import descent, kept, studies, traces
 from hugewise.torture.subject import Subject
+from hugewise.visible import say
 
 __all__ = ["FLAT", "Sampled", "Soaked", "judge", "show", "soak"]
 
@@ -149,7 +149,7 @@ def show(soaked: Soaked) -> None:
     for one in soaked.found:
         level = f"{one.level / _MIB:.1f} MiB" if one.unit == "B" else f"{one.level:g}"
         outcome = "flat" if one.flat else "NOT flat"
-        click.echo(f"{one.what}: {level}, slope {100 * one.growth:+.2f}%, peak {100 * one.peak:+.2f}%: {outcome}")
+        say(f"{one.what}: {level}, slope {100 * one.growth:+.2f}%, peak {100 * one.peak:+.2f}%: {outcome}")
     for line in filter(None, (soaked.said, *soaked.differences)):
-        click.echo(f"BROKEN: {line}")
-    click.echo(f"{soaked.attempts} attempts in {format_duration(soaked.seconds)}, {soaked.samples} samples")
+        say(f"BROKEN: {line}")
+    say(f"{soaked.attempts} attempts in {format_duration(soaked.seconds)}, {soaked.samples} samples")
