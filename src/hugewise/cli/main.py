@@ -121,7 +121,7 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
     from hugewise.cli import unit  # noqa: PLC0415
 
     if as_unit:
-        click.echo(unit.text(), nl=False)
+        say(unit.text().removesuffix("\n"))
         return
     _check_scale(study, scale)
     sys.exit(examination.main(study, scale, as_json=as_json))
@@ -201,7 +201,7 @@ def list_(what: str) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_(shell: str) -> None:
     """Print what a SHELL reads to complete hugewise: eval "$(hugewise completion bash)"."""
-    click.echo(completion.script(cli, shell))
+    say(completion.script(cli, shell))
 
 
 @cli.command()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import reading
 from hugewise.errors import HugewiseError, LockedError, SettingError, StorageError, UserError
 from hugewise.host import cgroup, hugetlbfs, knob, network, pool, scratch
 from hugewise.host.ledger import FoldersMade, JournalClosed, JournalOpened, JournalRecord, Ledger
@@ -147,8 +148,8 @@ def _load(path: Path) -> Ledger:
     *lines, _torn = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
-            ledger.add(_DECODER.decode(line))
-        except (msgspec.DecodeError, KeyError) as error:
+            ledger.add(reading.decoded(_DECODER, line))
+        except (reading.UnreadableError, KeyError) as error:
             raise UserError(
                 f"{path}, line {number}: not a record of this version ({error})",
                 hint=f"compare your page settings with what you want, then: rm {path}",
