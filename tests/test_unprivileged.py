@@ -26,15 +26,12 @@ def facts(text: str, sign: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def handed(tmp_path: Path) -> Path:
-    """A folder of the unprivileged account's, in one that it can reach."""
-    folder = tmp_path / "handed"
+def handed(reached: Path) -> Path:
+    """A folder of the unprivileged account's."""
+    folder = reached / "handed"
     folder.mkdir()
     if (who := unprivileged.account()) is not None:
         os.chown(folder, who.pw_uid, who.pw_gid)
-        for each in (tmp_path, *tmp_path.parents):
-            if each.owner() == "root" and each.name.startswith(("pytest-", "test_", "popen-")):
-                each.chmod(each.stat().st_mode | 0o011)
     return folder
 
 

@@ -2,8 +2,9 @@
 
     text(data)              bytes as text
     decoded(decoder, data)  JSON of a declared type
-    json(data)              JSON of any shape, with limits on its depth and its numbers
+    json(data)              JSON of any shape, of limited depth
     number(value)           a finite number of what JSON holds
+    count(value)            how many, of what JSON holds
     figure(written)         a finite number as programs print it
     whole(written)          a whole number as programs print it
     content(path)           a file's bytes, at most so many
@@ -28,7 +29,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
@@ -41,6 +42,7 @@ __all__ = [
     "UnreadableError",
     "believing",
     "content",
+    "count",
     "decoded",
     "figure",
     "json",
@@ -66,6 +68,7 @@ DIGITS = 400
 _LARGEST = 1 << 63  # what the store keeps
 _PATIENCE = 5.0  # seconds of processor time
 _SHOWN = 60
+_LONGEST_REASON = 1000
 _FIGURE = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _BYTE = re.compile(r"\(byte (\d{1,18})\)")
@@ -77,8 +80,8 @@ class UnreadableError(ValueError):
     """What somebody wrote is no value. Its text says why; `line` where, from 1, if that is known."""
 
     def __init__(self, reason: str, *, line: int | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
+        super().__init__(self.reason)
         self.line = line
 
 
@@ -95,8 +98,8 @@ def shown(value: object) -> str:
     return written if len(written) <= _SHOWN else f"{written[: _SHOWN - 3]}..."
 
 
-def content(path: Path, most: int = MOST, *, cut: bool = False) -> bytes:
-    """The bytes of a regular file; the first `most` where it may be `cut`, else no larger file.
+def content(path: Path, most: int = MOST, *, part: Literal["whole", "head", "tail"] = "whole") -> bytes:
+    """The bytes of a regular file, of no larger one than `most` bytes; else its first or last so many.
 
     A pipe or a device is never waited for. Raises AbsentError, UnreadableError.
     """
@@ -111,7 +114,9 @@ def content(path: Path, most: int = MOST, *, cut: bool = False) -> bytes:
         if not stat.S_ISREG(kind):
             raise UnreadableError("a folder" if stat.S_ISDIR(kind) else "not a regular file")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            found = file.read(most if cut else most + 1)
+            if part == "tail":
+                file.seek(max(0, os.fstat(descriptor).st_size - most))
+            found = file.read(most + 1 if part == "whole" else most)
     except OSError as error:
         raise UnreadableError(_strerror(error)) from error
     finally:
@@ -150,7 +155,8 @@ def decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
         line = None if where is None else data.count(b"\n", 0, int(where[1])) + 1
         if "truncated" in str(error):  # also said of an escape that is none
             line = data.count(b"\n") + 1
-        raise UnreadableError(str(error), line=line) from error
+        reason = str(error).replace("JSON is malformed:", "it is not JSON:")
+        raise UnreadableError(reason, line=line) from error
 
 
 def _line(data: bytes) -> int | None:
@@ -166,7 +172,7 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any)
 
 
 def json(data: bytes) -> Any:
-    """JSON of any shape: at most DEEPEST levels, whole numbers that the store can keep. Raises UnreadableError."""
+    """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge. Raises UnreadableError."""
     found = decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf"))
     level, depth = [found], 0
     while level:
@@ -174,12 +180,8 @@ def json(data: bytes) -> Any:
             raise UnreadableError(f"it is nested deeper than {DEEPEST} levels")
         below: list[Any] = []
         for value in level:
-            if isinstance(value, dict):
-                below += value.values()
-            elif isinstance(value, list):
-                below += value
-            elif isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
-                raise UnreadableError(f"a whole number of {len(str(value))} digits is none of a measurement")
+            if isinstance(value, dict | list):
+                below += value.values() if isinstance(value, dict) else value
         level, depth = below, depth + 1
     return found
 
@@ -195,6 +197,14 @@ def number(value: object, what: str = "it", *, low: float = -math.inf) -> float:
     if not math.isfinite(found) or found < low:
         raise UnreadableError(f"{what} is {shown(value)}, not a number" + (f" from {low:g}" if found < low else ""))
     return found
+
+
+def count(value: object, what: str = "it") -> int:
+    """How many: a number that JSON holds, from 0 to what the store keeps. Raises UnreadableError with `what`."""
+    found = number(value, what, low=0)
+    if found >= _LARGEST:
+        raise UnreadableError(f"{what} is {shown(value)}, beyond all counts")
+    return int(found)
 
 
 def figure(written: str, what: str = "it", *, low: float = -math.inf) -> float:

@@ -27,7 +27,7 @@ import msgspec
 
 from hugewise.errors import HugewiseError, MachineError, StorageError, UserError
 
-__all__ = ["NAME", "Finished", "Say", "account", "call", "run"]
+__all__ = ["NAME", "Finished", "Say", "account", "as_whom", "call", "run"]
 
 NAME: Final = "nobody"
 
@@ -95,9 +95,7 @@ def run(
             try:
                 out, err = _heard(running, name, timeout, most)
             finally:
-                # The group is the program's own, and it is not reaped yet: the number cannot be another's.
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(running.pid, signal.SIGKILL)
+                _end_group(running.pid)
             status = running.wait()
     except OSError as error:
         raise _unstarted(name, error.strerror or str(error)) from None
@@ -107,8 +105,13 @@ def run(
     return found
 
 
+def as_whom() -> str:
+    """` as nobody`, under root; else nothing: for what is said of a program that was run."""
+    return f" as {NAME}" if os.geteuid() == 0 else ""
+
+
 def _unstarted(name: str, why: str) -> HugewiseError:
-    whom = f" as {NAME}" if os.geteuid() == 0 else ""
+    whom = as_whom()
     hint = f"as root, hugewise runs programs of others as {NAME}: that account must be able to run it" if whom else None
     return HugewiseError(f"{name} cannot be run{whom}: {why}", hint=hint)
 
@@ -156,6 +159,7 @@ def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: in
                     descriptor = key.fd
                     if descriptor == ended:
                         waiting.unregister(ended)
+                        _end_group(running.pid)
                         end = min(end, time.monotonic() + _GRACE_S)
                         continue
                     more = os.read(descriptor, _CHUNK)
@@ -169,6 +173,12 @@ def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: in
         os.close(ended)
     out, err = (bytes(each) for each in said.values())
     return out, err
+
+
+def _end_group(pid: int) -> None:
+    """End what is left of a program's group: its number is no other's until the program is reaped."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def call(work: Callable[[Say], None], say: Say = lambda _: None, *, keep: Sequence[int] = ()) -> None:
@@ -194,9 +204,11 @@ def call(work: Callable[[Say], None], say: Say = lambda _: None, *, keep: Sequen
     try:
         with os.fdopen(heard, "rb") as lines:
             failed = _listen(lines, say)
-        if failed is None:  # else it has said its last
-            select.select([over], [], [], _GRACE_S)
+    except BaseException:
+        os.kill(child, signal.SIGTERM)  # it ends what it has started, and then itself
+        raise
     finally:
+        select.select([over], [], [], _GRACE_S)
         os.kill(child, signal.SIGKILL)  # not reaped yet: if it has ended, nothing happens
         _, status = os.waitpid(child, 0)
         os.close(over)
@@ -244,8 +256,9 @@ def _known(error: HugewiseError) -> str:
 
 def _become(who: pwd.struct_passwd, keep: set[int]) -> None:
     """Be that account for good, with nothing of root's at hand. Raises OSError."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever waits for a program ends that first
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
@@ -262,7 +275,7 @@ def _become(who: pwd.struct_passwd, keep: set[int]) -> None:
         del os.environ[name]
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _listen(lines: IO[bytes], say: Say) -> HugewiseError | OSError | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ class Reader(Protocol):
 
 def head_of(path: Path) -> bytes:
     """The first 64 KiB. Raises DataError."""
-    return _content(path, _HEAD, cut=True)
+    return _content(path, _HEAD, part="head")
 
 
 def text_of(path: Path) -> str:
@@ -127,9 +127,9 @@ def readable(path: Path, cure: str, where: str | None = None) -> Iterator[None]:
         raise DataError(error.reason, file=path, where=place, hint=cure) from error
 
 
-def _content(path: Path, most: int, *, cut: bool = False) -> bytes:
+def _content(path: Path, most: int, *, part: Literal["whole", "head"] = "whole") -> bytes:
     cure = "check the name and its permissions"
     if path.is_dir():
         cure = "name files; a run of hugewise is shown by: hugewise report RUN"
     with readable(path, cure):
-        return reading.content(path, most, cut=cut)
+        return reading.content(path, most, part=part)

@@ -11,7 +11,6 @@ import os
 import pwd
 import re
 import select
-import shutil
 import socket
 import stat
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise.beneath import Folder
 from hugewise.errors import MachineError, ProbeError
 from hugewise.files import storing
 from hugewise.guests import backing, qemu
@@ -230,11 +230,14 @@ def _places(
 
 def _copy(source: Path, copy: Path) -> None:
     """Copy for another account to read. What that account may have put into a folder of its own is not followed."""
-    with storing(str(copy)), source.open("rb") as given:
-        copy.unlink(missing_ok=True)
-        with copy.open("xb") as made:
-            os.fchmod(made.fileno(), 0o644)
-            shutil.copyfileobj(given, made, 1 << 20)
+    with (
+        storing(str(copy)),
+        source.open("rb") as given,
+        Folder.open(copy.parent) as held,
+        held.new(copy.name, 0o644) as made,
+    ):
+        while chunk := given.read(1 << 20):
+            made.write(chunk)
 
 
 def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:

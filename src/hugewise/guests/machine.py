@@ -23,6 +23,7 @@ from hugewise.guests.agent import MOST_OF_A_FILE, Agent
 from hugewise.machine import probe, programs
 from hugewise.machine.foreign import heard, plain
 from hugewise.model.host import Host
+from hugewise.reading import UnreadableError
 
 __all__ = ["OUTPUTS", "GuestLauncher", "GuestMachine", "guest_spec"]
 
@@ -251,20 +252,23 @@ class GuestMachine:
             self.agent.remove(path)
             self.agent.make(path, 0o700, uid, gid)
 
-    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
         """Write a file, with the folders that it lies in."""
-        with self._storing(f"write {path}"):
-            self.agent.put(path, content, 0o644, uid=uid, gid=gid)
+        with self._storing(f"write {folder}/{name}"):
+            self.agent.put(f"{folder}/{name}", content, 0o644, uid=uid, gid=gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Regular files by name; of all of them together no more than of one, else MachineError. Raises OSError, also
-        for a link, as on this host.
+        """Files by name; of all of them together no more than of one, else MachineError. Raises UnreadableError for a
+        link, as on this host.
         """
         total = 0
         for name in self.agent.names(folder):
             path = f"{folder}/{name}"
             if pattern.fullmatch(name) is not None and self.agent.status(path).kind in ("file", "link"):
-                content = b"".join(self.agent.get(path))
+                try:
+                    content = b"".join(self.agent.get(path))
+                except OSError as error:
+                    raise UnreadableError(f"{path} in guest {self.agent.name}: {error.strerror}") from None
                 total += len(content)
                 if total > MOST_OF_A_FILE:
                     why = f"the files in {plain(folder)} have more than the {MOST_OF_A_FILE} bytes that are taken over"

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from hugewise import reading
+from hugewise import files, reading
 from hugewise.errors import ProbeError
 from hugewise.files import storing
 from hugewise.machine.load_generator import Load, Natural
@@ -49,6 +49,7 @@ __all__ = [
     "ask",
     "decode",
     "find",
+    "version",
 ]
 
 VERSION = 1
@@ -302,11 +303,17 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def find() -> str:
-    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError."""
+    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError.
+
+    The one beside this Python is as good as this program itself. Root runs another one only where no other account can
+    change it, whatever the environment says that `su` keeps: else UserError.
+    """
     named = os.environ.get("HUGEWISE_PROBE")
     places = [named] if named else [str(Path(sys.executable).parent / "hugewise-probe"), shutil.which("hugewise-probe")]
     for place in places:
         if place and os.access(place, os.X_OK):
+            if Path(place).parent != Path(sys.executable).parent:
+                files.own(Path(place), f"the probe {place}", "root runs it: unset HUGEWISE_PROBE, or set PATH")
             return place
     looked = ", ".join(place for place in places if place)
     raise ProbeError(f"hugewise-probe not found (looked at {looked})", hint="build it: make setup")
@@ -323,8 +330,21 @@ def decode(lines: Iterable[bytes]) -> Iterator[Event]:
             raise ProbeError(f"the probe said something unknown ({error})", hint="rebuild it: make setup") from None
 
 
+def version() -> str:
+    """The probe's own version, such as 0.1.0. Raises ProbeError."""
+    return _answer("--version").decode(errors="replace").split()[-1]
+
+
 def ask(*arguments: str) -> Event:
     """The first event of a short subcommand, such as `cpu` or `counters`. Raises ProbeError when it fails."""
+    first = next(decode(_answer(*arguments).splitlines(keepends=True)), None)
+    if first is None:
+        raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
+    return first
+
+
+def _answer(*arguments: str) -> bytes:
+    """What a short subcommand prints."""
     try:
         done = subprocess.run([find(), *arguments], capture_output=True, check=False, timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -334,7 +354,4 @@ def ask(*arguments: str) -> Event:
         ) from None
     if done.returncode != 0:
         raise ProbeError(f"hugewise-probe {' '.join(arguments)} failed: {done.stderr.decode(errors='replace').strip()}")
-    first = next(decode(done.stdout.splitlines(keepends=True)), None)
-    if first is None:
-        raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
-    return first
+    return done.stdout

@@ -119,7 +119,7 @@ def _json_row(line: str, path: Path, where: str) -> _Row | None:
         try:
             told = reading.json(line.encode())
         except UnreadableError as error:  # its line is that of one line
-            raise UnreadableError(f"broken JSON ({error.reason})") from None
+            raise UnreadableError(error.reason) from None
     if not isinstance(told, dict):
         raise DataError("no object", file=path, where=where, hint=_CURE)
     if "counter-value" not in told or not told.get("event"):

@@ -1,0 +1,67 @@
+"""The processes that descend from this one, also those whose parents have died.
+
+A process that is a subreaper becomes the parent of its orphans, however they daemonise: so what a killed run leaves
+running is found by its parents alone, without trusting cgroups, sessions or names. See prctl(2) and proc(5).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from hugewise.errors import HugewiseError
+
+__all__ = ["adopt", "descendants", "die_with_parent", "end_all", "reap"]
+
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt() -> None:
+    """Become the parent of descendants whose parents die. Raises HugewiseError."""
+    if _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise HugewiseError(f"cannot adopt orphans: {os.strerror(ctypes.get_errno())}")
+
+
+def die_with_parent() -> None:
+    """In a child, before exec: it is killed when its parent dies."""
+    _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def reap() -> None:
+    """Take note of children that have ended: adopted ones, that nobody else waits for.
+
+    To be called only while no process of `subprocess` is under way: it takes their exit statuses too.
+    """
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def descendants() -> dict[int, str]:
+    """The names of living descendants by pid; those that have ended and were not waited for are left out."""
+    parents: dict[int, tuple[int, str]] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            head, _, rest = (process / "stat").read_text().rpartition(")")
+            state, parent = rest.split()[:2]
+            if state not in "ZX":
+                parents[int(process.name)] = (int(parent), head.partition("(")[2])
+    found: dict[int, str] = {}
+    fresh = {os.getpid()}
+    while fresh:
+        fresh = {pid for pid, (parent, _) in parents.items() if parent in fresh and pid not in found}
+        found |= {pid: parents[pid][1] for pid in fresh}
+    return found
+
+
+def end_all() -> None:
+    """Kill every descendant, and wait for those that are children by now."""
+    for pid in descendants():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    reap()
