@@ -1,10 +1,13 @@
-# hugewise: everything that a fresh Debian 12 with python3 and cargo needs. `make run` measures, `make test` proves.
+# hugewise: everything that a bare Debian 12 needs but make and git. `make run` measures, `make test` proves.
 PYTHON ?= python3
 PROBE_SOURCES := $(shell find probe/src -name '*.rs') probe/Cargo.toml probe/Cargo.lock probe/pyproject.toml
 CARGO := cargo --quiet
 MANIFEST := --manifest-path probe/Cargo.toml
+LOCKED := --locked $(MANIFEST)
+UV = $(or $(shell command -v uv),.tools/bin/uv)
+COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate
 
-.PHONY: run setup test check bench torture docs go-tpc guest-probes clean
+.PHONY: run setup test check bench torture docs go-tpc guest-probes wheel lock clean
 
 run: .venv/ready
 	.venv/bin/hugewise run studies/demo.toml
@@ -15,7 +18,7 @@ test: .venv/ready
 	@echo "1 of 2: tests/ (pytest)"
 	.venv/bin/pytest -q --durations=20
 	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
-	$(CARGO) test $(MANIFEST)
+	$(CARGO) test $(LOCKED)
 
 check: .venv/ready
 	.venv/bin/ruff check
@@ -23,7 +26,7 @@ check: .venv/ready
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache --no-logo
 	$(CARGO) fmt $(MANIFEST) --check
-	$(CARGO) clippy $(MANIFEST) --all-targets -- -D warnings
+	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
 
 bench: .venv/ready
 	.venv/bin/python -m bench
@@ -52,5 +55,16 @@ guest-probes: .venv/share/hugewise/ready
 	tools/guest-probe.sh
 	@[ ! -e .venv/share/hugewise/probe-arm64 ] || touch $@
 
+# The wheel for x86-64, with the static probe inside, and the source distribution.
+wheel: .venv/ready
+	rm -rf dist
+	PATH="$$PWD/.venv/bin:$$PATH" .venv/bin/python tools/wheel.py dist
+	.venv/bin/auditwheel show dist/*.whl
+
+# The newest packages that pyproject.toml allows, with the hashes of their files for all platforms.
+lock: .venv/ready
+	$(COMPILE) --upgrade --extra vm --group build --group test --group check -o requirements.lock pyproject.toml
+	echo uv | $(COMPILE) --upgrade -o tools/uv.txt -
+
 clean:
-	rm -rf .venv .tools .bench probe/target
+	rm -rf .venv .tools .bench dist probe/target

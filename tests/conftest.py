@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from hugewise import beneath
 from hugewise.errors import LockedError
 from hugewise.host import recovery
 from tests.progress import Parts, part
@@ -48,6 +51,17 @@ def put_back() -> None:
     if os.geteuid() == 0:
         with suppress(LockedError):
             recovery.restore()
+
+
+@pytest.fixture
+def reached() -> Iterator[Path]:
+    """A folder that every account may enter, as those of pytest are not."""
+    path = Path(tempfile.mkdtemp(prefix="hw-", dir="/tmp"))
+    path.chmod(0o755)
+    try:
+        yield path
+    finally:
+        beneath.discard(path)
 
 
 @pytest.fixture

@@ -1,17 +1,18 @@
 #!/bin/sh
-# Build the probe that runs in guests: static, so that an image holds nothing else. To .venv/share/hugewise/probe-*.
+# Build the probe as a program that needs no library: for guests, whose image holds nothing else, and for wheels.
+#   tools/guest-probe.sh [FOLDER]   to FOLDER/probe-x86-64 and, where Rust has the target, FOLDER/probe-arm64
 # The target folder is one of its own, so that the ordinary build stays as it is.
 set -eu
 cd "$(dirname "$0")/.."
-to=.venv/share/hugewise
+to=${1:-.venv/share/hugewise}
 built=probe/target/guest
 
 need() { echo "hugewise: $1" >&2; }
 
 # target, name, and what the build needs besides
 build() {
-  echo "setup: building the probe for $2 guests" >&2
-  cargo build --quiet --release --manifest-path probe/Cargo.toml --target "$1" --target-dir "$built"
+  echo "setup: building the static probe for $2" >&2
+  cargo build --locked --quiet --release --manifest-path probe/Cargo.toml --target "$1" --target-dir "$built"
   mkdir -p "$to"
   cp "$built/$1/release/hugewise-probe" "$to/.probe-$2"
   mv "$to/.probe-$2" "$to/probe-$2"
@@ -30,11 +31,12 @@ fi
 # musl comes with the Rust target, and so does the linker: no other package is needed.
 arm=aarch64-unknown-linux-musl
 has_arm() { [ -d "$(rustc --print sysroot)/lib/rustlib/$arm/lib" ]; }
-has_arm || { command -v rustup >/dev/null && rustup --quiet target add "$arm" >&2; } || true
+# A build of a wheel takes Rust as it is.
+[ $# -gt 0 ] || has_arm || { command -v rustup >/dev/null && rustup --quiet target add "$arm" >&2; } || true
 if has_arm; then
   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C relocation-model=static" \
     build "$arm" arm64
-else
+elif [ $# -eq 0 ]; then
   need "arm64 guests require the Rust target $arm, which could not be added: rustup target add $arm"
 fi

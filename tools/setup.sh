@@ -1,5 +1,6 @@
 #!/bin/sh
-# Set up .venv from hash-pinned wheels and build the Rust probe into it. Everything stays inside the project's folder.
+# Set up .venv from hash-pinned wheels and build the Rust probe into it, by its own lock. What is fetched stays inside the project's folder.
+# Packages of the system that this needs are installed by root with apt; anybody else is given the line for that.
 # uv does not read pip's configuration, so what pip knows of index, mirror and certificate is handed on.
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,20 +9,57 @@ RUST_MIN=1.88
 
 need() { echo "hugewise: $1" >&2; exit 1; }
 say() { printf 'setup: %s\n' "$1" >&2; }
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n1)" = "$1" ]; } # MINIMUM VERSION
+has() { command -v "$1" >/dev/null; }
 
-command -v "$PYTHON" >/dev/null || need "$PYTHON not found: apt install python3"
+rust() { cargo --version 2>/dev/null | cut -d' ' -f2; }
+has_rust() { has cargo && at_least "$RUST_MIN" "$(rust)"; }
+has_uv() { has uv || cmp -s tools/uv.txt .tools/uv.txt; }
+has_certificates() { [ -e "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ] || [ -e /etc/pki/tls/certs/ca-bundle.crt ]; }
+
+# The packages of Debian that are missing, in one line. Debian 12 has a new cargo by another name, for browsers.
+lacking() {
+  has "$PYTHON" || echo python3
+  has_uv || { has "$PYTHON" && "$PYTHON" -m pip --version >/dev/null 2>&1; } || echo python3-pip
+  has_certificates || echo ca-certificates
+  has cc || echo gcc libc6-dev
+  has_rust || has rustup || new_cargo
+}
+candidate() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: *\([0-9.]*\).*/\1/p'; }
+new_cargo() {
+  for name in cargo cargo-web; do
+    if at_least "$RUST_MIN" "$(candidate "$name")"; then echo "$name"; return; fi
+  done
+  [ -n "$(candidate cargo)" ] || echo cargo-web # nothing is known before the first apt update
+}
+
+if has apt-get && [ -e /etc/debian_version ]; then
+  if [ "$(id -u)" = 0 ] && [ -n "$(lacking)" ]; then
+    apt-get -q update >&2
+    missing=$(lacking | tr '\n' ' ')
+    say "installing with apt: $missing"
+    # shellcheck disable=SC2086  # a list of names; nothing that is installed is removed for them
+    [ -z "$missing" ] || DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends --no-remove install $missing >&2
+  fi
+  missing=$(lacking | tr '\n' ' ')
+  [ -z "$missing" ] || need "packages are missing: sudo apt update && sudo apt install ${missing% }"
+fi
+
+has "$PYTHON" || need "$PYTHON not found: install Python 3.11 or newer"
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || need "$PYTHON is older than 3.11: name a newer one, as in PYTHON=python3.12 make"
-command -v cargo >/dev/null || need "cargo not found: install Rust $RUST_MIN or newer (https://rustup.rs), then open a new shell"
-rust=$(cargo --version | cut -d' ' -f2)
-[ "$(printf '%s\n%s\n' "$RUST_MIN" "$rust" | sort -V | head -n1)" = "$RUST_MIN" ] || need "cargo $rust is older than $RUST_MIN: run rustup update"
-command -v cc >/dev/null || need "no C linker (cc) found, which Rust needs: apt install gcc"
+has cargo || need "cargo not found: install Rust $RUST_MIN or newer (https://rustup.rs), then open a new shell"
+has_rust || need "cargo $(rust) is older than $RUST_MIN: run rustup update, or install Rust from https://rustup.rs"
+has cc || need "no C linker (cc) found, which Rust needs: install gcc"
+has_uv || "$PYTHON" -m pip --version >/dev/null 2>&1 || need "$PYTHON has no pip: install it, or uv"
 
-if command -v uv >/dev/null; then uv=uv; else
+if has uv; then uv=uv; else
   uv=.tools/bin/uv
-  if [ ! -x "$uv" ]; then
-    "$PYTHON" -m pip --version >/dev/null 2>&1 || need "pip not found: apt install python3-pip"
+  if ! has_uv; then
     say "fetching uv into .tools"
-    "$PYTHON" -m pip install -q --disable-pip-version-check --root-user-action=ignore --target .tools uv
+    rm -rf .tools
+    "$PYTHON" -m pip install -q --disable-pip-version-check --root-user-action=ignore \
+      --require-hashes --only-binary :all: --target .tools -r tools/uv.txt
+    cp tools/uv.txt .tools/
   fi
 fi
 conf=$("$PYTHON" -m pip config list 2>/dev/null | tr -d "'" || true)
@@ -34,7 +72,8 @@ hand SSL_CERT_FILE "${SSL_CERT_FILE:-$(known cert)}"
 say "installing the locked packages into .venv"
 "$uv" venv -q --allow-existing --python "$PYTHON" .venv
 # sync removes what the lock does not name, the two packages of this project included: so it comes first.
-"$uv" pip sync -q --python .venv --require-hashes requirements.lock
+# Wheels alone: a source would be built by what nothing pins.
+"$uv" pip sync -q --python .venv --require-hashes --only-binary :all: requirements.lock
 say "building the probe (Rust)"
 "$uv" pip install -q --python .venv --no-deps --no-build-isolation -e . ./probe
 say "ready: .venv/bin/hugewise"

@@ -43,27 +43,31 @@ def run(
     results: Path | str = "results",
     seed: bytes | None = None,
     listener: Callable[[Event], None] = lambda _: None,
+    anyway: bool = False,
 ) -> Results:
     """Run `study` in a new folder below `results` and return what it found. An interrupt ends it cleanly: what was
-    accepted is in the results, whose state says `interrupted`. Raises HugewiseError.
+    accepted is in the results, whose state says `interrupted`. `anyway`: as root, beside another account's run. Raises
+    HugewiseError.
     """
     from hugewise.session import session
 
-    return open_results(session.run(study, Path(results), seed=seed, listener=listener).path)
+    return open_results(session.run(study, Path(results), seed=seed, listener=listener, anyway=anyway).path)
 
 
-def resume(folder: Path | str, *, listener: Callable[[Event], None] = lambda _: None) -> Results:
+def resume(folder: Path | str, *, listener: Callable[[Event], None] = lambda _: None, anyway: bool = False) -> Results:
     """Continue the interrupted run in `folder`. Raises HugewiseError."""
     from hugewise.session import session
 
-    return open_results(session.resume(Path(folder), listener=listener).path)
+    return open_results(session.resume(Path(folder), listener=listener, anyway=anyway).path)
 
 
-def open_results(folder: Path | str) -> Results:
-    """What the run in `folder` has found so far. Raises RunError."""
+def open_results(folder: Path | str, *, salvage: bool = False, expect: str | None = None) -> Results:
+    """What the run in `folder` has found so far; with `salvage` without what is damaged, which is told. `expect` is
+    the last running hash that it must have. Raises RunError.
+    """
     from hugewise.analysis import analysis
 
-    return analysis.analyze(Path(folder))
+    return analysis.analyze(Path(folder), salvage=salvage, expect=expect)
 
 
 def write_reports(results: Results) -> dict[str, Path]:

@@ -8,6 +8,7 @@ HugewiseError                 exit 1: hugewise or the host failed
 │   └── RunError              a run folder that cannot be continued or reported
 ├── SettingError              a page setting could not be turned, or not be put back
 ├── ProbeError                the probe is missing, is another version, or broke its protocol
+│   └── AttemptLostError      it ended without a word: whether the clock of the attempt ran is not known
 ├── MachineError              a guest did not boot, hung, panicked or is gone: says its last console lines
 └── StorageError              results cannot be written (disk full, read-only)
 
@@ -17,6 +18,7 @@ A `UserError` is printed as its message and its hint, never as a traceback.
 from __future__ import annotations
 
 __all__ = [
+    "AttemptLostError",
     "HugewiseError",
     "LockedError",
     "MachineError",
@@ -66,13 +68,19 @@ class StudyError(UserError):
 
 
 class LockedError(UserError):
-    """Another hugewise run holds this host."""
+    """Another hugewise run holds this host. `pid` is None where it is not to be seen from here.
 
-    def __init__(self, pid: int) -> None:
-        super().__init__(
-            f"another hugewise run holds this host (pid {pid})",
-            hint=f"wait for it, or end it with: kill {pid}",
-        )
+    account   whose socket it is, where it is another account's: a run of hugewise, or what passes for one
+    anyway    whether root may go on beside it
+    """
+
+    def __init__(self, pid: int | None, *, account: str | None = None, anyway: bool = False) -> None:
+        where = "in another pid namespace" if pid is None and account is None else f"pid {pid or 'unknown'}"
+        message = f"another hugewise run holds this host ({where})"
+        if account is not None:
+            message = f"{account} holds the lock of this host ({where}): a run of hugewise, or what passes for one"
+        cures = ["wait for it", f"end it with: kill {pid}" if pid else "", "go on beside it with: --anyway"]
+        super().__init__(message, hint=", or ".join(cure for cure in (cures if anyway else cures[:2]) if cure))
         self.pid = pid
 
 
@@ -86,6 +94,15 @@ class SettingError(HugewiseError):
 
 class ProbeError(HugewiseError):
     """The Rust probe is missing, too old, or broke its protocol."""
+
+
+class AttemptLostError(ProbeError):
+    """The probe ended under an attempt and said nothing: whether the clock ran is not known, so it is not made again.
+
+    `arm`: whose, where several ran at once.
+    """
+
+    arm: str | None = None
 
 
 class MachineError(HugewiseError):

@@ -22,6 +22,7 @@ from hugewise.model.guest_record import GuestsRecord, KernelRecord
 from hugewise.model.results import Results
 from hugewise.store.records import ArmRecord, CellRecord, Run
 from tests.analysis.test_forecast import cell, the_study, write_run
+from tests.build.logs import rewritten
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "combine.txt"
 TWO = (cell("chase", "thp", "mthp"),)
@@ -32,11 +33,9 @@ def a_run(folder: Path, seed: int, *, mean: float = -0.1, cells: tuple[CellRecor
     of = changes.pop("of", the_study())
     differences = list(np.random.default_rng(seed).normal(mean, 0.05, 12))
     path = write_run(folder / str(seed), of, differences, cells=cells, seed=seed)
-    log = path / "run.jsonl"
-    first, *others = log.read_text(encoding="utf-8").splitlines()
-    record = json.loads(first) | {"run": f"20261120T21000{seed}Z-000{seed}", "seed_hash": f"{seed:064x}"}
-    record |= {"host": {"name": f"host-{seed}"}} | changes
-    log.write_text("\n".join([json.dumps(record), *others]) + "\n", encoding="utf-8")
+    named = {"run": f"20261120T21000{seed}Z-000{seed}", "seed_hash": f"{seed:064x}"}
+    named |= {"host": {"name": f"host-{seed}"}} | changes
+    rewritten(path, lambda records: [records[0] | named, *records[1:]])
     return path
 
 
@@ -171,6 +170,7 @@ def test_an_arm_without_its_pages_is_refused_in_every_end_point(tmp_path: Path) 
         if told["arm"] == "thp":
             told["delivery"] |= {"delivered": False, "reason": "the pool is short"}
             kept.write_text(json.dumps(told), encoding="utf-8")
+    rewritten(runs[1])
     found = combining.answer(runs)
     lost = [one for one in found.comparisons if one.arm == "thp"]
     assert [(one.end_point, one.direction, one.verdict) for one in lost] == [
@@ -233,6 +233,7 @@ def test_guests_are_put_together_with_their_like_only(tmp_path: Path, changes: d
     kernel = KernelRecord(name="k", release="6", origin="one", sha256="", had="build", base_page=4096, differs=())
     kept = GuestsRecord(arch="arm64", accelerator="tcg", why="", counting=False, baseline="k", kernels=(kernel,))
     record.write(runs[0], kept)
+    rewritten(runs[0])
     origin = changes.get("origin", "one")
     other = msgspec.structs.replace(
         kept,
@@ -240,6 +241,7 @@ def test_guests_are_put_together_with_their_like_only(tmp_path: Path, changes: d
         kernels=(msgspec.structs.replace(kernel, origin=origin),),
     )
     record.write(runs[1], other)
+    rewritten(runs[1])
     if what:
         assert f"the {what} of 20261120T210001Z-0001 and 20261120T210002Z-0002 differ" in refused(*runs).message
     else:
@@ -252,6 +254,7 @@ def counted(folder: Path, seed: int, facts: dict[str, str], arms: tuple[ArmRecor
     for kept in path.rglob("attempt.json"):
         kept.write_text(json.dumps(json.loads(kept.read_text()) | {"guest": facts}), encoding="utf-8")
     record.write(path, GuestsRecord(arch="arm64", accelerator="tcg", why="", counting=True, baseline="k", kernels=()))
+    rewritten(path)
     return path
 
 

@@ -11,6 +11,7 @@ from hugewise.analysis.series import differing, series_by_arm, shared, steady_ar
 from hugewise.model.results import FactDifference
 from hugewise.model.trial import Attempt
 from tests.analysis.test_forecast import the_study, write_run
+from tests.build.logs import rewritten
 from tests.build.trials import attempt
 
 ARMS = ["base", "thp"]
@@ -103,6 +104,7 @@ def test_a_run_tells_both_and_its_verdicts_are_as_without(tmp_path: Path) -> Non
         series = (50.0, 50.0, 70.0, 80.0, 100.0, 100.0) if thp else (100.0,) * 6
         facts = SAME | ({"data_sha256": "cd" * 32} if thp else {})
         place.write_bytes(msgspec.json.encode(msgspec.structs.replace(stored, series=series, facts=facts)))
+    rewritten(run)
     after = analyze(run)
     (cell,) = after.cells
     assert [(one.arm, one.change, one.settled) for one in cell.steadiness] == [

@@ -100,10 +100,16 @@ def scratch() -> Iterator[Scratch]:
     made.path.rmdir()
 
 
-def played(tmp_path: Path, scratch: Scratch, script: str, window: Window | None = None) -> Performance:
+def played(
+    tmp_path: Path,
+    scratch: Scratch,
+    script: str,
+    window: Window | None = None,
+    workload: type[Touching] = Touching,
+) -> Performance:
     """The steps of an attempt in their order, as the runner calls them; the server has no cgroup."""
     arm = an_arm("base")
-    cell = cell_of(Touching(script, window), arm, timeout=60.0)
+    cell = cell_of(workload(script, window), arm, timeout=60.0)
     machine = LocalMachine()
     site = Site(
         machine,
@@ -210,3 +216,17 @@ def test_what_rests_on_a_clock_is_not_told_of_an_emulated_machine(
     assert (made.facts().get("grid"), made.facts()["keys"]) == (None, 7)
     monkeypatch.setattr(LocalMachine, "emulated", False)
     assert made.facts()["grid"] == "8x1"
+
+
+@pytest.mark.parametrize(
+    "error", [RecursionError("deep"), OverflowError("large"), TypeError("a list"), KeyError("gone")]
+)
+def test_output_that_no_reader_foresaw_fails_the_attempt_with_its_reason(
+    tmp_path: Path, scratch: Scratch, error: Exception
+) -> None:
+    class Breaking(Touching):
+        def read(self, outputs: Outputs, values: Mapping[str, ParameterValue]) -> Reading:
+            raise error
+
+    with pytest.raises(AssertionError, match=f"failed.*its output is not as expected: {type(error).__name__}"):
+        played(tmp_path, scratch, ROUNDS, workload=Breaking)

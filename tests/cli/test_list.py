@@ -30,4 +30,4 @@ def test_list_studies_shows_those_here_and_those_that_come_along(
     assert "studies/tiny.toml" in out
     assert "[bold]?[/nope]" in out
     assert "cannot be read" in out
-    assert "demo.toml" in out
+    assert "\ndemo " in out

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hugewise.errors import StorageError
+from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache
+from tests.requirements import need_root
 
 
 @pytest.fixture
@@ -113,6 +115,139 @@ def test_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: pwd.struct_passwd(("root", "x", uid, 0, "", f"{tmp_path}/r", "")))
     assert cache.folder() == tmp_path / "r" / ".cache" / "hugewise"
+
+
+def handed_to_nobody(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("variable", "below", "cure"),
+    [
+        ("XDG_CACHE_HOME", "", "unset XDG_CACHE_HOME"),
+        ("HUGEWISE_CACHE", "a/b", "unset HUGEWISE_CACHE"),
+        ("HOME", "", "HOME"),
+    ],
+)
+def test_root_refuses_a_cache_that_another_account_can_change(
+    reached: Path, monkeypatch: pytest.MonkeyPatch, variable: str, below: str, cure: str
+) -> None:
+    """As `su` keeps the variables of who called it."""
+    need_root()
+    for name in ("HUGEWISE_CACHE", "XDG_CACHE_HOME", "SUDO_UID"):
+        monkeypatch.delenv(name, raising=False)
+    home = handed_to_nobody(reached / "home")
+    monkeypatch.setenv(variable, str(home / below))
+    with pytest.raises(
+        UserError, match=f"as root, hugewise does not use the cache {home}.*: {home} .*nobody"
+    ) as raised:
+        cache.folder("kernels")
+    assert cure in str(raised.value.hint)
+    assert list(home.iterdir()) == []
+    # Nor that of who called sudo, named by them: root's files would be in it.
+    monkeypatch.setenv("SUDO_UID", str(pwd.getpwnam("nobody").pw_uid))
+    if variable == "HUGEWISE_CACHE":
+        with pytest.raises(UserError, match="as root, hugewise does not use the cache"):
+            cache.folder()
+
+
+def test_root_refuses_a_cache_behind_a_link_or_in_a_folder_of_all(
+    reached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_root()
+    (reached / "link").symlink_to(handed_to_nobody(reached / "home"))
+    monkeypatch.setenv("HUGEWISE_CACHE", str(reached / "link" / "cache"))
+    with pytest.raises(UserError, match="as root, hugewise does not use the cache"):
+        cache.folder()
+    (reached / "all").mkdir()
+    (reached / "all").chmod(0o777)
+    monkeypatch.setenv("HUGEWISE_CACHE", str(reached / "all" / "cache"))
+    with pytest.raises(UserError, match=f"{reached}/all can be written by others"):
+        cache.folder()
+    (reached / "all").chmod(0o1777)  # as /tmp: nobody can rename what is root's
+    assert cache.folder() == reached / "all" / "cache"
+
+
+def test_a_damaged_folder_is_said_and_made_anew(place: Path) -> None:
+    said: list[str] = []
+    made: list[int] = []
+
+    def make(path: Path) -> None:
+        made.append(1)
+        (path / "below").mkdir(parents=True)
+        (path / "image").write_bytes(b"a kernel" + bytes(3 << 20) + b"its end")
+        (path / "below" / "module").write_bytes(b"a module")
+
+    found = cache.kept("kernels", b"key", make, said.append)
+    assert cache.damage(found) == ""
+    assert (cache.kept("kernels", b"key", make, said.append), made, said) == (found, [1], [])
+    for number, (what, harm) in enumerate(HARMS.items(), 2):
+        harm(found)
+        assert cache.damage(found) == what
+        assert cache.kept("kernels", b"key", make, said.append) == found
+        assert (len(made), said.pop()) == (number, f"{found} is damaged ({what}): it is made anew")
+        assert cache.damage(found) == ""
+    (found / "a-note").touch()  # what is put beside later is no damage
+    assert cache.damage(found) == ""
+    assert sorted(path.name for path in found.parent.iterdir()) == [f".{found.name}.lock", found.name]
+
+
+HARMS: dict[str, Callable[[Path], object]] = {
+    "image has other bytes than it was made with": lambda folder: os.truncate(folder / "image", 100),
+    "below/module has other bytes than it was made with": lambda folder: (folder / "below/module").write_bytes(
+        b"A module"
+    ),
+    "image is not there": lambda folder: (folder / "image").unlink(),
+    ".sealed is not there": lambda folder: (folder / ".sealed").unlink(),
+    ".sealed cannot be read": lambda folder: (folder / ".sealed").write_bytes(b"\xff{"),
+}
+
+
+def test_holes_are_as_good_as_zeros(place: Path) -> None:
+    """The same content, on a file system that keeps holes and in a file that was written in full."""
+
+    def sealed(name: bytes, make: Callable[[Path], None]) -> bytes:
+        return (cache.kept("images", name, make) / ".sealed").read_bytes()
+
+    def holes(path: Path) -> None:
+        path.mkdir()
+        with (path / "root").open("wb") as writing:
+            writing.seek(5 << 20)
+            writing.write(b"data")
+            writing.truncate(9 << 20)
+
+    def full(path: Path) -> None:
+        path.mkdir()
+        (path / "root").write_bytes(bytes(5 << 20) + b"data" + bytes((4 << 20) - 4))
+
+    def other(path: Path) -> None:
+        path.mkdir()
+        (path / "root").write_bytes(bytes(6 << 20) + b"data" + bytes((3 << 20) - 4))
+
+    one = sealed(b"1", holes)
+    assert one == sealed(b"2", full)
+    assert one != sealed(b"3", other)
+
+
+def test_an_entry_is_on_disk_before_it_has_its_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[str, bool]] = []
+    there = place / "kernels"
+
+    def sync(path: Path) -> None:
+        synced.append((path.name, any(not each.name.startswith(".") for each in there.iterdir())))
+
+    monkeypatch.setattr(cache, "sync", sync)
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        (path / "image").write_bytes(b"x")
+
+    found = cache.kept("kernels", b"key", make)
+    before = {name for name, named in synced if not named}
+    assert before == {"image", ".sealed", f".{found.name}.new"}
+    assert [name for name, named in synced if named] == ["kernels"]
 
 
 def test_a_folder_that_cannot_be_made_says_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_what_it_cannot_is_refused_with_a_cure(tmp_path: Path) -> None:
     for what, act in (
         ("has no network", lambda: guest.ports(1)),
         ("has no folder /data", lambda: guest.folder("/data", None, None)),
-        ("takes no file /data/x", lambda: guest.put("/data/x", b"", None, None)),
+        ("takes no file /data/x", lambda: guest.put("/data", "x", b"", None, None)),
         ("has no files in /data", lambda: guest.files("/data", re.compile("."))),
     ):
         with pytest.raises(MachineError, match=what) as caught:

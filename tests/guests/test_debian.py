@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import apt_sources, debian
+from hugewise.guests import apt_sources, cache, debian, unpacking
 from hugewise.guests.apt_sources import AptSource
-from tests.requirements import need, need_program
+from hugewise.guests.workshop import Workshop
+from tests.requirements import need, need_program, need_root
 
 STANZAS = """
 Types: deb deb-src
@@ -123,12 +125,14 @@ def test_what_apt_says_is_read() -> None:
 
 
 def test_the_private_state_names_nothing_of_the_machines_own_and_clears_its_hooks() -> None:
-    lines = debian.configuration(Path("/c/apt/0"), "arm64").splitlines()
+    shop = Workshop(Path("/c/made"), None)
+    lines = debian.configuration(shop, Path("/c/made/lent/lists"), "arm64").splitlines()
     named = [line for line in lines if line.startswith("Dir::")]
     assert named
-    assert all("/c/apt/0/" in line or '"/dev/null"' in line for line in named)
+    assert all("/c/made/" in line or '"/dev/null"' in line for line in named)
     assert "#clear DPkg::Post-Invoke;" in lines
     assert "#clear APT::Update::Post-Invoke;" in lines
+    assert not [line for line in lines if "Sandbox" in line]
 
 
 @pytest.mark.parametrize("name", ["-oDir=/", "hello world", "a;b", "UPPER", ""])
@@ -149,7 +153,7 @@ def test_a_broken_package_is_said_to_be_one(tmp_path: Path) -> None:
     need_program("dpkg-deb", "dpkg")
     (tmp_path / "bad.deb").write_bytes(b"no package")
     with pytest.raises(StorageError, match=r"cannot unpack .*bad\.deb"):
-        debian.unpack(tmp_path / "bad.deb", tmp_path)
+        unpacking.unpack(tmp_path / "bad.deb", tmp_path)
 
 
 def machines_own() -> list[tuple[str, int]]:
@@ -180,7 +184,7 @@ def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypa
     assert debian.resolve(["hello"], "trixie", "arm64", told.append) == found
     assert told == []  # both from the cache
     (tmp_path / "root").mkdir()
-    debian.unpack(paths[0], tmp_path / "root", without=["./usr/share/*"])
+    unpacking.unpack(paths[0], tmp_path / "root", without=["./usr/share/*"])
     program = (tmp_path / "root/usr/bin/hello").read_bytes()
     assert program[18:20] == b"\xb7\x00"  # AArch64, elf(5)
     assert not (tmp_path / "root/usr/share/doc").exists()
@@ -188,3 +192,60 @@ def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypa
         debian.resolve(["redis-serverr"], "trixie", "arm64")
     assert "redis-server" in str(raised.value.hint)
     assert machines_own() == before
+
+
+# A solver of the account's, which apt starts whenever it resolves; and what there is to be resolved.
+PREPARED = """
+Dir::State "ENTRY/state/";
+Dir::State::status "ENTRY/status";
+Dir::Cache "ENTRY/cache/";
+Dir::Etc::sourcelist "ENTRY/main.sources";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Bin::solvers:: "FOLDER";
+APT::Solver "solver";
+APT::Solver::RunAsUser "root";
+"""
+LISTED = """Package: hello
+Version: 1
+Architecture: amd64
+Maintainer: a
+Description: b
+Filename: ./hello.deb
+Size: 1
+SHA256: 1111111111111111111111111111111111111111111111111111111111111111
+"""
+
+
+@pytest.mark.parametrize("whose", ["another account's", "root's"])
+def test_a_prepared_apt_conf_is_never_read(reached: Path, monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
+    """In the cache of who called `su`, which keeps XDG_CACHE_HOME; and in root's own, whoever put it there."""
+    need_root()
+    need_program("apt-get", "apt")
+    sources = reached / "my.list"
+    sources.write_text("deb [trusted=yes] file:/nowhere bookworm main\n")
+    for name in ("HUGEWISE_CACHE", "SUDO_UID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(sources))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(reached / "home"))
+    archive = apt_sources.main_archive({str(sources): sources.read_text()})
+    text = apt_sources.stanza(archive, "bookworm", "amd64", sources=False)
+    entry = reached / "home/hugewise/apt" / cache.digest(text.encode())[:32]
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (entry / name).mkdir(parents=True)
+    solver, told = reached / "solver", reached / "told"
+    solver.write_text(f"#!/bin/sh\nid -u > {told}/as\n")
+    solver.chmod(0o755)
+    told.mkdir()
+    told.chmod(0o1777)
+    (entry / "apt.conf").write_text(PREPARED.replace("FOLDER", str(reached)).replace("ENTRY", str(entry)))
+    (entry / "main.sources").write_text(text)
+    (entry / "state/lists/_nowhere_dists_bookworm_main_binary-amd64_Packages").write_text(LISTED)
+    (entry / "state/lists/_nowhere_dists_bookworm_InRelease").write_text("Origin: a\nSuite: bookworm\n")
+    for name in ("lists-are-read", "status"):
+        (entry / name).touch()
+    if whose == "another account's":
+        for path in (reached / "home", *(reached / "home").rglob("*")):
+            os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
+    with pytest.raises(UserError, match="does not use the cache|cannot read the package lists") as raised:
+        debian.resolve(["hello"], "bookworm", "amd64")
+    assert list(told.iterdir()) == [], raised.value

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import debian, image
+from hugewise.guests import debian, image, unpacking
 from hugewise.guests.boot import Hosting
 from hugewise.guests.machine import GuestMachine
 from hugewise.machine.serving import run
@@ -105,7 +105,8 @@ def test_an_image_is_made_once_and_anew_when_something_differs(tmp_path: Path, t
     assert image.image(["gcc"], "arm64", "trixie", say=told.append) == one
     assert told.count("making the file system of the image") == 1
     beside = sorted(path.name for path in Path(str(one.root)).parent.iterdir())
-    assert beside[0] == "contents.json" and beside[1].startswith("had-for-") and beside[2:] == ["root.ext4"]
+    assert beside[0] == ".sealed" and beside[1] == "contents.json" and beside[2].startswith("had-for-")
+    assert beside[3:] == ["root.ext4"]
     assert image.cached(["gcc"], "arm64", "trixie")
     assert not image.cached(["gcc", "old"], "arm64", "trixie")
     assert not image.cached(["gcc"], "arm64", "trixie", ["lua5.4"])
@@ -125,9 +126,9 @@ def test_a_file_is_put_at_an_absolute_path_below_the_root(tmp_path: Path, told: 
 def test_links_are_followed_within_the_image_and_not_without_end(tmp_path: Path) -> None:
     (tmp_path / "etc").symlink_to("/var/../../../etc2")
     (tmp_path / "loop").symlink_to("loop")
-    assert image._inside(tmp_path, "/etc/passwd") == tmp_path / "etc2" / "passwd"
+    assert unpacking.inside(tmp_path, "/etc/passwd") == tmp_path / "etc2" / "passwd"
     with pytest.raises(StorageError, match="without end"):
-        image._inside(tmp_path, "/loop")
+        unpacking.inside(tmp_path, "/loop")
 
 
 def test_programs_of_an_image_run_in_a_guest(tmp_path: Path, arm64: Bootable, hosting: Hosting) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import lzma
+import os
 import struct
 import sys
 from pathlib import Path
@@ -71,6 +72,15 @@ def test_it_is_named_by_what_is_in_it(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not list(one.parent.glob(".*.new"))
 
 
+def test_a_truncated_one_in_the_cache_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_probe(monkeypatch, tmp_path, a_program())
+    one = initramfs.build(a_kernel())
+    whole = one.read_bytes()
+    os.truncate(one, 100)
+    assert initramfs.build(a_kernel()) == one
+    assert one.read_bytes() == whole
+
+
 def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_probe(monkeypatch, tmp_path, a_program())
     base = initramfs.build(a_kernel())
@@ -91,12 +101,24 @@ def test_a_missing_probe_says_where_it_should_be_and_what_builds_it(
 ) -> None:
     monkeypatch.delenv("HUGEWISE_GUEST_PROBE_X86_64", raising=False)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("HUGEWISE_PROBE", "/bin/true")  # not static
     found = initramfs.guest_probe("x86-64")
     assert isinstance(found, Missing)
     assert f"{tmp_path}/share/hugewise/probe-x86-64 is not there" in found.reason
     with pytest.raises(UserError, match="no agent for guests of x86-64") as raised:
         initramfs.build(a_kernel(arch="x86-64"))
     assert raised.value.hint == "make guest-probes"
+
+
+def test_a_static_probe_of_the_host_is_that_of_guests_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HUGEWISE_GUEST_PROBE_X86_64", raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    own = tmp_path / "hugewise-probe"
+    own.write_bytes(a_program(machine=62))
+    own.chmod(0o755)
+    monkeypatch.setenv("HUGEWISE_PROBE", str(own))
+    assert initramfs.guest_probe("x86-64") == own
+    assert isinstance(initramfs.guest_probe("arm64"), Missing)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import pwd
 import re
 import tarfile
 import time
@@ -17,7 +20,7 @@ from hugewise.guests.kernels import build, modules, source, store, tools
 from hugewise.guests.kernels.recipe import Recipe
 from hugewise.model.guest import Kernel
 from tests.build import known
-from tests.requirements import need_program
+from tests.requirements import need_program, need_root
 
 NEEDED = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED)
 MAKEFILE = """
@@ -63,7 +66,7 @@ def recipe(*more: str) -> Recipe:
 
 
 def provided(tarball: Path, wanted: Recipe, told: list[str]) -> Kernel:
-    origin = source.of_file(tarball, told.append)
+    origin = source.of_file(tarball)
     return build.provide(wanted, origin, build.asked(wanted, origin.sha256), told.append)
 
 
@@ -77,7 +80,7 @@ def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, c
     assert cache.sha256(tarball) in kernel.origin
     assert "gcc 12" in kernel.origin
     folder = Path(kernel.image).parent
-    assert sorted(each.name for each in folder.iterdir()) == ["config", "image", "kernel.json"]
+    assert sorted(each.name for each in folder.iterdir()) == [".sealed", "config", "image", "kernel.json"]
     assert json.loads((folder / "kernel.json").read_text())["image"] == "image"
     assert [line.partition(" ")[0] for line in told] == ["unpacking", "building", "built"]
     assert "s of CPU time" in told[-1]
@@ -87,6 +90,64 @@ def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, c
     assert provided(tarball, recipe("CONFIG_NET=y\n"), told) == kernel
     assert told == []
     assert store.find(build.asked(recipe("CONFIG_NET=y\n"), cache.sha256(tarball))) == kernel
+
+
+def test_the_makefile_of_a_source_is_never_run_by_root(tmp_path: Path, reached: Path) -> None:
+    """Nor can it put anything of its own where root takes the kernel from."""
+    need_root()
+    (reached / "told").mkdir()
+    (reached / "told").chmod(0o1777)
+    (reached / "secret").write_text("of root's")
+    (reached / "secret").chmod(0o600)
+    tarball = linux(tmp_path, f"id -u > {reached}/told/as; id -G > {reached}/told/groups")
+    kernel = provided(tarball, recipe(), [])
+    nobody = pwd.getpwnam("nobody")
+    assert (reached / "told/as").read_text() == f"{nobody.pw_uid}\n"
+    assert (reached / "told/groups").read_text() == f"{nobody.pw_gid}\n"
+    assert all(path.stat().st_uid == 0 for path in Path(kernel.image).parent.iterdir())
+    # In place of the kernel, a link to a file that root alone may read.
+    tarball = linux(reached, f"mkdir -p $(O)/../made; ln -s {reached}/secret $(O)/../made/image")
+    with pytest.raises(HugewiseError):
+        provided(tarball, recipe("CONFIG_ANOTHER=n\n"), [])
+
+
+def test_a_tarball_reaches_nothing_outside(tmp_path: Path, reached: Path) -> None:
+    outside = reached / "outside"
+    outside.mkdir()
+    outside.chmod(0o777)
+    tree = tmp_path / "linux-6.12"
+    tree.mkdir()
+    (tree / "Kbuild").touch()
+    with tarfile.open(tmp_path / "linux.tar", "w") as tar:
+        tar.add(tree, tree.name)
+        for name in ("a", "a"):
+            link = tarfile.TarInfo(f"linux-6.12/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, str(outside)
+            tar.addfile(link)
+            below = tarfile.TarInfo("linux-6.12/a/made")
+            tar.addfile(below, io.BytesIO())
+        climbing = tarfile.TarInfo("linux-6.12/" + "../" * 20 + str(outside)[1:] + "/climbed")
+        tar.addfile(climbing, io.BytesIO())
+        rights = tarfile.TarInfo("linux-6.12/su")
+        rights.mode = 0o4755
+        tar.addfile(rights, io.BytesIO())
+    with pytest.raises(HugewiseError):  # tar refuses, or the Makefile that is not there does
+        provided(tmp_path / "linux.tar", recipe(), [])
+    assert list(outside.iterdir()) == []
+
+
+def test_a_truncated_image_in_the_cache_is_found_said_and_built_anew(tmp_path: Path) -> None:
+    tarball, told = linux(tmp_path), list[str]()
+    kernel = provided(tarball, recipe(), told)
+    os.truncate(kernel.image, 5)
+    assert store.find(build.asked(recipe(), cache.sha256(tarball))) is None
+    told.clear()
+    assert provided(tarball, recipe(), told) == kernel
+    assert (
+        told[0]
+        == f"{Path(kernel.image).parent} is damaged (image has other bytes than it was made with): it is made anew"
+    )
+    assert cache.sha256(Path(kernel.image)) == kernel.digest
 
 
 def test_what_is_built_is_known_by_its_symbols_source_and_compiler(
@@ -130,7 +191,7 @@ def test_an_interrupted_build_leaves_no_process_and_no_folder(
             raise KeyboardInterrupt
 
     tarball = linux(tmp_path, 'sleep 300 & echo "  CC      sleeper $$!"; wait')
-    wanted, origin = recipe(), source.of_file(tarball, print)
+    wanted, origin = recipe(), source.of_file(tarball)
     with pytest.raises(KeyboardInterrupt):
         build.provide(wanted, origin, build.asked(wanted, "x"), interrupt)
     assert not [each for each in cached.iterdir() if each.is_dir()]
@@ -164,4 +225,4 @@ def test_what_is_no_source_of_linux(tmp_path: Path, inside: str | None) -> None:
     with pytest.raises((UserError, StorageError), match=r"a\.tar is not a source of Linux|cannot unpack .*a\.tar"):
         provided(path, recipe(), [])
     with pytest.raises(UserError, match="the source cannot be read"):
-        source.of_file(tmp_path / "none.tar", print)
+        source.of_file(tmp_path / "none.tar")

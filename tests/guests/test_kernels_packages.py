@@ -72,7 +72,7 @@ def test_a_real_package_is_unpacked_once_and_found_without_the_archive(
     assert f"{found.release} 6." in found.origin
     # Nothing but what is used stays, and nothing is asked of apt again.
     folder = Path(found.image).parent
-    assert sorted(each.name for each in folder.iterdir()) == ["config", "image", "kernel.json", "modules"]
+    assert sorted(each.name for each in folder.iterdir()) == [".sealed", "config", "image", "kernel.json", "modules"]
     monkeypatch.setattr(debian, "resolve", None)
     told.clear()
     assert kernels.provide(use, "x86-64", "trixie", told.append) == found

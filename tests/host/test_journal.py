@@ -9,7 +9,7 @@ import pytest
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
 from hugewise.host.journal import Journal, recover, start_time
 from hugewise.host.knob import knobs, read
-from hugewise.host.ledger import FoldersMade, Intent, JournalClosed, JournalOpened, KnobTurn
+from hugewise.host.ledger import FoldersMade, Intent, JournalClosed, JournalOpened, KnobTurn, Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.pool import Pools
 from hugewise.host.setting import Settings
@@ -110,6 +110,17 @@ def test_after_a_reboot_it_is_closed_and_not_replayed(path: Path, dead: FakeHost
     assert "rebooted" in (recover(dead, path).note or "")
     assert len(dead.writes) == written
     assert recover(dead, path).run is None
+
+
+def test_after_a_reboot_what_lies_on_a_disk_is_removed(path: Path, dead: FakeHost, tmp_path: Path) -> None:
+    left = tmp_path / "hugewise-4711"
+    (left / "data").mkdir(parents=True)
+    journal = Journal.reopen(path)
+    journal.append(Scratched(str(left)))
+    journal.abandon()
+    dead.fixed["/proc/sys/kernel/random/boot_id"] = "another boot"
+    recover(dead, path)
+    assert not left.exists()
 
 
 def test_an_ordinary_user_is_told_that_root_must_restore(path: Path, dead: FakeHost) -> None:

@@ -21,6 +21,7 @@ from hugewise.host.journal import recover
 from hugewise.host.ledger import Ledger, Linked
 from hugewise.host.local_host import LocalHost
 from hugewise.host.network import Bridge, free_subnet, is_own, taken
+from hugewise.machine import programs
 from tests.requirements import need, need_program, need_root
 
 ADDRESSES = b"""[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8}]},
@@ -72,7 +73,7 @@ def test_what_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             Bridge.open(1, None, noted.append)
     with monkeypatch.context() as patched:
         patched.setattr(os, "geteuid", lambda: 0)
-        patched.setenv("PATH", "/nowhere")
+        patched.setattr(programs, "PATH", "/nowhere")
         with pytest.raises(UserError, match="no such program") as caught:
             Bridge.open(1, None, noted.append)
     assert caught.value.hint == "apt install iproute2"

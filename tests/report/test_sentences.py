@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hugewise.model.results import Comparison
-from hugewise.report.sentences import printable, sentence, winners
+from hugewise.report.sentences import sentence, winners
+from hugewise.visible import printable
 from tests.build.results import FAULTS, HOSTILE, LATENCY, example, plain
 
 RESULTS = plain()

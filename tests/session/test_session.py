@@ -20,7 +20,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.model.pages import THP
 from hugewise.model.results import Results
-from hugewise.session import identity, session, steps
+from hugewise.session import closing, identity, session, steps
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockOpened
 from tests.drive import drive, words
@@ -156,10 +156,10 @@ def test_an_interrupt_just_before_the_closing_is_raised_after_it(monkeypatch: py
             raise pending.pop()
 
     monkeypatch.setattr(signal, "pthread_sigmask", late)
-    closing = ExitStack()
-    closing.callback(closed.append, "restore")
+    stack = ExitStack()
+    stack.callback(closed.append, "restore")
     with pytest.raises(KeyboardInterrupt):
-        steps._close(closing)
+        closing.close(stack)
     assert closed == ["restore"]
     assert signal.SIGINT not in block(signal.SIG_BLOCK, ())
 

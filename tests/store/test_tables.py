@@ -10,6 +10,7 @@ import pytest
 
 from hugewise.store.folder import RunFolder
 from hugewise.store.tables import tables
+from tests.build.logs import rewritten
 from tests.build.trials import attempt
 from tests.store.test_folder import folder
 
@@ -61,6 +62,8 @@ def test_attempts_of_runs_before_there_were_series_have_none(folder: RunFolder, 
     stored = msgspec.json.decode((place / "attempt.json").read_bytes())
     del stored["series"], stored["facts"]
     (place / "attempt.json").write_bytes(msgspec.json.encode(stored))
+    rewritten(folder.path)
+    folder = RunFolder(folder.path)
     for number in range(others):
         accept(folder, 2 + number, "base", series=(1.0,), facts={"scale": 1})
     with tables(folder.path) as store:

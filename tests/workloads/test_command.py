@@ -129,6 +129,18 @@ def test_a_wrong_value_is_the_study_s_mistake() -> None:
 
 
 @pytest.mark.whole
+def test_output_that_cannot_be_read_fails_each_attempt_and_not_the_run(tmp_path: Path) -> None:
+    script = "import os; os.write(1, eval(os.environ['SAID']))"
+    hostile = {"deep": "b'[' * 9000", "long": "b'9' * 5000", "bytes": "b'\\xff{'", "wide": "b'1' * (65 << 20)"}
+    policies = [{"name": name, "from": "as-is", "environment": {"SAID": said}} for name, said in hostile.items()]
+    found = attempts(tmp_path, told(script, values=["rate,higher=json:.a"]), policies, blocks=2)
+    assert {each.arm: each.state for each in found} == dict.fromkeys(hostile, "failed")
+    reasons = {each.arm: each.reason or "" for each in found}
+    assert "nested too deeply" in reasons["deep"] and "out of range" in reasons["long"]
+    assert "not JSON" in reasons["bytes"] and "larger than 67,108,864 bytes" in reasons["wide"]
+
+
+@pytest.mark.whole
 def test_values_of_a_real_command_are_its_metrics(tmp_path: Path) -> None:
     script = "import os; print('rate', 2 + len(os.environ['GIVEN']), 'x')"
     policies = [

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pwd
 from pathlib import Path
 
 import pytest
 
 from hugewise.errors import UserError
+from hugewise.session import feasibility
+from hugewise.study.load import parse
 from hugewise.workloads import _postgres
 from tests.build import known
-from tests.requirements import need
+from tests.requirements import need, need_root
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -22,15 +25,15 @@ def _fake(folder: Path, version: str, *programs: str) -> Path:
     return folder
 
 
-def test_the_newest_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_is_taken(reached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for major in ("9", "15", "16"):
-        (tmp_path / major / "bin").mkdir(parents=True)
-        _fake(tmp_path / major / "bin", f"{major}.3 (Debian)")
-    monkeypatch.setattr(_postgres, "_USUAL", tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path / "15" / "bin"))
+        (reached / major / "bin").mkdir(parents=True)
+        _fake(reached / major / "bin", f"{major}.3 (Debian)")
+    monkeypatch.setattr(_postgres, "_USUAL", reached)
+    monkeypatch.setenv("PATH", str(reached / "15" / "bin"))
     found = known(_postgres.find())
-    assert (found.major, found.version, found.folder) == (16, "16.3", str(tmp_path / "16" / "bin"))
-    named = _postgres.find(str(tmp_path / "15" / "bin"))
+    assert (found.major, found.version, found.folder) == (16, "16.3", str(reached / "16" / "bin"))
+    named = _postgres.find(str(reached / "15" / "bin"))
     assert named is not None and named.version == "15.3"
 
 
@@ -47,8 +50,8 @@ def test_what_is_lacking_is_named_with_its_package(tmp_path: Path, monkeypatch: 
     assert named.package is None
 
 
-def test_an_old_server_and_an_absent_program_are_said(tmp_path: Path) -> None:
-    old, bare = tmp_path / "old", tmp_path / "bare"
+def test_an_old_server_and_an_absent_program_are_said(reached: Path) -> None:
+    old, bare = reached / "old", reached / "bare"
     old.mkdir()
     bare.mkdir()
     _fake(old, "14.9")
@@ -57,6 +60,39 @@ def test_an_old_server_and_an_absent_program_are_said(tmp_path: Path) -> None:
     assert early.reason == "PostgreSQL 14.9 is too old: 15 or later is needed"
     (absent,) = _postgres.missing(str(bare), ("pgbench",))
     assert absent.reason == f"pgbench: no such program in {bare}"
+
+
+STUDY = """
+format = 1
+name = "named"
+policies = ["base", "thp"]
+[[workload]]
+name = "pgbench"
+parameters = { postgres = "FOLDER" }
+user = "nobody"
+"""
+
+
+def test_a_server_that_a_study_names_is_never_run_by_root(reached: Path) -> None:
+    """Planning asks it for its version, and its pg_config for its folders."""
+    need_root()
+    (reached / "told").mkdir()
+    (reached / "told").chmod(0o1777)
+    for name in ("postgres", "initdb", "psql", "pg_isready", "pgbench", "pg_config"):
+        path = reached / name
+        path.write_text(f"#!/bin/sh\nid -u >> {reached}/told/{name}\necho 'postgres (PostgreSQL) 17.1'\n")
+        path.chmod(0o755)
+    feasibility.make_plan(parse(STUDY.replace("FOLDER", str(reached)), "named.toml"))
+    asked = {path.name: set(path.read_text().split()) for path in (reached / "told").iterdir()}
+    assert "postgres" in asked
+    assert set.union(*asked.values()) == {str(pwd.getpwnam("nobody").pw_uid)}
+
+
+def test_a_server_that_only_root_may_read_is_said_to_be_one(reached: Path) -> None:
+    need_root()
+    (reached / "bin").mkdir(mode=0o700)
+    (said,) = _postgres.missing(str(_fake(reached / "bin", "17.1")))
+    assert said.reason == f"{reached}/bin/postgres does not say that it is PostgreSQL as nobody"
 
 
 def test_settings_are_the_published_ones_at_the_published_size() -> None:

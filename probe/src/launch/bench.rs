@@ -43,14 +43,14 @@ pub fn main(args: &BenchArgs) -> anyhow::Result<()> {
         let counters = args.counters.then(|| Counters::open(&names, Target::Child));
         let start = now_ns();
         let root = launcher.launch().with_context(|| args.argv[0].clone())?;
-        let watched = wait_bare(root, &signals, None)?;
+        let watched = wait_bare(root, &signals, None, None)?;
         wall_ns.push(watched.end_ns - start);
         match watched.why {
             Why::Ended(0) => {}
             Why::Ended(status) => bail!("{:?} failed (wait status {status:#x}); give one that succeeds", args.argv[0]),
             // The child dies with this process (PDEATHSIG).
             Why::Stopped(signal) => bail!("stopped by signal {signal}"),
-            Why::TimedOut => bail!("timed out without a time-out"),
+            Why::TimedOut | Why::Exceeded => bail!("it met a limit, and has none"),
         }
         if let Some(mut counters) = counters
             && let Some((name, count)) = counters.read().into_iter().find(|(_, count)| count.value.is_none())

@@ -3,7 +3,9 @@
 //!
 //! The one fork of this program is here: before anything is measured, from a process of a few MiB.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -34,10 +36,19 @@ fn stand_between() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
+/// A group of its own, so that a terminal or a killpg reaches the guardian alone, which passes it on. Where there is a
+/// terminal, a session of its own too: a workload cannot open it as /dev/tty and type into it. Elsewhere the session
+/// stays, as the kernel's scheduler shares out CPU time by sessions (autogroup).
+fn set_apart() -> io::Result<()> {
+    let terminal = File::options().read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open("/dev/tty");
+    match terminal {
+        Ok(_) => Ok(rustix::process::setsid().map(|_| ())?),
+        Err(_) => Ok(rustix::process::setpgid(None, None)?),
+    }
+}
+
 fn in_child(guardian: u32, work: impl FnOnce() -> ExitCode) -> ExitCode {
-    // A group of its own, so that a terminal or a killpg reaches the guardian alone, which passes it on.
-    let own_group = rustix::process::setpgid(None, None).map_err(io::Error::from);
-    let prepared = own_group.and_then(|()| stand_between());
+    let prepared = set_apart().and_then(|()| stand_between());
     if let Err(error) = prepared {
         eprintln!("hugewise-probe: {error}");
         return ExitCode::FAILURE;

@@ -46,7 +46,7 @@ pub fn converse(
 ) -> anyhow::Result<Watched> {
     let pending = signals.descriptor().context("signalfd")?;
     let mut lines = Lines::new(usize::MAX);
-    let mut watched = Watched { why: Why::TimedOut, end_ns: 0, paused_ns: 0, early_exits: 0, trouble: Vec::new() };
+    let mut watched = Watched::new();
     let mut is_open = true;
     watched.why = loop {
         if is_open {
@@ -86,7 +86,7 @@ pub fn converse(
         drain(spec, root, &mut pipes, &mut lines, start, &mut watched)?;
     }
     if lines.finish().is_some() {
-        watched.trouble.push("the micro-workload ended in the middle of a line".into());
+        watched.complain("the micro-workload ended in the middle of a line".into());
     }
     Ok(watched)
 }
@@ -118,7 +118,7 @@ fn drain(
                 Ok(Event::Phase { name, .. }) if name == "ready" => pipes.is_ready = true,
                 Ok(Event::Hold { ranges, more }) => {
                     if spec.scan != Scan::None {
-                        look(spec, root, &ranges, &mut watched.trouble)?;
+                        look(spec, root, &ranges, watched)?;
                     }
                     if !more {
                         pipes.release = None;
@@ -126,7 +126,7 @@ fn drain(
                     watched.paused_ns += now_ns() - heard_ns;
                 }
                 Ok(_) => {}
-                Err(error) => watched.trouble.push(format!("the micro-workload said something unknown: {error}")),
+                Err(error) => watched.complain(format!("the micro-workload said something unknown: {error}")),
             }
         }
     }
@@ -147,10 +147,10 @@ pub fn meet(barrier: Barrier, signals: &Signals, deadline: Instant) -> anyhow::R
     }
 }
 
-fn look(spec: &Spec, root: Pid, ranges: &[Range], trouble: &mut Vec<String>) -> anyhow::Result<()> {
+fn look(spec: &Spec, root: Pid, ranges: &[Range], watched: &mut Watched) -> anyhow::Result<()> {
     match scan_process(root as u32, root as u32, Some(ranges), spec.source) {
         Ok(coverage) => emit(&coverage)?,
-        Err(error) => trouble.push(format!("cannot look at the pages of the micro-workload: {error:#}")),
+        Err(error) => watched.complain(format!("cannot look at the pages of the micro-workload: {error:#}")),
     }
     Ok(())
 }

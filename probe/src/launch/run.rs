@@ -15,6 +15,8 @@ use anyhow::Context;
 use crate::common::clock::now_ns;
 use crate::common::usage::Usage;
 use crate::counters::perf::{Counters, Target};
+use crate::launch::bounds::Bounds;
+use crate::launch::confine::confine;
 use crate::launch::fullest::Fullest;
 use crate::launch::guard;
 use crate::launch::micro;
@@ -50,7 +52,7 @@ pub fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
 /// One attempt, told as events. Err: the host failed, and an `error` event has said so where that was possible.
 fn attempt(spec: &Spec, signals: &Signals) -> anyhow::Result<ExitCode> {
     let prepared = prepare(spec).inspect_err(|error| say(true, error))?;
-    let Prepared { launcher, mut counters, cgroup_kill, micro } = match prepared {
+    let Prepared { launcher, mut counters, cgroup_kill, micro, mut bounds } = match prepared {
         Ok(prepared) => prepared,
         Err(not_found) => return no_workload(&not_found, 127),
     };
@@ -72,14 +74,17 @@ fn attempt(spec: &Spec, signals: &Signals) -> anyhow::Result<ExitCode> {
     }
     let watched = match micro {
         Some(pipes) => micro::converse(spec, root, pipes, signals, deadline, &mut start),
-        None if is_traced => follow(spec, root, signals, deadline, &mut start),
-        None => wait_bare(root, signals, Some(deadline)),
+        None if is_traced => follow(spec, root, signals, deadline, &mut bounds, &mut start),
+        None => wait_bare(root, signals, Some(deadline), Some(&mut bounds)),
     };
     let values = counters.read();
     let killed = tree::kill_all(signals, &cgroup_kill).context("cannot kill the tree");
     start.tell()?;
-    let watched = watched.inspect_err(|error| say(false, error))?;
+    let mut watched = watched.inspect_err(|error| say(false, error))?;
     let killed = killed.inspect_err(|error| say(false, error))?;
+    // What was written since the last look is found here.
+    let cut = bounds.cut().context("cannot cut its output").inspect_err(|error| say(false, error))?;
+    watched.exceeded = watched.exceeded.or(cut);
     conclude(spec, start_ns, root, watched, &killed, values)
 }
 
@@ -88,6 +93,7 @@ struct Prepared {
     counters: Counters,
     cgroup_kill: Vec<PathBuf>,
     micro: Option<micro::Pipes>,
+    bounds: Bounds,
 }
 
 /// Open everything that the attempt needs. The inner error: there is no such program.
@@ -114,6 +120,8 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
         let stdout = if spec.stdout == spec.stderr { stderr.try_clone()? } else { create(&spec.stdout)? };
         (File::open("/dev/null").context("cannot open /dev/null")?.into(), stdout, None)
     };
+    let bounds = Bounds::new(&spec.limits, [("stdout", &stdout), ("stderr", &stderr)]).context("its output")?;
+    confine(spec)?;
     let name = spec.micro.then(|| "hugewise-probe".to_string());
     let words = |words: &mut dyn Iterator<Item = String>| words.map(c_string).collect::<io::Result<Vec<_>>>();
     let plan = Plan {
@@ -133,6 +141,7 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
         counters: Counters::open(&spec.counters, Target::Child),
         cgroup_kill: spec.cgroup_procs.iter().filter_map(|procs| tree::cgroup_kill_file(procs)).collect(),
         micro,
+        bounds,
     }))
 }
 
@@ -142,20 +151,32 @@ fn create(path: &Path) -> anyhow::Result<OwnedFd> {
 }
 
 /// Follow the tree from its exec, and look at processes while they leave.
-fn follow(spec: &Spec, root: Pid, signals: &Signals, deadline: Instant, start: &mut Start) -> anyhow::Result<Watched> {
+fn follow(
+    spec: &Spec,
+    root: Pid,
+    signals: &Signals,
+    deadline: Instant,
+    bounds: &mut Bounds,
+    start: &mut Start,
+) -> anyhow::Result<Watched> {
     let mut tracer = Tracer::start(root);
-    let mut watched = Watched { why: Why::TimedOut, end_ns: 0, paused_ns: 0, early_exits: 0, trouble: Vec::new() };
+    let mut watched = Watched::new();
     // Only of an untimed twin: it takes time.
     let mut fullest = (spec.scan == Scan::EveryExit).then(|| Fullest::new(spec.source));
     watched.why = loop {
         if let Some(status) = tracer.root_status() {
             break Why::Ended(status);
         }
+        watched.exceeded = bounds.look();
+        if watched.exceeded.is_some() {
+            break Why::Exceeded;
+        }
         if let Some(fullest) = fullest.as_mut().filter(|fullest| is_over(Some(fullest.due()))) {
             fullest.look_around(&tracer.living());
         }
         let Some(change) = next_change().context("waiting for the tree")? else {
-            let until = fullest.as_ref().map_or(deadline, |fullest| deadline.min(fullest.due()));
+            let dues = [fullest.as_ref().map(Fullest::due), bounds.due()];
+            let until = dues.into_iter().flatten().fold(deadline, Instant::min);
             match signals.wait(Some(until.saturating_duration_since(Instant::now()))) {
                 Came::Stop(signal) => break Why::Stopped(signal),
                 Came::Nothing if is_over(Some(deadline)) => break Why::TimedOut,
@@ -168,14 +189,14 @@ fn follow(spec: &Spec, root: Pid, signals: &Signals, deadline: Instant, start: &
         if pid == root {
             watched.early_exits += tracer.unseen();
             start.tell()?;
-            look(spec, pid, task, &mut fullest, &mut watched.trouble)?;
+            look(spec, pid, task, &mut fullest, &mut watched)?;
             for held in tracer.hold(signals).context("holding the tree")? {
-                look(spec, held.pid, held.task, &mut fullest, &mut watched.trouble)?;
+                look(spec, held.pid, held.task, &mut fullest, &mut watched)?;
             }
             watched.paused_ns += now_ns() - stopped_ns;
-        } else if spec.scan == Scan::EveryExit {
+        } else if spec.scan == Scan::EveryExit && watched.may_look() {
             start.tell()?;
-            look(spec, pid, task, &mut fullest, &mut watched.trouble)?;
+            look(spec, pid, task, &mut fullest, &mut watched)?;
             watched.paused_ns += now_ns() - stopped_ns;
         } else {
             watched.early_exits += 1;
@@ -187,14 +208,14 @@ fn follow(spec: &Spec, root: Pid, signals: &Signals, deadline: Instant, start: &
 }
 
 /// Scan one process; what goes wrong with that does not stop the others from being looked at.
-fn look(spec: &Spec, pid: Pid, task: Pid, fullest: &mut Option<Fullest>, trouble: &mut Vec<String>) -> io::Result<()> {
+fn look(spec: &Spec, pid: Pid, task: Pid, fullest: &mut Option<Fullest>, watched: &mut Watched) -> io::Result<()> {
     match scan_process(pid as u32, task as u32, None, spec.source) {
         Ok(at_exit) => emit(&match fullest {
             Some(fullest) => fullest.leave(pid, at_exit),
             None => at_exit,
         }),
         Err(error) => {
-            trouble.push(format!("cannot look at the pages of process {pid}: {error:#}"));
+            watched.complain(format!("cannot look at the pages of process {pid}: {error:#}"));
             Ok(())
         }
     }
@@ -230,6 +251,7 @@ fn conclude(
         timed_out: watched.why == Why::TimedOut,
         early_exits: watched.early_exits,
         killed: killed.count,
+        exceeded: watched.exceeded,
     })?;
     match watched.why {
         Why::Stopped(signal) => anyhow::bail!("stopped by signal {signal}; the tree of {:?} was killed", spec.argv[0]),
@@ -278,6 +300,7 @@ fn no_workload(message: &str, code: i32) -> anyhow::Result<ExitCode> {
         timed_out: false,
         early_exits: 0,
         killed: 0,
+        exceeded: None,
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -36,6 +36,20 @@ pub struct Spec {
     pub barrier: Option<Barrier>,
     #[serde(default)]
     pub announce: bool,
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// What a workload may take of the machine; nothing is bounded by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Most bytes that are kept of its stdout, and of its stderr; the tree is killed when there are more.
+    pub stream_bytes: Option<u64>,
+    /// Folders that it writes to: the tree is killed before the last of the room there is taken.
+    pub rooms: Vec<PathBuf>,
+    /// Most processes of the account that it becomes; by default half of what the kernel can number.
+    pub processes: Option<u64>,
 }
 
 /// Where launchers that start together meet: inherited descriptors of two pipes. A byte into `ready` says that this one
@@ -111,6 +125,9 @@ impl Spec {
         if let Some(cpu) = self.cpus.iter().flatten().find(|cpu| **cpu >= MAX_CPUS) {
             return Err(format!("cpus: {cpu} is beyond the last CPU ({}) known here", MAX_CPUS - 1));
         }
+        if self.limits.stream_bytes == Some(0) || self.limits.processes == Some(0) {
+            return Err("limits: a limit of 0 leaves nothing; give null for none".into());
+        }
         Ok(())
     }
 }
@@ -118,6 +135,9 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     fn good() -> serde_json::Value {
         serde_json::json!({
@@ -156,10 +176,22 @@ mod tests {
             ("scan", json!("sometimes"), "every-exit"),
             ("source", json!("guess"), "kpageflags"),
             ("thp_disable", json!("half"), "except-advised"),
+            ("limits", json!({"stream_bytes": 0}), "limits"),
+            ("limits", json!({"stream_bytes": -1}), "-1"),
+            ("limits", json!({"file_bytes": 1}), "file_bytes"),
         ] {
             let said = complaint(key, value);
             assert!(said.contains(word), "{key}: {said}");
         }
+    }
+
+    #[test]
+    fn limits_may_be_left_out_and_each_of_them_too() {
+        let mut json = good();
+        assert_eq!(Spec::parse(json.to_string().as_bytes()).unwrap().limits, Limits::default());
+        json["limits"] = serde_json::json!({"rooms": ["/tmp"]});
+        let limits = Spec::parse(json.to_string().as_bytes()).unwrap().limits;
+        assert_eq!((limits.rooms, limits.stream_bytes), (vec![PathBuf::from("/tmp")], None));
     }
 
     #[test]
@@ -173,5 +205,21 @@ mod tests {
     fn a_missing_file_is_named() {
         let error = Spec::read(Path::new("/nowhere/spec.json")).unwrap_err();
         assert!(error.0.starts_with("/nowhere/spec.json: cannot read"));
+    }
+
+    const GOOD: &str = r#"{"v": 1, "argv": ["true"], "micro": false, "env": {"PATH": "/bin"}, "cwd": null, "stdout": "out",
+        "stderr": "err", "uid": null, "gid": 5, "thp_disable": "except-advised", "cgroup_procs": ["/x"], "cpus": [0, 1],
+        "timeout_s": 5.0, "counters": ["cycles"], "scan": "every-exit", "source": "smaps", "announce": true,
+        "barrier": {"ready": 3, "go": 4}, "limits": {"stream_bytes": 5, "rooms": ["/tmp"], "processes": null}}"#;
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_it_is_told_it_understands_or_refuses(text in fuzz::broken(&[GOOD])) {
+            if let Ok(spec) = Spec::parse(&text) {
+                prop_assert!(!spec.argv.is_empty() && spec.timeout() <= Duration::from_secs(1_000_000_000));
+            }
+        }
     }
 }

@@ -113,7 +113,8 @@ pub enum Event {
     /// Of the whole tree.
     Usage(Usage),
     /// Last line of `run`. `wall_ns` goes from launch to the exit of the root process, scans excluded.
-    /// `early_exits` counts processes that left before the root, so that their memory was not scanned.
+    /// `early_exits` counts processes that left before the root, so that their memory was not scanned. `exceeded` says
+    /// which of its limits the workload met, and was ended for.
     Exit {
         t_ns: u64,
         wall_ns: u64,
@@ -122,6 +123,8 @@ pub enum Event {
         timed_out: bool,
         early_exits: u32,
         killed: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exceeded: Option<String>,
     },
     /// The load generator's numbers.
     Load(Box<Load>),

@@ -16,11 +16,10 @@ from hugewise import published
 from hugewise.analysis import series
 from hugewise.analysis.beside import beside
 from hugewise.analysis.guest_arms import counted, guests
-from hugewise.model import guest_record
+from hugewise.errors import RunError
 from hugewise.model.design import qualified
-from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.policy import Treatment
-from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Integrity, Results
 from hugewise.model.trial import Attempt, Block, Judged
 from hugewise.quantity import format_size
 from hugewise.stats.changepoint import host_changes
@@ -36,9 +35,22 @@ from hugewise.study.study import Study
 __all__ = ["analyze", "results_of"]
 
 
-def analyze(path: Path) -> Results:
-    """What the run in the folder `path` has found so far. Raises RunError."""
-    return results_of(RunFolder(path).read())
+def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> Results:
+    """What the run in the folder `path` has found so far. Raises RunError.
+
+    `salvage`: what is damaged is left out, and told. `expect`: the running hash that it must have.
+    """
+    run = RunFolder(path).read(salvage=salvage)
+    results = results_of(run)
+    if expect is None:
+        return results
+    if run.hash is None or expect.strip().lower() != run.hash:
+        here = f"is {run.hash}" if run.hash else "is not there" if run.chained else "was not kept by its version"
+        raise RunError(
+            f"{path}: its last running hash {here}: it is not the one that was expected",
+            hint="something was altered, or added since; if it was gone on with, that is so: see run.jsonl",
+        )
+    return msgspec.structs.replace(results, integrity=Integrity(state="unaltered", hash=run.hash))
 
 
 def results_of(run: Run) -> Results:
@@ -49,7 +61,6 @@ def results_of(run: Run) -> Results:
         for method in methods:
             method.observe(block)
     found = list(zip(methods, conclude(methods, study.confidence, study.margin), strict=True))
-    kept = guest_record.read(run.path)
     attempts = [attempt for block in blocks for attempt in block.attempts]
     attempts += run.left_open.attempts if run.left_open is not None else []
     states = Counter(block.state for block in blocks)
@@ -75,10 +86,11 @@ def results_of(run: Run) -> Results:
         blocks_disturbed=states["disturbed"],
         disturbances=(*_disturbances(run, attempts), *_host_changes(opened.cells, blocks)),
         left_out=opened.left_out,
-        cells=tuple(_cell(cell, run, attempts, found, kept) for cell in opened.cells),
+        cells=tuple(_cell(cell, run, attempts, found) for cell in opened.cells),
         attempts=tuple(attempts),
-        guests=guests(opened.cells, attempts, kept, opened.versions),
+        guests=guests(opened.cells, attempts, run.guests, opened.versions),
         earlier=opened.earlier,
+        integrity=_integrity(run),
     )
     if study.published is None:
         return results
@@ -92,10 +104,9 @@ def _cell(
     run: Run,
     attempts: Sequence[Attempt],
     found: Sequence[tuple[Method, Comparison]],
-    kept: GuestsRecord | None,
 ) -> CellResult:
     names = [arm.name for arm in cell.arms]
-    metric = counted(cell.metric, kept)
+    metric = counted(cell.metric, run.guests)
     own = [block for block in run.blocks if block.cell == cell.id]
     arms = {
         arm.name: msgspec.structs.replace(
@@ -135,6 +146,12 @@ def _cell(
         differing=series.differing(cell.id, names, attempts),
         steadiness=series.steady_arms(cell.id, names, attempts),
     )
+
+
+def _integrity(run: Run) -> Integrity:
+    if run.left_out:
+        return Integrity(state="salvaged", hash=None, left_out=run.left_out)
+    return Integrity(state="consistent" if run.chained else "no running hash", hash=run.hash)
 
 
 def _judged(cell: CellRecord, arm: ArmRecord) -> Judged:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from hugewise.analysis.calibration_figures import Agreement, Purchase, Relabelled, Stream
-from hugewise.files import storing
+from hugewise.files import made_folder, storing, write_whole
 from hugewise.model.policy import Treatment
 from hugewise.quantity import format_duration
 from hugewise.study.study import Study
@@ -84,8 +84,8 @@ def save(record: CalibrationRecord, folder: Path) -> Path:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(record.made))
     path = folder / _UNSAFE.sub("-", record.host) / f"{stamp}-{_UNSAFE.sub('-', record.study)}-{record.seed[:4]}.json"
     with storing(str(path)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
+        made_folder(path.parent)
+        write_whole(path, msgspec.json.format(msgspec.json.encode(record), indent=1))
     return path
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from hugewise.attempt.play import Play
 from hugewise.attempt.underway import Group, Work
-from hugewise.errors import ProbeError
+from hugewise.errors import AttemptLostError, ProbeError
 from hugewise.files import storing
 from hugewise.machine import probe, serving
 from hugewise.model.metric import COUNTERS
 
 __all__ = ["probes"]
+
+_COMPLAINT = 1 << 16  # bytes of what a probe says to people that are told
 
 
 def probes(
@@ -35,14 +37,27 @@ def probes(
         with storing(str(works[0].draft)):
             alongside = beside.timing(held=beside.gate and meeting is not None)
             statuses = serving.run(jobs, meeting, before=beside.mark, alongside=alongside)
-    found = []
-    for (_, job), status in zip(jobs, statuses, strict=True):
+    return [_said(work, job, status) for work, (_, job), status in zip(works, jobs, statuses, strict=True)]
+
+
+def _said(work: Work, job: probe.Job, status: int) -> list[probe.Event]:
+    """What the probe said of an attempt. Raises AttemptLostError where it ended, or broke off, without saying why."""
+    try:
         said = serving.events(job)
-        if status != 0 and not any(isinstance(event, probe.Error) for event in said):
-            text = job.stderr.read_text(errors="replace").strip()
-            raise ProbeError(f"the probe failed (exit {status}): {text or 'it said nothing'}", hint=f"see {job.told}")
-        found.append(said)
-    return found
+    except ProbeError as error:
+        lost = AttemptLostError(f"{error.message}; whether the clock ran is not known", hint=f"see {job.events}")
+    else:
+        if status == 0 or any(isinstance(event, probe.Error) for event in said):
+            return said
+        with job.stderr.open("rb") as file:
+            text = file.read(_COMPLAINT).decode(errors="replace").strip()
+        how = f"was killed by signal {-status}" if status < 0 else f"failed (exit {status})"
+        why = f"the probe {how}: {text or 'it said nothing'}"
+        if "unknown field" in text:  # it has started nothing
+            raise ProbeError(why, hint="it is of another version: make setup, and one of guests: make guest-probes")
+        lost = AttemptLostError(f"{why}; whether the clock ran is not known", hint=f"see {job.told}")
+    lost.arm = work.arm.name
+    raise lost
 
 
 def _spec(
@@ -77,4 +92,5 @@ def _spec(
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
         source=work.site.source,
         barrier=None if meeting is None else meeting.barrier,
+        limits=probe.Limits(rooms=(cwd,)),
     )

@@ -165,6 +165,8 @@ def _state(
         return "rejected", error.message
     if exited is None:
         return "failed", error.message if error is not None else "it did not start"
+    if exited.exceeded is not None:
+        return "failed", exited.exceeded
     if exited.timed_out:
         return "failed", f"timed out after {timeout_s:g} s"
     if exited.signal is not None:
@@ -307,7 +309,7 @@ def coverage_proof(
 def _broken_off(events: Sequence[probe.Event], success: Sequence[int]) -> bool:
     """Whether the command ended otherwise than by its own exit with a status of success."""
     exited = last(events, probe.Exit)
-    return exited is not None and (exited.timed_out or exited.code not in success)
+    return exited is not None and (exited.timed_out or bool(exited.exceeded) or exited.code not in success)
 
 
 def _apart(events: Sequence[probe.Event], twin: Sequence[probe.Event], pages: float) -> str | None:

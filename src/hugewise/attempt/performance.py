@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from hugewise.attempt import believed
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.play import Play, Surroundings
 from hugewise.attempt.stage import Played, Stage, StageError
@@ -30,6 +31,7 @@ from hugewise.machine.site import Site
 from hugewise.model.metric import COUNTERS
 from hugewise.model.scene import Data, Places, Reading, RoleUse, Scene, Staged, Write
 from hugewise.plan.plan import Arm, Cell
+from hugewise.reading import UnreadableError
 from hugewise.store import dataset
 
 __all__ = ["Performance"]
@@ -138,7 +140,7 @@ class Performance(Play):
             self.site.machine, self.outputs, places, self.cell.stage_account, anywhere, anywhere, None, self.site.source
         )
         for path in data.inputs:
-            self.site.machine.put(path, Path(path).read_bytes(), None, None)
+            self.site.machine.put("/", path.lstrip("/"), Path(path).read_bytes(), None, None)
         try:
             stage.play(data.recipe(places))
         finally:
@@ -245,9 +247,9 @@ class Performance(Play):
         if self.problem is not None or len(self._moments) < 2:
             return
         try:
-            self.reading = self.workload.read(self._played(), self.cell.given(self.arm))
-        except ValueError as error:
-            self.problem = Problem("failed", str(error))
+            self.reading = believed.read(self.workload, self._played(), self.cell.given(self.arm))
+        except UnreadableError as error:
+            self.problem = Problem("failed", error.reason)
             return
         if self.reading.problem is not None:
             self.problem = Problem("failed", self.reading.problem)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hugewise.attempt import emulation, outcome
+from hugewise.attempt import believed, emulation, outcome
 from hugewise.attempt.disturbances import disturbances
 from hugewise.attempt.outcome import Outcome
 from hugewise.attempt.underway import Group, Work
@@ -16,6 +16,7 @@ from hugewise.model.trial import Attempt, Delivery
 from hugewise.model.workload import Hearing
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_size
+from hugewise.reading import UnreadableError
 
 __all__ = ["stored"]
 
@@ -129,11 +130,10 @@ def _outcome(cell: Cell, work: Work, change: noise.Difference | None, proof: Del
 
 def _heard(workload: Hearing, cell: Cell, work: Work) -> Mapping[str, float] | str:
     """The metrics in what the command said, or why they are not there."""
-    stdout, stderr = ((work.draft / name).read_text(errors="replace") for name in ("stdout", "stderr"))
     try:
-        return workload.hear(stdout, stderr, cell.given(work.arm))
-    except ValueError as error:
-        return str(error)
+        return believed.heard(workload, work.draft, cell.given(work.arm))
+    except UnreadableError as error:
+        return error.reason
 
 
 def _faults(events: list[probe.Event]) -> int | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.attempt import outcome
+from hugewise.attempt import believed, outcome
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
 from hugewise.host.local_machine import LocalMachine
@@ -29,11 +29,13 @@ from hugewise.machine.serving import Serving
 from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Places, RoleUse, Server, Step, Window, Write
+from hugewise.reading import UnreadableError
 
 __all__ = ["Played", "Stage", "StageError"]
 
 _LAST_LINES = 3
 _GRACE = 0.5
+_SIZE = re.compile(r"^(\w{1,64}):[ \t]{1,64}(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
 
 
@@ -146,7 +148,7 @@ class Stage:
 
     def write(self, act: Write) -> None:
         """Write a text file into the data. Raises StorageError."""
-        self.machine.put(f"{self.places.data}/{act.path}", act.text.encode(), *self._owner)
+        self.machine.put(self.places.data, act.path, act.text.encode(), *self._owner)
 
     @property
     def _owner(self) -> tuple[int | None, int | None]:
@@ -221,6 +223,8 @@ class Stage:
         begun = next(begun for known, begun in self.running if known is server)
         ended = outcome.last(begun.events(), probe.Exit)
         how = "" if ended is None else f" (signal {ended.signal})" if ended.signal else f" (exit status {ended.code})"
+        if ended is not None and ended.exceeded is not None:
+            how = f" ({ended.exceeded})"
         return f"{server.name} ended during the attempt{how}{self._last(server.name)}"
 
     # -- the proof
@@ -266,12 +270,14 @@ class Stage:
             serving.run([(self.machine, job)])
         ended = outcome.last(serving.events(job), probe.Exit)
         said = self.text(step.name, "stdout")
-        if ended is None or ended.timed_out or ended.code != 0:
+        if ended is None or ended.timed_out or ended.exceeded is not None or ended.code != 0:
             how = "did not start"
             if ended is not None:
                 how = f"exit status {ended.code}" if ended.code is not None else f"signal {ended.signal}"
             if ended is not None and ended.timed_out:
                 how = f"not done after {step.timeout:g} s"
+            if ended is not None and ended.exceeded is not None:
+                how = ended.exceeded
             return StageError(f"{step.name} ({Path(step.argv[0]).name}): {how}{self._last(step.name)}")
         if step.expects is not None and step.expects not in said:
             return StageError(f"{step.name}: its output does not contain {step.expects!r}{self._last(step.name)}")
@@ -313,20 +319,21 @@ class Stage:
             timeout_s=timeout,
             source=self.source,
             announce=announce,
+            limits=probe.Limits(rooms=(self.places.data, self.places.run)),
         )
 
     def text(self, name: str, stream: str) -> str:
-        """What a program said; empty when it said nothing."""
-        with suppress(FileNotFoundError):
-            return (self.outputs / f"{name}.{stream}").read_text(encoding="utf-8", errors="replace")
-        return ""
+        """What a program said; empty when it said nothing. Raises StageError where that is too much to be read."""
+        try:
+            return believed.said(self.outputs / f"{name}.{stream}")
+        except UnreadableError as error:
+            raise StageError(f"{name}: {error.reason}") from error
 
     def _last(self, name: str) -> str:
         """The last lines that a program said, stderr before stdout, for an error."""
         for stream in ("stderr", "stdout"):
-            lines = [line.strip() for line in self.text(name, stream).splitlines() if line.strip()]
-            if lines:
-                return ": " + " | ".join(lines[-_LAST_LINES:])[:600]
+            if lines := believed.last_lines(self.outputs / f"{name}.{stream}", _LAST_LINES):
+                return ": " + " | ".join(lines)[:600]
         return ""
 
 
@@ -342,27 +349,25 @@ class Played:
 
     def stdout(self, step: str = "timed") -> str:
         """What a step said."""
-        own = self.stage.text(step, "stdout") or _read(self.stage.outputs / "stdout", step)
-        return own or _read(self.stage.outputs / "events.jsonl", step)  # of a micro-workload: the probe's JSON Lines
+        # Of a micro-workload the probe's JSON Lines.
+        return self._said(f"{step}.stdout", *(("stdout", "events.jsonl") if step == "timed" else ()))
 
     def stderr(self, step: str = "timed") -> str:
         """What a step said on stderr."""
-        return self.stage.text(step, "stderr") or _read(self.stage.outputs / "stderr", step)
+        return self._said(f"{step}.stderr", *(("stderr",) if step == "timed" else ()))
+
+    def _said(self, *names: str) -> str:
+        """What stands in the first of these files that has anything. Raises UnreadableError."""
+        return next(filter(None, (believed.said(self.stage.outputs / name) for name in names)), "")
 
     def files(self, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Regular files of the run folder by name."""
         return self.stage.machine.files(self.stage.places.run, pattern)
 
 
-def _read(path: Path, step: str) -> str:
-    if step != "timed" or not path.exists():
-        return ""
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
 def _sizes(text: str) -> dict[str, int]:
     """Sizes in bytes by name, of smaps_rollup or status."""
-    return {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    return {name: int(size) << 10 for name, size in _SIZE.findall(text)}
 
 
 def _most_shared(host: Host, root: int, leaf: Contained) -> int:

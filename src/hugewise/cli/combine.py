@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from hugewise.analysis.combining import Combination, answer
-from hugewise.report.sentences import printable
 from hugewise.stats.evidence import Combined
+from hugewise.visible import printable, say, say_json
 
 __all__ = ["lines", "main"]
 
@@ -23,9 +20,10 @@ def main(runs: Sequence[Path], confidence: float | None, *, as_json: bool) -> No
     """Print what the runs say together. Raises UserError."""
     found = answer(runs, confidence)
     if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        say_json(found)
     else:
-        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines(found)))
+        for line in lines(found):
+            say(line.rstrip())
 
 
 def lines(found: Combination) -> Iterator[str]:

@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from hugewise import policies
+from hugewise.cli import unit
 from hugewise.cli.facts import PROGRAMS, Facts, gather
+from hugewise.console import TextConsole
 from hugewise.errors import HugewiseError
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import noise, probe
@@ -29,6 +30,7 @@ from hugewise.model.policy import Mechanism, Treatment
 from hugewise.model.results import LeftOut
 from hugewise.plan.plan import EVERY, Plan
 from hugewise.quantity import format_size, readable_size
+from hugewise.visible import say_json
 
 __all__ = ["PlannedCell", "Report", "examine", "main", "render"]
 
@@ -70,9 +72,9 @@ def main(study: Path | None, scale: str | None = None, *, as_json: bool) -> int:
     plan, guests = (None, ()) if study is None else _plan(study, scale, host)
     report = examine(host, gather(host), plan, scale, guests)
     if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+        say_json(report)
     else:
-        console = Console(highlight=False)
+        console = TextConsole()
         console.print(render(report), width=min(console.width, 100), crop=False)
     return 1 if report.cells == () or any(check.state == "missing" for check in guests) else 0
 
@@ -111,6 +113,7 @@ def examine(
         _privileges(host, facts),
         _programs(facts),
         _quiet(facts),
+        filter(None, [unit.check(host)]),
         guests,
     )
     left_out = () if plan is None else plan.left_out

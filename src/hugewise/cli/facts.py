@@ -21,7 +21,10 @@ __all__ = ["PROGRAMS", "Facts", "gather", "leftover"]
 
 # What the programs are for, and the command that brings each.
 PROGRAMS = {
-    "cargo": ("builds the probe", "install Rust from https://rustup.rs (Debian's own is too old)"),
+    "cargo": (
+        "builds the probe",
+        "sudo apt install cargo-web (Debian 12 with its security updates), or https://rustup.rs",
+    ),
     "cc": ("links the probe, and the floor of `make bench`", "sudo apt install gcc"),
     "perf": ("tries by hand what a counter says", "sudo apt install linux-perf"),
     "hyperfine": ("the comparison of `make bench`", "sudo apt install hyperfine"),

@@ -5,7 +5,6 @@ A command of another module joins with `guest.add_command`, and imports what it 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import click
 from hugewise.cli import guest_xml
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration
+from hugewise.visible import say
 
 if TYPE_CHECKING:
     from hugewise.model.guest import Kernel
@@ -119,7 +119,7 @@ guest.add_command(guest_xml.command)
 
 
 def _say(line: str) -> None:
-    click.echo(line, file=sys.stderr)
+    say(line, err=True)
 
 
 def _tell(found: Kernel) -> None:
@@ -127,10 +127,10 @@ def _tell(found: Kernel) -> None:
     from hugewise.quantity import format_size  # noqa: PLC0415
 
     page = kernels.base_page(found)
-    click.echo(f"kernel:  {found.image}")
-    click.echo(f"release: {found.release} ({found.arch}, base page {format_size(page) if page else 'unknown'})")
+    say(f"kernel:  {found.image}")
+    say(f"release: {found.release} ({found.arch}, base page {format_size(page) if page else 'unknown'})")
     if found.config:
-        click.echo(f"config:  {found.config}")
-    click.echo(f"modules: {len(found.modules) or 'none needed'}")
-    click.echo(f"SHA-256: {found.digest}")
-    click.echo(f"origin:  {found.origin}")
+        say(f"config:  {found.config}")
+    say(f"modules: {len(found.modules) or 'none needed'}")
+    say(f"SHA-256: {found.digest}")
+    say(f"origin:  {found.origin}")

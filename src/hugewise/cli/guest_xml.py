@@ -15,6 +15,7 @@ from hugewise.model.guest import Backing
 from hugewise.model.host import Host
 from hugewise.study.guest import BACKING
 from hugewise.study.keys import Place
+from hugewise.visible import say
 
 __all__ = ["command", "read", "write"]
 
@@ -103,10 +104,10 @@ def command(file: Path | None, backing: str | None, expect: str | None, study: P
     if backing is not None:
         if expect is not None or study is not None:
             raise UserError("--expect and --study are of a FILE", hint="remove them, or --backing")
-        click.echo(write(backing), nl=False)
+        say(write(backing).removesuffix("\n"))
         return
     assert file is not None
     found, warnings = read(file, LocalHost(), expect, study)
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
-    click.echo(found, nl=False)
+        say(f"warning: {warning}", err=True)
+    say(found.removesuffix("\n"))

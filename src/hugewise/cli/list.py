@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from hugewise import policies, published, workloads
+from hugewise.console import TextConsole
 from hugewise.errors import StudyError
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
@@ -17,13 +17,14 @@ from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
 from hugewise.plan.plan import Plan
 from hugewise.study import load as studies
+from hugewise.study import shipped
 
 __all__ = ["show_list", "show_plan"]
 
 
 def show_plan(plan: Plan, seed: bytes | None) -> None:
     """Cells, arms, what is left out, and one example order under a seed that no run uses."""
-    console = _console()
+    console = TextConsole()
     table = _table("cell", "metric", "arms (baseline first)")
     for cell in plan.cells:
         arms = [cell.baseline, *(arm.name for arm in cell.arms if arm.name != cell.baseline)]
@@ -63,12 +64,7 @@ def show_list(what: str) -> None:
     table = _table(*heads[what])
     for row in makers[what]():
         table.add_row(*row)
-    _console().print(table)
-
-
-def _console() -> Console:
-    # What a study calls things is text, never markup.
-    return Console(highlight=False, markup=False, emoji=False)
+    TextConsole().print(table)
 
 
 def _table(*heads: str) -> Table:
@@ -120,8 +116,11 @@ def _published() -> Iterator[Sequence[str]]:
 
 def _folders() -> Iterable[Path]:
     """Where studies lie: below the folder of the call, and those that come with hugewise."""
-    return (Path("studies"), Path(__file__).parents[3] / "studies")
+    return (Path("studies"), shipped.folder())
 
 
 def _shown(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    """What `hugewise run` takes for it here."""
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return path.stem if path.parent == shipped.folder().resolve() else str(path)

@@ -5,6 +5,7 @@ Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be d
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -15,21 +16,13 @@ from typing import Any, NoReturn
 
 import click
 
+from hugewise.cli import completion, options
 from hugewise.cli.guest import guest
 from hugewise.cli.torture import torture
 from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.visible import printable, say, say_json
 
 __all__ = ["main"]
-
-_RESULTS = click.option(
-    "--results",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("results"),
-    show_default=True,
-    help="Folder for results.",
-)
-
-_SCALE = click.option("--scale", metavar="NAME", help="Scale of STUDY, such as published (default: as it is written).")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
@@ -47,9 +40,9 @@ cli.add_command(torture)
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})
-@click.argument("study", required=False, type=click.UNPROCESSED)
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--policy", help="Policies to compare on a command, the baseline first: base,thp (with -- COMMAND).")
+@options.STUDY_OR_WORD
+@options.COMMAND
+@options.POLICY
 @click.option("--metric", help="With --policy: the metric that is judged (wall_s, cpu_s, ...).")
 @click.option(
     "--value",
@@ -64,15 +57,17 @@ cli.add_command(torture)
 @click.option("--blocks", type=int, help="Blocks per cell, instead of the study's.")
 @click.option("--time", "time_", help="Time budget, instead of the study's, such as 4m.")
 @click.option("--seed", help="Run seed, 32 hexadecimal digits (default: a fresh one).")
-@_SCALE
-@click.option("--only", metavar="LABELS", help="Only these workloads of STUDY: memcached,redis.")
-@click.option("--arms", metavar="POLICIES", help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.")
+@options.SCALE
+@options.ONLY
+@options.ARMS
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
-@_RESULTS
+@options.ANYWAY
+@options.RESULTS
 def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
     """Run STUDY, or compare policies on a command: run --policy base,thp -- COMMAND.
 
-    Always starts a new run; `resume` continues one that was interrupted.
+    STUDY is a file, or the name of a study that comes with hugewise: run demo (`hugewise list studies`). Always starts
+    a new run; `resume` continues one that was interrupted.
     """
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.cli.list import show_plan  # noqa: PLC0415
@@ -82,27 +77,31 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     if dry_run:
         show_plan(hugewise.make_plan(chosen), seed)
         return
-    _report(lambda listener: hugewise.run(chosen, results=options["results"], seed=seed, listener=listener))
+    given = {"seed": seed, "results": options["results"], "anyway": options["anyway"]}
+    _report(lambda listener: hugewise.run(chosen, listener=listener, **given))
 
 
 @cli.command()
-@click.argument("run_", metavar="RUN", type=click.Path(path_type=Path))
-def resume(run_: Path) -> None:
+@options.RUN
+@options.ANYWAY
+def resume(run_: Path, *, anyway: bool) -> None:
     """Continue the interrupted run in the folder RUN."""
     import hugewise  # noqa: PLC0415
 
-    _report(lambda listener: hugewise.resume(run_, listener=listener))
+    _report(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway))
 
 
 @cli.command()
-@click.argument("run_", metavar="RUN", type=click.Path(path_type=Path))
-def report(run_: Path) -> None:
+@options.RUN
+@click.option("--salvage", is_flag=True, help="Leave out what is damaged, and say so in the report.")
+@click.option("--expect", metavar="HASH", help="The last hash of its records, as it was noted: refuse another.")
+def report(run_: Path, *, salvage: bool, expect: str | None) -> None:
     """Write the reports of the run in the folder RUN again, and show its verdicts."""
     import hugewise  # noqa: PLC0415
     from hugewise.report.study import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
 
-    results = hugewise.open_results(run_)
+    results = hugewise.open_results(run_, salvage=salvage, expect=expect)
     try:
         paths = hugewise.write_reports(results)
     except StorageError:
@@ -112,27 +111,33 @@ def report(run_: Path) -> None:
 
 
 @cli.command()
-@click.argument("study", required=False, type=click.Path(path_type=Path))
-@_SCALE
+@options.STUDY
+@options.SCALE
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(study: Path | None, scale: str | None, as_json: bool) -> None:
+@click.option("--unit", "as_unit", is_flag=True, help="Print a unit of systemd: `hugewise restore` at boot.")
+def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) -> None:
     """What this machine offers, what is missing, and the command that cures it (for STUDY: which cells can run)."""
     from hugewise.cli import doctor as examination  # noqa: PLC0415
+    from hugewise.cli import unit  # noqa: PLC0415
 
+    if as_unit:
+        click.echo(unit.text(), nl=False)
+        return
     _check_scale(study, scale)
     sys.exit(examination.main(study, scale, as_json=as_json))
 
 
 @cli.command()
-@click.argument("study", required=False, type=click.Path(path_type=Path))
-@_SCALE
+@options.STUDY
+@options.SCALE
 @click.option("--from", "runs", multiple=True, type=click.Path(path_type=Path), help="A run of STUDY; may be repeated.")
 @click.option("--pilot", type=click.IntRange(6, 10_000), help="Run so many blocks of each cell first, to plan from.")
 @click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
 @click.option("--effect", help="The change to be shown, such as 1% (default: the study's margin).")
 @click.option("--session-cost", default="1m", show_default=True, help="What a new statistical session takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
-@_RESULTS
+@options.ANYWAY
+@options.RESULTS
 def plan(**asked: Any) -> None:
     """Pairs and hours that STUDY needs, and the effect that its budget shows, from measured pairs.
 
@@ -145,17 +150,16 @@ def plan(**asked: Any) -> None:
 
 
 @cli.command()
-@click.argument("study", required=False, type=click.Path(path_type=Path))
+@options.STUDY
 @click.option("--pairs", type=int, default=60, show_default=True, help="Pairs of each stream.")
 @click.option(
     "--planted", default="0%", show_default=True, help="Let one label do so much more work: it must be found."
 )
 @click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
-@_SCALE
-@_RESULTS
-def calibrate(
-    *, study: Path | None, pairs: int, planted: str, seed: str | None, scale: str | None, results: Path
-) -> None:
+@options.SCALE
+@options.ANYWAY
+@options.RESULTS
+def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> None:
     """A/A on this host: is the same under two labels called different, and how small an effect can be seen?
 
     With the workloads of STUDY under its baseline; without, with a loop in the first cache. Writes a record that a
@@ -171,13 +175,15 @@ def calibrate(
         share = parse_share(planted)
     except ValueError as error:
         raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
+    scale = options.pop("scale")
     _check_scale(study, scale)
     asked = None if study is None else studies.load(study, scale)
+    options["seed"] = _seed(options["seed"])
     with progress.shown(sys.stderr) as listener:
-        record, path = measure(asked, results, pairs=pairs, planted=share, seed=_seed(seed), listener=listener)
+        record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
     for line in lines(record):
-        click.echo(line)
-    click.echo(f"Record: {path}")
+        say(line)
+    say(f"Record: {path}")
     if not record.passed:
         sys.exit(1)
 
@@ -191,13 +197,20 @@ def list_(what: str) -> None:
     show_list(what)
 
 
+@cli.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_(shell: str) -> None:
+    """Print what a SHELL reads to complete hugewise: eval "$(hugewise completion bash)"."""
+    click.echo(completion.script(cli, shell))
+
+
 @cli.command()
 def restore() -> None:
     """Put back page settings that a killed run left (root)."""
     from hugewise.host import recovery  # noqa: PLC0415
 
     for line in recovery.restore():
-        click.echo(line)
+        say(line)
 
 
 @cli.command()
@@ -222,7 +235,7 @@ def restore() -> None:
 @click.option("--budget", type=click.IntRange(1), help="With --randomised: pairs declared before the first one.")
 @click.option("--format", "format_", metavar="NAME", help="Format of the files, where it cannot be told.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder of the report.")
-@_RESULTS
+@options.RESULTS
 def analyze(files: Sequence[Path], **options: Any) -> None:
     """Figures, comparison and report of measurements made elsewhere.
 
@@ -276,7 +289,6 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
     planning, power. Exit status 1 when one fails.
     """
-    import msgspec  # noqa: PLC0415
 
     from hugewise.verification import show, suite  # noqa: PLC0415
 
@@ -286,7 +298,7 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     with show.progress(sys.stderr) as listener:
         found = suite.verify(suite.Options(**given), listener)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        say_json(found)
     else:
         show.show(found)
     sys.exit(0 if found.passed else 1)
@@ -303,7 +315,7 @@ def _study(study: str | None, command: Sequence[str], policy: str | None, option
         if study is None or command:
             raise UserError(
                 "name one study, or policies and a command",
-                hint="hugewise run studies/demo.toml   or   hugewise run --policy base,thp -- COMMAND",
+                hint="hugewise run demo   or   hugewise run --policy base,thp -- COMMAND",
             )
         loaded = studies.load(Path(study), options["scale"])
         loaded = studies.part(loaded, _names(options["only"]), _names(options["arms"]))
@@ -326,9 +338,8 @@ def _names(text: str | None) -> list[str]:
 
 def _check_scale(study: object, scale: str | None) -> None:
     if scale is not None and study is None:
-        raise UserError(
-            f"--scale {scale}: there is no study that it is a scale of", hint="name a STUDY, or leave it out"
-        )
+        what = f"--scale {scale}: there is no study that it is a scale of"
+        raise UserError(what, hint="name a STUDY, or leave it out")
 
 
 def _seed(text: str | None) -> bytes | None:
@@ -377,19 +388,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli(arguments, prog_name="hugewise", standalone_mode=False)
     except HugewiseError as error:
-        click.echo(f"hugewise: {error.message}", err=True)
+        say(f"hugewise: {printable(error.message)}", err=True)
         if error.hint:
-            click.echo(f"  cure: {error.hint}", err=True)
+            say(f"  cure: {printable(error.hint)}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        click.echo(f"hugewise: {error}", err=True)
+        say(f"hugewise: {printable(error)}", err=True)
         sys.exit(1)
     except click.ClickException as error:
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        say(told.getvalue().removesuffix("\n"), err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("hugewise: interrupted", err=True)
+        say("hugewise: interrupted", err=True)
         sys.exit(130)

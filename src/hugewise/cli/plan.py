@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from hugewise import published
 from hugewise.analysis import forecast
 from hugewise.analysis.published_forecast import Reread, replan
@@ -20,6 +18,7 @@ from hugewise.session import feasibility, progress, session
 from hugewise.store.folder import RunFolder
 from hugewise.study import load as studies
 from hugewise.study.study import Study
+from hugewise.visible import say_json
 
 __all__ = ["PlanOptions", "answer", "main"]
 
@@ -32,6 +31,7 @@ class PlanOptions:
     scale: str | None = None
     runs: Sequence[Path] = ()
     pilot: int | None = None
+    anyway: bool = False
     published: str | None = None
     effect: str | None = None
     session_cost: str = "1m"
@@ -43,7 +43,7 @@ def main(asked: PlanOptions) -> None:
     """Print the forecast. Raises UserError, and what a pilot's run raises."""
     found = answer(asked)
     if asked.as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        say_json(found)
     else:
         show(told.study(found) if isinstance(found, forecast.Forecast) else told.published(found), width=80)
 
@@ -62,7 +62,7 @@ def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
     study = _study(asked)
     runs = list(asked.runs)
     if asked.pilot is not None:
-        runs.append(_pilot(study, asked.pilot, asked.results))
+        runs.append(_pilot(study, asked.pilot, asked))
     if not runs:
         raise forecast.missing(study, feasibility.make_plan(study).cells, asked.results)
     return forecast.forecast(study, runs, effect=effect, session_cost=cost)
@@ -79,9 +79,13 @@ def _study(asked: PlanOptions) -> Study:
     return folder.study(folder.opened())
 
 
-def _pilot(study: Study, blocks: int, results: Path) -> Path:
+def _pilot(study: Study, blocks: int, asked: PlanOptions) -> Path:
     with progress.shown(sys.stderr) as listener:
-        return forecast.pilot(study, blocks, results, run=lambda s, path: session.run(s, path, listener=listener))
+
+        def run(study: Study, results: Path) -> RunFolder:
+            return session.run(study, results, listener=listener, anyway=asked.anyway)
+
+        return forecast.pilot(study, blocks, asked.results, run=run)
 
 
 def _value(name: str, text: str, read: Callable[[str], float]) -> float:

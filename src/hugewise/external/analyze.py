@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hugewise.errors import UserError
 from hugewise.external.compare import compare, grouped, usable
+from hugewise.external.loading import load
 from hugewise.external.reader import Ask, DataError, Series
-from hugewise.external.reading import load
 from hugewise.external.types import AnalysisPlan, ArmFigures, ExternalResults, MetricResults
 from hugewise.model.metric import Metric
 from hugewise.stats.classical import Figures, figures

@@ -11,21 +11,26 @@ Readers recognise content, never file names, and no content is recognised by two
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hugewise import reading
 from hugewise.errors import UserError
 from hugewise.model.metric import Direction, Metric
+from hugewise.reading import UnreadableError
 from hugewise.stats.numbers import Numbers
 
-__all__ = ["Ask", "DataError", "Labels", "Reader", "Series", "json_of", "text_of"]
+__all__ = ["Ask", "DataError", "Labels", "Reader", "Series", "head_of", "json_of", "readable", "text_of"]
 
 Labels = NDArray[np.int64]
+
+_HEAD = 1 << 16
 
 
 class DataError(UserError):
@@ -95,21 +100,36 @@ class Reader(Protocol):
         ...
 
 
+def head_of(path: Path) -> bytes:
+    """The first 64 KiB. Raises DataError."""
+    return _content(path, _HEAD, part="head")
+
+
 def text_of(path: Path) -> str:
     """The whole file as text. Raises DataError."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"byte {error.start} is not UTF-8 text", file=path, hint="convert it with iconv, or name another file"
-        ) from error
-    except OSError as error:
-        raise DataError(str(error.strerror or error), file=path, hint="check the name and its permissions") from error
+    with readable(path, "convert it to UTF-8 with iconv, or name another file"):
+        return reading.text(_content(path, reading.MOST))
 
 
 def json_of(path: Path, cure: str) -> Any:
     """The whole file as JSON. Raises DataError."""
+    with readable(path, cure):
+        return reading.json(_content(path, reading.MOST_JSON))
+
+
+@contextmanager
+def readable(path: Path, cure: str, where: str | None = None) -> Iterator[None]:
+    """What cannot be read is a DataError, at its line where that is known, else at `where`."""
     try:
-        return json.loads(text_of(path))
-    except json.JSONDecodeError as error:
-        raise DataError(error.msg, file=path, where=f"line {error.lineno}", hint=cure) from error
+        yield
+    except UnreadableError as error:
+        place = where if error.line is None else f"line {error.line}"
+        raise DataError(error.reason, file=path, where=place, hint=cure) from error
+
+
+def _content(path: Path, most: int, *, part: Literal["whole", "head"] = "whole") -> bytes:
+    cure = "check the name and its permissions"
+    if path.is_dir():
+        cure = "name files; a run of hugewise is shown by: hugewise report RUN"
+    with readable(path, cure):
+        return reading.content(path, most, part=part)

@@ -1,30 +1,53 @@
 """The cache: packages, kernels, images and surveys that took long to make, named by the hash of what they are made of.
 
-An entry is a file or a folder. It is made under a hidden name and renamed, so that it is there whole or not at all; a
-lock that dies with its holder keeps two processes from making the same one. A process that has asked for a place in the
-cache holds it, shared, until it ends: only who is alone with it removes entries. The time of an entry's last change is
-that of its last use.
+An entry is a file or a folder. It is made under a hidden name, written to disk and renamed, so that it is there whole
+or not at all; a lock that dies with its holder keeps two processes from making the same one. A folder is sealed: what
+its files hold is hashed when it is made, and again before it is used (once in a process, as long as they are the same);
+a damaged one is made anew. A process that has asked for a place in the cache holds it, shared, until it ends: only who
+is alone with it removes entries. The time of an entry's last change is that of its last use.
+
+As root, a cache is used only where no other account can change it: what is in it is run, or booted.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import pwd
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
+from hugewise import beneath, files
 from hugewise.errors import StorageError, UserError
+from hugewise.files import sync
+from hugewise.unprivileged import Say
 
-__all__ = ["alone", "digest", "discard", "entry", "folder", "kept", "locked", "replaced", "sha256", "used"]
+__all__ = [
+    "alone",
+    "damage",
+    "digest",
+    "discard",
+    "entry",
+    "extents",
+    "folder",
+    "kept",
+    "locked",
+    "put",
+    "replaced",
+    "sha256",
+    "used",
+]
 
 _DIGITS = 32  # of a SHA-256, in a name
 _HOLDERS = ".holders"  # the lock of the processes that use a cache
+_SEAL = ".sealed"  # in a folder: what its files hold
+_BLOCK = 1 << 20
+_looked: dict[Path, object] = {}  # folders whose seal was found to hold, and what their files were like then
 _held: dict[Path, int] = {}  # the cache that this process holds, and the descriptor of that lock
 
 
@@ -37,6 +60,7 @@ def folder(kind: str | None = None) -> Path:
     top = _place()
     path = top / kind if kind else top
     try:
+        _refuse_foreign(top)
         _make(top)
         _hold(top)
         _make(path)
@@ -55,6 +79,38 @@ def _place() -> Path:
     if chosen := os.environ.get("XDG_CACHE_HOME"):
         return Path(chosen).absolute() / "hugewise"
     return Path.home() / ".cache" / "hugewise"
+
+
+def _refuse_foreign(top: Path) -> None:
+    """Raise UserError where hugewise is root and another account could change what is in the cache.
+
+    Not even that of who called sudo: root's files would be in it, which they could not remove.
+    """
+    if os.geteuid() != 0:
+        return
+    real = Path(os.path.realpath(top))
+    others = (each for each in (real, *real.parents) if each.exists() and each.stat().st_uid != 0)
+    other = next(others, None)
+    why = files.changeable(top) if other is None else f"{other} belongs to {_called(other.stat().st_uid)}"
+    if why is not None:
+        raise UserError(
+            f"as root, hugewise does not use the cache {top}: {why}, and so could decide what root boots",
+            hint=f"{_said_by()}, or set HUGEWISE_CACHE to a folder of root's",
+        )
+
+
+def _called(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"the account {uid}"
+
+
+def _said_by() -> str:
+    for name in ("HUGEWISE_CACHE", "XDG_CACHE_HOME"):
+        if os.environ.get(name):
+            return f"unset {name}"
+    return "set HOME to root's, as su - and sudo -H do"
 
 
 def _make(path: Path) -> None:
@@ -115,9 +171,9 @@ def discard(path: Path) -> None:
     """Remove an entry, while `alone`; it is never there in part, also when this is killed. Raises StorageError."""
     try:
         hidden = path.with_name(f".{path.name.removeprefix('.')}.removed")
-        _remove(hidden)
+        beneath.discard(hidden)
         path.rename(hidden)
-        _remove(hidden)
+        beneath.discard(hidden)
         path.with_name(f".{path.name}.lock").unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(f"cannot remove {path}: {error.strerror}", hint=f"rm -r {path}") from error
@@ -140,16 +196,20 @@ def entry(kind: str, key: bytes | Mapping[str, object]) -> Path:
     return folder(kind) / digest(key)[:_DIGITS]
 
 
-def kept(kind: str, key: bytes | Mapping[str, object], make: Callable[[Path], None]) -> Path:
+def kept(kind: str, key: bytes | Mapping[str, object], make: Callable[[Path], None], say: Say = lambda _: None) -> Path:
     """The entry of that key; where it is not there, `make` is given a path (nothing is there yet) to make it at.
 
-    What `make` raises goes on to the caller, and nothing is kept then. Raises StorageError.
+    A folder that is damaged is made anew, which `say` hears. What `make` raises goes on to the caller, and nothing is
+    kept then. Raises StorageError.
     """
     path = entry(kind, key)
-    if not path.exists():
+    if not path.exists() or damage(path):
         with locked(path.with_name(f".{path.name}.lock")):
-            if not path.exists():  # else another process made it meanwhile
-                _make_at(path, make)
+            why = damage(path) if path.exists() else ""  # else another process made it meanwhile
+            if why:
+                say(f"{path} is damaged ({why}): it is made anew")
+            if why or not path.exists():
+                put(path, make)
     used(path)
     return path
 
@@ -158,19 +218,100 @@ def replaced(kind: str, key: bytes | Mapping[str, object], make: Callable[[Path]
     """The entry of that key, a file, made as `kept` does and put in place of what is there."""
     path = entry(kind, key)
     with locked(path.with_name(f".{path.name}.lock")):
-        _make_at(path, make)
+        put(path, make)
     return path
 
 
-def _make_at(path: Path, make: Callable[[Path], None]) -> None:
-    unfinished = path.with_name(f".{path.name}.new")
-    _remove(unfinished)  # of a process that was killed
+def put(path: Path, make: Callable[[Path], None]) -> None:
+    """Make what is to be at `path`, and put it there when it is whole and on disk, in place of what is there.
+
+    The caller holds a lock on it. Raises what `make` raises, and OSError.
+    """
+    unfinished, old = (path.with_name(f".{path.name}.{what}") for what in ("new", "old"))
+    for left in (unfinished, old):  # of a process that was killed
+        _remove(left)
     try:
         make(unfinished)
         _open_to_all(unfinished)
+        if unfinished.is_dir():
+            _seal(unfinished)
+        _sync(unfinished)
+        if path.is_dir():
+            path.rename(old)
         unfinished.rename(path)
+        sync(path.parent)
     finally:
         _remove(unfinished)
+        _remove(old)
+
+
+def damage(folder: Path) -> str:
+    """What of a folder is not as it was when it was made, in words; empty where all is. Of a file: nothing is known."""
+    if not folder.is_dir():
+        return ""
+    try:
+        sealed = msgspec.json.decode((folder / _SEAL).read_bytes(), type=dict[str, str])
+        like = [(name, (folder / name).lstat()) for name in sealed]
+    except FileNotFoundError as error:
+        return f"{Path(str(error.filename)).name} is not there"
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return f"{_SEAL} cannot be read"
+    seen = [(name, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for name, at in like]
+    if _looked.get(folder) != seen:
+        for name, hashed in sealed.items():
+            try:
+                if _content(folder / name) != hashed:
+                    return f"{name} has other bytes than it was made with"
+            except OSError as error:
+                return f"{name}: {error.strerror}"
+        _looked[folder] = seen
+    return ""
+
+
+def _seal(folder: Path) -> None:
+    """Write down what the files of a folder hold."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    told = {str(path.relative_to(folder)): _content(path) for path in files}
+    (folder / _SEAL).write_bytes(msgspec.json.encode(told))
+    (folder / _SEAL).chmod(0o644)
+
+
+def _content(path: Path) -> str:
+    """The SHA-256 of what a file holds: its size, and each MiB that is not all zeros after its number.
+
+    A hole is as good as zeros, and takes no time: an image is mostly holes.
+    """
+    zeros = bytes(_BLOCK)
+    with path.open("rb", buffering=0) as reading:
+        size = os.fstat(reading.fileno()).st_size
+        found, done = hashlib.sha256(b"%d\n" % size), -1
+        for start, end in extents(reading.fileno()):
+            for number in range(max(start // _BLOCK, done + 1), -(-end // _BLOCK)):
+                block = os.pread(reading.fileno(), _BLOCK, number * _BLOCK)
+                if block != zeros[: len(block)]:
+                    found.update(b"%d\n" % number + block)
+                done = number
+    return found.hexdigest()
+
+
+def extents(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Where a file has data: from the one byte to before the other. What is between is a hole. Raises OSError."""
+    end = 0
+    while True:
+        try:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # there is none any more
+                return
+            raise
+        end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        yield start, end
+
+
+def _sync(path: Path) -> None:
+    for each in (*path.rglob("*"), path) if path.is_dir() else (path,):
+        if not each.is_symlink():
+            sync(each)
 
 
 @contextmanager
@@ -194,7 +335,4 @@ def _open_to_all(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    beneath.discard(path)

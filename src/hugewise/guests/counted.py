@@ -82,9 +82,9 @@ class CountingMachine:
         """It has no files of its own. Raises MachineError."""
         raise self._cannot(f"has no folder {path}")
 
-    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
         """Likewise."""
-        raise self._cannot(f"takes no file {path}")
+        raise self._cannot(f"takes no file {folder}/{name}")
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Likewise."""

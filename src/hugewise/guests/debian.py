@@ -1,9 +1,10 @@
 """Debian packages of any suite and architecture, had through this machine's own apt, unpacked and never installed.
 
-apt runs with a state of its own in the cache: its lists, its archives, an empty dpkg status, and one source, which is
-this machine's Debian archive with another suite. Proxies, mirrors, credentials and keys are those of the machine; its
-sources, lists and hooks are neither changed nor run. The lists stay as they were read first, so that a study resolves
-to the same versions again; remove `apt/` in the cache to have them read anew.
+apt runs in a workshop (`guests.workshop`), as the unprivileged account where hugewise is root, with a state of its own:
+an empty dpkg status, and one source, which is this machine's Debian archive with another suite. Proxies, mirrors,
+credentials and keys are those of the machine, as far as that account may read them; its sources, lists and hooks are
+neither changed nor run. The lists stay in the cache as they were read first, so that a study resolves to the same
+versions again; remove `apt/` in the cache to have them read anew.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import difflib
 import os
 import re
 import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -23,13 +24,15 @@ import msgspec
 
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import apt_sources, cache
+from hugewise.guests.workshop import Workshop, workshop
 from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
+from hugewise.unprivileged import Finished, Say
 
-__all__ = ["ARCHITECTURES", "Package", "Say", "configuration", "fetch", "missing", "resolve", "source", "unpack"]
+__all__ = ["ARCHITECTURES", "Package", "Say", "configuration", "fetch", "missing", "resolve", "source"]
 
 # What is run, and the packages that bring it.
-_PROGRAMS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg", "tar": "tar"}
+_PROGRAMS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg"}
 
 # What Debian calls an architecture.
 ARCHITECTURES: Final[Mapping[Architecture, str]] = {"x86-64": "amd64", "arm64": "arm64"}
@@ -42,7 +45,13 @@ _UNKNOWN: Final = re.compile(
 )
 _KEYS: Final = ("NO_PUBKEY", "is not signed", "Missing key")
 
-Say = Callable[[str], None]
+# apt's proxies.
+_PASSED: Final = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
+# What the archive's lists leave beside them.
+_NO_LISTS: Final = ("partial", "auxfiles", "lock")
+_LISTS: Final = "lists"
+# What apt wants to be there.
+_FOLDERS: Final = ("lists/partial", "state", "cache/archives/partial")
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,26 +73,27 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _State(msgspec.Struct, frozen=True):
-    """A private apt: its folder, and what it is for."""
+    """The lists of a suite, and what they are for. `folder` is in the cache; None: they are still to be read."""
 
-    folder: Path
     suite: str
     arch: str
     sources: bool
+    text: str
+    folder: Path | None = None
 
-    def run(self, program: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run apt on it. Raises UserError when it is not there or does not end."""
-        command = (_program(program, "apt"), "--config-file", str(self.folder / "apt.conf"), *arguments)
-        environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-        try:
-            return subprocess.run(
-                command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                errors="replace", timeout=_PATIENCE_S, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise UserError(
-                f"{program} gave no end within {_PATIENCE_S} s", hint="is the network there? try again"
-            ) from None
+
+class _Apt(msgspec.Struct, frozen=True):
+    """apt in a workshop."""
+
+    state: _State
+    shop: Workshop
+
+    def run(self, program: str, *arguments: str) -> Finished:
+        """Run it. Raises UserError when it is not there, HugewiseError when it does not end."""
+        command = (_program(program, "apt"), "--config-file", str(self.shop.lent / "apt.conf"), *arguments)
+        proxies = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        fixed = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+        return self.shop.run(command, timeout=_PATIENCE_S, environment={**proxies, **fixed})
 
 
 def missing() -> tuple[Missing, ...]:
@@ -107,14 +117,13 @@ def resolve(packages: Sequence[str], suite: str, arch: str, say: Say = lambda _:
     Nothing counts as installed, and Essential packages come only where something depends on them. `suite` is one of
     Debian's (trixie), `arch` Debian's word (amd64, arm64). Raises UserError.
     """
-    state = _state(suite, arch, sources=False, say=say)
     for name in packages:
         if _KNOWN.fullmatch(name) is None:
             raise UserError(f"{name!r} is no name of a Debian package", hint="names are of a-z, 0-9, '+', '-' and '.'")
-    with cache.locked(state.folder / ".lock"):
-        told = state.run("apt-get", "install", "--yes", "--print-uris", "--", *packages)
-    if told.returncode != 0:
-        raise _refusal(state, told.stderr)
+    with _apt(_state(suite, arch, sources=False, say=say)) as apt:
+        told = apt.run("apt-get", "install", "--yes", "--print-uris", "--", *packages)
+        if told.status != 0:
+            raise _refusal(apt, told.stderr)
     found = parse_uris(told.stdout, (suite, arch))
     if not found and packages:
         raise UserError(f"apt resolved {', '.join(packages)} to nothing: {told.stdout.strip()[-500:]}")
@@ -146,7 +155,7 @@ def fetch(packages: Sequence[Package], say: Say = lambda _: None) -> list[Path]:
     A file is in the cache only when its SHA-256 is that of the (signed) lists. Raises UserError, StorageError.
     """
     paths = [_kept_at(package.sha256, package.file) for package in packages]
-    missing = [package for package, path in zip(packages, paths, strict=True) if not path.exists()]
+    missing = [p for p, path in zip(packages, paths, strict=True) if not _whole(path, p.sha256, say)]
     for of in sorted({package.of for package in missing}):
         wanted = [package for package in missing if package.of == of]
         say(f"fetching {len(wanted)} packages of {of[0]} for {of[1]} ({sum(p.size for p in wanted) / 1e6:.1f} MB)")
@@ -163,45 +172,20 @@ def source(package: str, suite: str, say: Say = lambda _: None) -> Path:
     # Sources are of no architecture; apt wants one.
     state = _state(suite, "amd64", sources=True, say=say)
     command = ("apt-get", "source", "--tar-only", "--only-source", "--download-only")
-    with cache.locked(state.folder / ".lock"):
-        told = state.run(*command, "--print-uris", "--", package)
-    if told.returncode != 0:
-        raise _refusal(state, told.stderr)
+    with _apt(state) as apt:
+        told = apt.run(*command, "--print-uris", "--", package)
+        if told.status != 0:
+            raise _refusal(apt, told.stderr)
     found = [line for line in _URI.finditer(told.stdout) if ".orig.tar." in line["file"]]
     if len(found) != 1 or found[0]["file"].endswith(".asc"):
         names = ", ".join(line["file"] for line in _URI.finditer(told.stdout))
         raise UserError(f"the source package {package} of {suite} has no single .orig.tar: it has {names or 'nothing'}")
     file, sha256 = unquote(found[0]["file"]), found[0]["sha256"]
     path = _kept_at(sha256, file)
-    if not path.exists():
+    if not _whole(path, sha256, say):
         say(f"fetching {file} ({int(found[0]['size']) / 1e6:.1f} MB)")
         _download(state, (*command, "--", package), [(file, sha256)])
     return path
-
-
-def unpack(deb: Path, target: Path, *, only: Sequence[str] = (), without: Sequence[str] = ()) -> None:
-    """Put the files of a package below the folder `target`; nothing of the package is run.
-
-    Links to folders that are there stay (a usr-merged tree takes packages that have /bin and /lib), and everything
-    belongs to the caller. `only` and `without` are patterns of tar, such as `./usr/share/doc/*`; `*` takes in slashes.
-    Raises UserError, StorageError.
-    """
-    reader, writer = _program("dpkg-deb", "dpkg"), _program("tar", "tar")
-    command = (
-        *(writer, "--extract", "--file", "-", "--directory", str(target), "--wildcards"),
-        *("--keep-directory-symlink", "--no-same-owner", "--preserve-permissions", "--warning=no-timestamp"),
-        *(f"--exclude={pattern}" for pattern in without),
-        *("--", *only),
-    )
-    with subprocess.Popen((reader, "--fsys-tarfile", str(deb)), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tar:
-        assert tar.stdout is not None
-        assert tar.stderr is not None
-        done = subprocess.run(command, stdin=tar.stdout, capture_output=True, text=True, check=False)
-        tar.stdout.close()
-        said = tar.stderr.read().decode(errors="replace")
-    if done.returncode != 0 or tar.returncode != 0:
-        why = (done.stderr or said).strip().splitlines() or ["no reason given"]
-        raise StorageError(f"cannot unpack {deb} to {target}: {why[0]}", hint="free space there, or remove the file")
 
 
 def _kept_at(sha256: str, file: str) -> Path:
@@ -211,48 +195,76 @@ def _kept_at(sha256: str, file: str) -> Path:
     return path
 
 
+def _whole(path: Path, sha256: str, say: Say) -> bool:
+    """Whether the file is there with the bytes that it had."""
+    if not path.exists():
+        return False
+    if cache.sha256(path) == sha256:
+        return True
+    say(f"{path} is damaged: it is fetched anew")
+    return False
+
+
 def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str, str]]) -> None:
-    """Let apt download into a folder of its own; move the files that have their SHA-256 into the cache."""
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=cache.folder("packages")) as name:
-        place = Path(name)
-        with cache.locked(state.folder / ".lock"):
-            told = state.run(*command, cwd=place)
-        if told.returncode != 0:
-            raise _refusal(state, told.stderr)
+    """Let apt download, and take the files that have their SHA-256 into the cache: that of the copy that is taken."""
+    with _apt(state) as apt:
+        told = apt.run(*command)
+        if told.status != 0:
+            raise _refusal(apt, told.stderr)
         for file, sha256 in wanted:
-            got = place / file
-            if not got.exists():
+            if not os.path.lexists(apt.shop.own / file):
                 raise UserError(f"apt said that it has downloaded {file}, and it is not there", hint="try again")
-            found = cache.sha256(got)
-            if found != sha256:
-                raise UserError(f"{file} has the SHA-256 {found}, and the archive's lists say {sha256}")
-            got.chmod(0o644)
             kept = _kept_at(sha256, file)
             kept.parent.mkdir(exist_ok=True)
             kept.parent.chmod(0o755)
-            got.rename(kept)
+            with cache.locked(kept.parent.with_name(f".{kept.parent.name}.lock")):
+                cache.put(kept, partial(_take, apt.shop, file, sha256))
+
+
+def _take(shop: Workshop, file: str, sha256: str, place: Path) -> None:
+    shop.take(file, place)
+    found = cache.sha256(place)
+    if found != sha256:
+        raise UserError(f"{file} has the SHA-256 {found}, and the archive's lists say {sha256}")
 
 
 def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
-    """The private apt for that, with its lists read. Raises UserError."""
+    """The lists for that, read now where they are not in the cache. Raises UserError."""
     if re.fullmatch(r"[a-z][a-z0-9-]*", suite) is None:
         raise UserError(f"{suite!r} is no suite of Debian", hint="name one such as trixie")
     entry = apt_sources.main_archive(_sources_files())
     text = apt_sources.stanza(entry, suite, arch, sources=sources)
-    state = _State(cache.entry("apt", text.encode()), suite, arch, sources)
-    state.folder.mkdir(exist_ok=True)
-    cache.used(state.folder)
-    read = state.folder / "lists-are-read"
-    with cache.locked(state.folder / ".lock"):
-        if read.exists():
-            return state
-        _write(state, text)
+    state = _State(suite, arch, sources, text)
+
+    def read(place: Path) -> None:
         say(f"reading the package lists of {suite} ({'sources' if sources else arch})")
-        told = state.run("apt-get", "update", "--error-on=any")
-        if told.returncode != 0:
-            raise _unreadable(state, told.stderr)
-        read.touch()
-    return state
+        with _apt(state) as apt:
+            told = apt.run("apt-get", "update", "--error-on=any")
+            if told.status != 0:
+                raise _unreadable(state, told.stderr)
+            place.mkdir()
+            apt.shop.take(_LISTS, place / _LISTS, without=_NO_LISTS)
+        (place / "main.sources").write_text(text, encoding="utf-8")
+
+    return msgspec.structs.replace(state, folder=cache.kept("apt", text.encode(), read, say))
+
+
+@contextmanager
+def _apt(state: _State) -> Iterator[_Apt]:
+    """apt with these lists, or to read them. Raises StorageError."""
+    with workshop() as shop:
+        lists = shop.own / _LISTS
+        if state.folder is not None:
+            for path in (state.folder / _LISTS).iterdir():
+                shop.lend(path, f"{_LISTS}/{path.name}", kept=True)
+            lists = shop.lent / _LISTS
+        made = shop.run(("mkdir", "--parents", *_FOLDERS), timeout=_PATIENCE_S, environment={})
+        if made.status != 0:
+            raise StorageError(f"cannot make folders in {shop.own}: {made.why}", hint="free space there")
+        shop.write("status", "")
+        shop.write("main.sources", state.text)
+        shop.write("apt.conf", configuration(shop, lists, state.arch))
+        yield _Apt(state, shop)
 
 
 def _sources_files() -> dict[str, str]:
@@ -271,20 +283,10 @@ def _sources_files() -> dict[str, str]:
     return found
 
 
-def _write(state: _State, sources: str) -> None:
-    """The folder's files: apt.conf, the source, an empty status, and the folders that apt wants."""
-    for name in ("state/lists/partial", "cache/archives/partial"):
-        (state.folder / name).mkdir(parents=True, exist_ok=True)
-    (state.folder / "status").touch()
-    (state.folder / "main.sources").write_text(sources)
-    (state.folder / "apt.conf").write_text(configuration(state.folder, state.arch))
+def configuration(shop: Workshop, lists: Path, arch: str) -> str:
+    """apt.conf(5) of a private state, read after the machine's own, which it changes for itself. Pure.
 
-
-def configuration(folder: Path, arch: str) -> str:
-    """apt.conf(5) of a private state in `folder`, read after the machine's own, which it changes for itself. Pure.
-
-    The machine's hooks are cleared: they are for what the machine installs, and some remove its downloads. apt's
-    unprivileged user cannot write in an account's cache, so that downloads are done as the caller.
+    The machine's hooks are cleared: they are for what the machine installs, and some remove its downloads.
     """
     lines = (
         *(f"#clear {name};" for name in (
@@ -296,21 +298,22 @@ def configuration(folder: Path, arch: str) -> str:
         f'APT::Architectures {{ "{arch}"; }};',
         'APT::Install-Recommends "false";',
         'APT::Install-Suggests "false";',
-        'APT::Sandbox::User "";',
-        f'Dir::State "{folder}/state/";',
-        f'Dir::State::status "{folder}/status";',
-        f'Dir::Cache "{folder}/cache/";',
-        f'Dir::Etc::sourcelist "{folder}/main.sources";',
+        f'Dir::State "{shop.own}/state/";',
+        f'Dir::State::lists "{lists}/";',
+        f'Dir::State::status "{shop.lent}/status";',
+        f'Dir::Cache "{shop.own}/cache/";',
+        f'Dir::Etc::sourcelist "{shop.lent}/main.sources";',
         *(f'Dir::Etc::{name} "/dev/null";' for name in ("sourceparts", "preferences", "preferencesparts")),
-        f'Dir::Log "{folder}/";',
+        f'Dir::Log "{shop.own}/";',
         'Acquire::ForceHash "SHA256";',
         'Acquire::Languages "none";',
     )  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def _refusal(state: _State, stderr: str) -> UserError:
+def _refusal(apt: _Apt, stderr: str) -> UserError:
     """Why apt did not do it: a name that the suite does not have, or its own words."""
+    state = apt.state
     unknown = sorted({each["name"] for each in _UNKNOWN.finditer(stderr)})
     if unknown and state.sources:
         return UserError(
@@ -318,7 +321,7 @@ def _refusal(state: _State, stderr: str) -> UserError:
             hint="a source package often has another name than its programs: apt-cache showsrc PROGRAM says it",
         )
     if unknown:
-        listed = state.run("apt-cache", "pkgnames").stdout.split()
+        listed = apt.run("apt-cache", "pkgnames").stdout.split()
         near = sorted({name for each in unknown for name in difflib.get_close_matches(each, listed, n=3)})
         hint = f"names near it: {', '.join(near)}" if near else "search names with: apt-cache search WORD"
         return UserError(

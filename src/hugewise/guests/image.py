@@ -1,5 +1,7 @@
 """A guest's user space: an ext4 of Debian packages, made without root and without running anything of theirs.
 
+Where hugewise is root, the unprivileged account unpacks them and makes the file system, in a workshop; root takes the
+finished file.
 The packages are unpacked, not installed: what their scripts would have done and programs need is in two small tables
 here (accounts, alternatives). Documentation is left out. Names are looked up in /etc only.
 """
@@ -9,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +18,12 @@ from typing import Final
 
 import msgspec
 
+from hugewise import unprivileged
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, debian, initramfs
+from hugewise.guests import cache, debian, initramfs, unpacking
 from hugewise.guests.debian import Say
-from hugewise.host.scratch import tree
+from hugewise.guests.unpacking import inside, tree
+from hugewise.guests.workshop import workshop
 from hugewise.model.guest import Architecture, Image
 from hugewise.model.workload import Missing
 
@@ -34,7 +37,7 @@ SOURCES: Final = "/usr/src"
 _BASE: Final = ("base-files", "coreutils", "dash", "findutils", "grep", "gzip", "mawk", "sed", "tar", "xz-utils")
 
 # Raise it when the tables or what is written here change, so that the cache makes images anew.
-_FORM: Final = 1
+_FORM: Final = 2
 
 _WITHOUT: Final = tuple(
     f"./usr/share/{folder}/*" for folder in ("doc", "man", "locale", "info", "lintian", "bug", "doc-base")
@@ -79,7 +82,7 @@ _EPOCH: Final = 1_700_000_000
 _BLOCK: Final = 4096
 _SPARE: Final = 2 << 30  # bytes for what a workload writes: builds, databases; a hole until then
 _SPARE_FILES: Final = 100_000
-_MOST_STEPS: Final = 400  # along a path and the links in it
+_PATIENCE_S: Final = 1800.0
 
 
 class _Contents(msgspec.Struct, frozen=True):
@@ -119,7 +122,7 @@ def image(
         "packages": sorted([package.name, package.version, package.sha256] for package in found),
         "files": sorted([path, cache.sha256(here), stat.S_IMODE(here.stat().st_mode)] for path, here in added.items()),
     }
-    folder = cache.kept("images", key, lambda place: _make(place, found, added, say))
+    folder = cache.kept("images", key, lambda place: _make(place, found, added, say), say)
     contents = msgspec.json.decode((folder / "contents.json").read_bytes(), type=_Contents)
     if not files:
         with suppress(OSError):  # another account's cache may only be read
@@ -145,10 +148,9 @@ def cached(packages: Sequence[str], arch: Architecture, suite: str, sources: Seq
 
 def missing() -> tuple[Missing, ...]:
     """What this machine lacks to make an image, beside what fetches and unpacks packages."""
-    names = ("mke2fs", *(("debugfs",) if os.geteuid() != 0 else ()))
     return tuple(
         Missing(f"images of guests need {name} on this machine", "e2fsprogs")
-        for name in names
+        for name in ("mke2fs", "debugfs")
         if _program(name) is None
     )
 
@@ -162,21 +164,27 @@ def _note(packages: Sequence[str], suite: str, arch: Architecture, sources: Sequ
 def _make(place: Path, packages: Sequence[debian.Package], added: Mapping[str, Path], say: Say) -> None:
     """Fill the folder `place` with `root.ext4` and `contents.json`."""
     debs = debian.fetch(packages, say)
-    root = place / "root"
-    try:
-        root.mkdir(parents=True)
-        _prepare(root)
-        say(f"unpacking {len(debs)} packages")
-        for deb in debs:
-            debian.unpack(deb, root, without=_WITHOUT)
-        _finish(root, added)
-        contents = _contents(root, added)
-        say("making the file system of the image")
-        _file_system(root, place / "root.ext4")
-        (place / "contents.json").write_bytes(msgspec.json.encode(contents))
-        shutil.rmtree(root)
-    except OSError as error:
-        raise StorageError(f"cannot make an image in {place}: {error.strerror}", hint="free space there") from error
+    with workshop() as shop:
+        lent = [shop.lend(deb, f"{number}.deb", kept=True) for number, deb in enumerate(debs)]
+        put = {path: shop.lend(here, f"added/{number}") for number, (path, here) in enumerate(added.items())}
+        shop.do(lambda tell: _fill(shop.own, lent, put, tell), say)
+        shop.take("made", place)
+
+
+def _fill(own: Path, debs: Sequence[Path], added: Mapping[str, Path], say: Say) -> None:
+    """Make the image's files in `own`/made. Raises OSError, UserError, StorageError."""
+    root, made = own / "root", own / "made"
+    root.mkdir()
+    made.mkdir()
+    _prepare(root)
+    say(f"unpacking {len(debs)} packages")
+    for deb in debs:
+        unpacking.unpack(deb, root, without=_WITHOUT)
+    _finish(root, added)
+    contents = _contents(root, added)
+    say("making the file system of the image")
+    _file_system(root, made / "root.ext4")
+    (made / "contents.json").write_bytes(msgspec.json.encode(contents))
 
 
 def _prepare(root: Path) -> None:
@@ -192,14 +200,18 @@ def _prepare(root: Path) -> None:
 def _finish(root: Path, added: Mapping[str, Path]) -> None:
     """What is written here comes after the packages, so that nothing of theirs replaces it."""
     for path, text in _FILES.items():
-        (root / path).write_text(text)
+        place = inside(root, path)
+        place.unlink(missing_ok=True)
+        place.write_text(text)
     for link, candidates in _ALTERNATIVES.items():
         place = root / link
         found = next((name for name in candidates if os.path.lexists(place.with_name(name))), None)
         if found is not None and not os.path.lexists(place):
             place.symlink_to(found)
+    for folder, mode in _FOLDERS.items():
+        inside(root, folder).chmod(mode)  # whatever packages make of it
     for path, here in added.items():
-        place = _inside(root, path)
+        place = inside(root, path)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
         shutil.copyfile(here, place)
@@ -211,40 +223,19 @@ def _finish(root: Path, added: Mapping[str, Path]) -> None:
     os.utime(root, (_EPOCH, _EPOCH))
 
 
-def _inside(root: Path, path: str) -> Path:
-    """Where a path of the guest is below `root`, all links followed as the guest would follow them."""
-    at = root
-    parts = [part for part in reversed(path.split("/")) if part]
-    for _ in range(_MOST_STEPS):
-        if not parts:
-            return at
-        part = parts.pop()
-        if part == ".." and at != root:
-            at = at.parent
-        elif part not in ("..", "."):
-            step = at / part
-            if step.is_symlink():
-                target = str(step.readlink())
-                at = root if target.startswith("/") else at
-                parts.extend(each for each in reversed(target.split("/")) if each)
-            else:
-                at = step
-    raise StorageError(f"{path} of an image follows links without end")
-
-
 def _contents(root: Path, added: Mapping[str, Path]) -> _Contents:
     found: list[str] = []
     for name, entry in tree(root):
         if entry.is_dir(follow_symlinks=False):
             continue
-        real = _inside(root, name) if entry.is_symlink() else root / name
+        real = inside(root, name) if entry.is_symlink() else root / name
         if real.is_file() and real.stat().st_mode & 0o111:
             found.append(f"/{name}")
     # /bin and /sbin are links to folders, which the tree does not follow; programs are named by both.
     short = (path.removeprefix("/usr") for path in found if path.startswith(("/usr/bin/", "/usr/sbin/")))
     programs = sorted({*found, *short})
     others = {path for path in added if path not in programs}
-    for path in (root / SOURCES[1:]).rglob("*"):
+    for path in inside(root, SOURCES).rglob("*"):
         if (path.is_file() and "orig.tar" in path.name) or path.match("linux-source-*.tar.*"):
             others.add(f"/{path.relative_to(root)}")
     return _Contents(tuple(programs), tuple(sorted(others)))
@@ -262,9 +253,11 @@ def _file_system(root: Path, image: Path) -> None:
         # Nothing is left for the guest's kernel to do in the background: it would show in what is measured.
         *("-E", f"hash_seed={_UUID},lazy_itable_init=0,root_owner=0:0", "-d", str(root), str(image), f"{size}"),
     )
-    if os.geteuid() != 0:
-        orders = "".join(f'sif "/{name}" {field} 0\n' for name in names for field in ("uid", "gid"))
-        _run("debugfs", "-w", "-f", "-", str(image), text=orders)
+    # The files are those of the account that unpacked them; in the guest all of them are root's.
+    orders = image.with_name("orders")
+    orders.write_text("".join(f'sif "/{name}" {field} 0\n' for name in names for field in ("uid", "gid")))
+    _run("debugfs", "-w", "-f", str(orders), str(image))
+    orders.unlink()
 
 
 def _program(name: str) -> str | None:
@@ -272,13 +265,11 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")))
 
 
-def _run(name: str, *arguments: str, text: str = "") -> None:
+def _run(name: str, *arguments: str) -> None:
     program = _program(name)
     if program is None:
         raise UserError(f"images of guests need {name} on this machine", hint="apt install e2fsprogs")
     fixed = {"SOURCE_DATE_EPOCH": str(_EPOCH), "E2FSPROGS_FAKE_TIME": str(_EPOCH), "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        (program, *arguments), input=text, env={**os.environ, **fixed}, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise StorageError(f"{name}: {done.stderr.strip() or done.returncode}", hint="free space in the cache")
+    done = unprivileged.run((program, *arguments), timeout=_PATIENCE_S, environment=fixed, most=1 << 30)
+    if done.status != 0:
+        raise StorageError(f"{name}: {done.stderr.strip() or done.status}", hint="free space in the cache")

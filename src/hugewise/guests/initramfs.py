@@ -10,15 +10,16 @@ import lzma
 import os
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hugewise.errors import HugewiseError, UserError
+from hugewise.errors import HugewiseError, ProbeError, UserError
 from hugewise.files import storing
 from hugewise.guests import cache, cpio
+from hugewise.machine import probe
 from hugewise.model.guest import Architecture, Initramfs, Kernel
 from hugewise.model.workload import Missing
 
@@ -33,12 +34,18 @@ _FOLDERS: Final = ("dev", "modules", "proc", "root", "run", "sys", "tmp")
 def guest_probe(arch: Architecture) -> Path | Missing:
     """The static probe for guests of that architecture, or that it is not there.
 
-    `$HUGEWISE_GUEST_PROBE_X86_64` or `$HUGEWISE_GUEST_PROBE_ARM64`, else where `make guest-probes` puts it.
+    `$HUGEWISE_GUEST_PROBE_X86_64` or `$HUGEWISE_GUEST_PROBE_ARM64`, else where `make guest-probes` puts it, else the
+    host's own, where that is static: a wheel has one for both.
     """
     chosen = os.environ.get(f"HUGEWISE_GUEST_PROBE_{arch.replace('-', '_').upper()}")
     path = Path(chosen) if chosen else Path(sys.prefix, "share", "hugewise", f"probe-{arch}")
     if path.is_file():
         return path.absolute()
+    if not chosen:
+        with suppress(ProbeError, OSError):
+            own = Path(probe.find()).absolute()
+            if _unfit(_head(own), arch) is None:
+                return own
     return Missing(f"no agent for guests of {arch}: {path} is not there ({_CURE} builds it)")
 
 
@@ -47,11 +54,14 @@ def need_probe(arch: Architecture) -> Path:
     found = guest_probe(arch)
     if isinstance(found, Missing):
         raise UserError(found.reason, hint=_CURE)
-    with found.open("rb") as reading:
-        head = reading.read(4096)
-    if (why := _unfit(head, arch)) is not None:
+    if (why := _unfit(_head(found), arch)) is not None:
         raise UserError(f"{found}: {why}", hint=_CURE)
     return found
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as reading:
+        return reading.read(4096)
 
 
 def _unfit(head: bytes, arch: Architecture) -> str | None:
@@ -75,7 +85,10 @@ def build(kernel: Kernel) -> Path:
     Raises UserError, StorageError, HugewiseError where a module cannot be read.
     """
     data = cpio.archive(_entries(kernel, need_probe(kernel.arch)))
-    return cache.kept("images", data, lambda path: _write(path, data))
+    path = cache.kept("images", data, lambda path: _write(path, data))
+    if cache.sha256(path) != cache.digest(data):  # it was changed since it was made
+        return cache.replaced("images", data, lambda path: _write(path, data))
+    return path
 
 
 def told(initramfs: Path) -> Initramfs:
@@ -101,11 +114,11 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def _entries(kernel: Kernel, probe: Path) -> Iterator[cpio.ArchiveEntry]:
+def _entries(kernel: Kernel, agent: Path) -> Iterator[cpio.ArchiveEntry]:
     yield from map(cpio.folder, _FOLDERS)
     # The kernel opens it before it starts init; devtmpfs covers it later.
     yield cpio.device("dev/console", 5, 1)
-    yield cpio.file("init", probe.read_bytes(), 0o755)
+    yield cpio.file("init", agent.read_bytes(), 0o755)
     for number, module in enumerate(kernel.modules):
         name, data = _module(Path(module))
         yield cpio.file(f"modules/{number:03}-{name}", data)
@@ -120,19 +133,7 @@ def _module(path: Path) -> tuple[str, bytes]:
                 return path.stem, lzma.decompress(data)
             case ".gz":
                 return path.stem, gzip.decompress(data)
-            case ".zst":
-                return path.stem, _zstd(path)
             case _:
                 return path.name, data
     except (OSError, lzma.LZMAError, EOFError) as error:
         raise HugewiseError(f"{path}: the module cannot be read: {error}") from error
-
-
-def _zstd(path: Path) -> bytes:
-    program = shutil.which("zstd")
-    if program is None:
-        raise UserError(f"{path} is compressed by zstd, which is not on this machine", hint="apt install zstd")
-    done = subprocess.run((program, "--decompress", "--stdout", "--quiet", str(path)), capture_output=True, check=False)
-    if done.returncode != 0:
-        raise HugewiseError(f"{path}: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout

@@ -19,9 +19,11 @@ import msgspec
 
 from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageError
 from hugewise.files import storing
-from hugewise.guests.agent import Agent
+from hugewise.guests.agent import MOST_OF_A_FILE, Agent
 from hugewise.machine import probe, programs
+from hugewise.machine.foreign import heard, plain
 from hugewise.model.host import Host
+from hugewise.reading import UnreadableError
 
 __all__ = ["OUTPUTS", "GuestLauncher", "GuestMachine", "guest_spec"]
 
@@ -60,6 +62,13 @@ class GuestLauncher:
         """The launcher said this."""
         with self._lock:
             if self._done.is_set():
+                return
+            try:
+                for _ in probe.decode([f"{text}\n".encode()]):
+                    pass
+            except ProbeError as error:
+                why = f"guest {self._agent.name}: its launcher said something unknown: {plain(error.message)}"
+                self._problem = self._problem or MachineError(why)
                 return
             try:
                 rest = memoryview(f"{text}\n".encode())
@@ -153,10 +162,14 @@ class GuestLauncher:
 
 
 def guest_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
-    """The same specification with outputs below the folder `outputs` of the guest: one file where it named one."""
+    """The same specification with outputs below the folder `outputs` of the guest: one file where it named one.
+
+    How much room is left there is not watched: it is the guest's own memory, or asked of a server at every look.
+    """
     stderr = f"{outputs}/{process}.stderr"
     stdout = stderr if spec.stdout == spec.stderr else f"{outputs}/{process}.stdout"
-    return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr)
+    limits = msgspec.structs.replace(spec.limits, rooms=())
+    return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr, limits=limits)
 
 
 def take(agent: Agent, path: str, target: Path) -> None:
@@ -218,8 +231,8 @@ class GuestMachine:
         return launched
 
     def signal(self, pid: int, number: int) -> None:
-        """Send a signal; nothing happens when the process is gone. Raises OSError for pid 1."""
-        with suppress(ProcessLookupError):
+        """Send a signal; nothing happens when the process is gone. Raises MachineError."""
+        with heard(self.agent.name, f"signal {number} to process {pid}"), suppress(ProcessLookupError):
             self.agent.signal(pid, number)
 
     def ask(self, *arguments: str) -> probe.Event:
@@ -239,17 +252,28 @@ class GuestMachine:
             self.agent.remove(path)
             self.agent.make(path, 0o700, uid, gid)
 
-    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
         """Write a file, with the folders that it lies in."""
-        with self._storing(f"write {path}"):
-            self.agent.put(path, content, 0o644, uid=uid, gid=gid)
+        with self._storing(f"write {folder}/{name}"):
+            self.agent.put(f"{folder}/{name}", content, 0o644, uid=uid, gid=gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Regular files by name. Raises OSError, also for a link, as on this host."""
+        """Files by name; of all of them together no more than of one, else MachineError. Raises UnreadableError for a
+        link, as on this host.
+        """
+        total = 0
         for name in self.agent.names(folder):
             path = f"{folder}/{name}"
             if pattern.fullmatch(name) is not None and self.agent.status(path).kind in ("file", "link"):
-                yield b"".join(self.agent.get(path))
+                try:
+                    content = b"".join(self.agent.get(path))
+                except OSError as error:
+                    raise UnreadableError(f"{path} in guest {self.agent.name}: {error.strerror}") from None
+                total += len(content)
+                if total > MOST_OF_A_FILE:
+                    why = f"the files in {folder} have more than the {MOST_OF_A_FILE} bytes that are taken over"
+                    raise MachineError(f"guest {self.agent.name}: {why}")
+                yield content
 
     def remove(self, path: str) -> None:
         """Remove a file or a tree."""

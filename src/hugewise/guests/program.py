@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-import subprocess
 
-from hugewise.errors import MachineError, UserError
+from hugewise import unprivileged
+from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.guests.qemu import PROGRAMS
 from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
@@ -38,11 +38,11 @@ def find(arch: Architecture) -> str:
 def version(program: str) -> str:
     """What a QEMU says that it is, such as `7.2.22 (Debian 1:7.2+dfsg-7)`. Raises MachineError."""
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise MachineError(f"{program} --version: {error}") from None
+        done = unprivileged.run([program, "--version"], timeout=60)
+    except HugewiseError as error:
+        raise MachineError(error.message, hint=error.hint) from None
     found = _VERSION.search(done.stdout)
-    if done.returncode != 0 or found is None:
-        said = (done.stderr or done.stdout).strip()
-        raise MachineError(f"{program} --version failed: {said or f'exit status {done.returncode}'}")
+    if done.status != 0 or found is None:
+        said = (done.stderr or done.stdout).strip()[:500]
+        raise MachineError(f"{program} --version failed: {said or done.why}")
     return found[1]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
+from hugewise.console import TextConsole
 from hugewise.guests import cache
 from hugewise.guests.kernels import store
 from hugewise.guests.survey import Survey
@@ -75,7 +75,7 @@ def show(found: Iterable[CacheEntry], closing: str) -> None:
         count, total = count + 1, total + each.size
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.used))
         table.add_row(each.kind, each.name, readable_size(each.size), when)
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = TextConsole()
     if count:
         console.print(table)
     console.print(f"{count} {'entry' if count == 1 else 'entries'}, {readable_size(total)} {closing}", soft_wrap=True)

@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise.errors import SettingError
+from hugewise.errors import SettingError, UserError
+from hugewise.machine import programs
 
 __all__ = ["HugetlbMount", "is_own", "remove"]
 
@@ -88,6 +89,10 @@ def remove(path: str) -> None:
 
 
 def _command(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    try:
+        program = programs.of_root(words[0]) or words[0]
+    except UserError as error:
+        raise SettingError(error.message, hint=error.hint) from None
+    done = subprocess.run((program, *words[1:]), capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
     if done.returncode != 0:
         raise SettingError((done.stderr or done.stdout).strip() or f"{words[0]}: exit status {done.returncode}")

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from hugewise import reading
+from hugewise.beneath import Folder
+from hugewise.errors import StorageError
 from hugewise.files import storing
 from hugewise.host import scratch
 from hugewise.host.local_host import LocalHost
@@ -18,7 +21,6 @@ from hugewise.machine import probe
 from hugewise.model.host import Host
 
 __all__ = ["LocalLauncher", "LocalMachine"]
-
 
 _MINIMAL = ("PATH", "LANG", "TZ")
 
@@ -115,26 +117,28 @@ class LocalMachine:
         """A fresh, empty folder for the account."""
         scratch.fresh(Path(path), uid, gid)
 
-    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
-        """Write a file."""
-        place = Path(path)
-        with storing(path):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
-            if uid is not None and gid is not None:
-                os.chown(place, uid, gid)
+    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
+        """Write a file. The folder may be the account's: no link in it is followed."""
+        with storing(f"{folder}/{name}"), Folder.open(Path(folder)) as held:
+            held.put(name, content, 0o644, uid, gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Regular files by name. The folder belongs to the account: links are not followed."""
-        for path in sorted(Path(folder).iterdir()):
-            if pattern.fullmatch(path.name) is None:
-                continue
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.close(descriptor)
-                continue
-            with os.fdopen(descriptor, "rb") as file:
-                yield file.read()
+        """Files by name. The folder belongs to the account."""
+        with Folder.open(Path(folder)) as held:
+            for name in held.names():
+                if pattern.fullmatch(name) is None:
+                    continue
+                kind = held.status(name).st_mode
+                if stat.S_ISREG(kind) or stat.S_ISLNK(kind):  # a link is refused as it is read
+                    yield self._content(held, name)
+
+    def _content(self, folder: Folder, name: str) -> bytes:
+        try:
+            return folder.read(name, reading.MOST)
+        except OSError as error:
+            raise reading.UnreadableError(f"{error.filename}: {error.strerror}") from None
+        except StorageError as error:
+            raise reading.UnreadableError(error.message) from None
 
     def remove(self, path: str) -> None:
         """Remove a file or a tree."""

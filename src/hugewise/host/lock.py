@@ -1,25 +1,55 @@
-"""One run per host, for root and ordinary users alike.
+"""One run per host: root's lock, which only root can take, and one that accounts have among themselves.
 
-The lock is an abstract unix socket named with the boot id: the kernel gives it back when its holder dies, however it
-dies, and tells a second comer the holder's pid (SO_PEERCRED). Abstract names belong to a network namespace, so a
-container with its own network is not seen. See unix(7).
+Root locks what the whole host has one of (`host.host_wide`): no account can take it, and runs in other namespaces,
+which share sysfs, are kept out too. Accounts exclude each other, and root where it can be had, by an abstract unix
+socket named with the boot id. The kernel gives both back when their holder dies, however it dies.
+
+Anybody can bind that socket. So it never keeps root from `hugewise restore`, and from a run only until root says
+`--anyway`: what is told then is whose socket it is (SO_PEERCRED), not that it is a run of hugewise. Abstract names
+belong to a network namespace; accounts in another one see root's runs by its journal. See unix(7), flock(2).
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
+import pwd
 import socket
 import struct
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from hugewise.errors import LockedError, UserError
+from hugewise.host import host_wide
+from hugewise.host.host_wide import LockPlace
 from hugewise.model.host import Host
 
 __all__ = ["HostLock", "boot_id", "peer"]
 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TRIES = 20
+
+
+class _Holder(NamedTuple):
+    """Who has the socket, as far as it is known."""
+
+    pid: int | None
+    uid: int | None
+
+    @property
+    def account(self) -> str:
+        """Its name."""
+        if self.uid is None:
+            return "somebody"
+        try:
+            return pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            return f"uid {self.uid}"
 
 
 def boot_id(host: Host) -> str:
@@ -29,23 +59,69 @@ def boot_id(host: Host) -> str:
 
 def peer(connected: socket.socket) -> int:
     """The process at the other end of a unix socket."""
-    pid, _, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return int(pid)
+    pid, _, _ = _credentials(connected)
+    return pid
+
+
+def _credentials(connected: socket.socket) -> tuple[int, int, int]:
+    pid, uid, gid = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid, gid
 
 
 class HostLock:
-    """Context manager that holds the host. Entering raises LockedError(pid) when somebody else does."""
+    """Context manager that holds the host. Entering raises LockedError when somebody else does.
 
-    def __init__(self, host: Host) -> None:
-        self._name = f"\0hugewise-{boot_id(host)}"
-        self._socket: socket.socket | None = None
+    `anyway`: root goes on beside an account that has the socket. `remarks` are what the report must say of the lock.
+    """
+
+    def __init__(self, host: Host, *, anyway: bool = False, places: Sequence[LockPlace] = host_wide.PLACES) -> None:
+        self._name = f"hugewise-{boot_id(host)}"
+        self._privileged, self._anyway, self._places = host.privileged(), anyway, places
+        self._held = ExitStack()
+        self.remarks: tuple[str, ...] = ()
 
     def __enter__(self) -> HostLock:
         """Take the lock."""
+        with ExitStack() as held:
+            root = self._privileged and self._take_as_root(held)
+            self._take_among_accounts(held, root=root)
+            self._held = held.pop_all()
+        return self
+
+    def _take_as_root(self, held: ExitStack) -> bool:
+        """Lock all places that reach the whole host, or else the first that can be had; False where there is none."""
+        whole = [place for place in self._places if place.whole and self._lock(place, held)]
+        if whole:
+            return True
+        near = next((place for place in self._places if not place.whole and self._lock(place, held)), None)
+        if near is None:  # of a user namespace: to the host it is an account
+            self.remarks += ("root's lock could not be had: runs elsewhere on this host are not kept out",)
+            return False
+        self.remarks += (
+            f"the lock of this host reaches only as far as {near.name}: a run in a container with another one is not"
+            " kept out",
+        )
+        return True
+
+    @staticmethod
+    def _lock(place: LockPlace, held: ExitStack) -> bool:
+        try:
+            descriptor = place.open()
+        except OSError:
+            return False
+        held.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(host_wide.holder(descriptor)) from None
+        return True
+
+    def _take_among_accounts(self, held: ExitStack, *, root: bool) -> None:
+        holder = _Holder(None, None)
         for _ in range(_TRIES):
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
-                listener.bind(self._name)
+                listener.bind(f"\0{self._name}")
                 # Who asks stays in the queue: nobody accepts. A long queue keeps the answer available.
                 listener.listen(socket.SOMAXCONN)
             except OSError as error:
@@ -53,26 +129,60 @@ class HostLock:
                 if error.errno != errno.EADDRINUSE:
                     raise
             else:
-                self._socket = listener
-                return self
-            if (pid := self._holder()) is not None:
-                raise LockedError(pid)
+                held.callback(listener.close)
+                return
+            if (found := self._asked()) is not None:
+                holder = found
+                break
             time.sleep(0.05)  # it is between bind and listen, or has just let go
-        raise UserError("another hugewise run holds this host, and does not say its pid", hint="see: ss -xlp")
+        else:
+            if root:
+                holder = self._looked_up()
+        self._refused(holder, root=root)
 
-    def _holder(self) -> int | None:
+    def _refused(self, holder: _Holder, *, root: bool) -> None:
+        if not root and holder.pid is None and holder.uid is None:
+            raise UserError("another hugewise run holds this host, and does not say its pid", hint="see: ss -xlp")
+        if holder.uid in (0, os.geteuid()):
+            raise LockedError(holder.pid)
+        if not (root and self._anyway):
+            raise LockedError(holder.pid, account=holder.account, anyway=root)
+        who = holder.account if holder.pid is None else f"{holder.account} (pid {holder.pid})"
+        self.remarks += (f"root went on (--anyway) beside {who}, who has the lock that accounts share",)
+
+    def _asked(self) -> _Holder | None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.setblocking(False)
             try:
-                asking.connect(self._name)
+                asking.connect(f"\0{self._name}")
             except (ConnectionRefusedError, BlockingIOError):
                 return None
-            return peer(asking)
+            pid, uid, _ = _credentials(asking)
+        # Who called listen(2) may have handed it on and be gone: another's pid must not be named.
+        return _Holder(pid if _account_of(pid) == uid else None, uid)
+
+    def _looked_up(self) -> _Holder:
+        """Who has a socket that does not answer: root sees everybody's descriptors."""
+        words = [line.split() for line in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()]
+        sockets = {f"socket:[{each[6]}]" for each in words if each[7:] == [f"@{self._name}"]}
+        for link in Path("/proc").glob("[0-9]*/fd/*"):
+            with suppress(OSError):
+                if str(link.readlink()) in sockets:
+                    pid = int(link.parts[2])
+                    return _Holder(pid, _account_of(pid))
+        return _Holder(None, None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let go of it."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        self._held.close()
+
+
+def _account_of(pid: int) -> int | None:
+    """The real user id of a process; None where it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:")), None)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ import msgspec
 
 from hugewise.errors import HugewiseError, SettingError, UserError
 from hugewise.host.ledger import Linked
+from hugewise.machine import programs
 from hugewise.model.workload import Missing
 
 __all__ = ["USER", "Bridge", "Link", "free_subnet", "is_own", "missing", "remove", "taken"]
@@ -67,7 +67,7 @@ USER = Link(address="10.0.2.15", host="10.0.2.2", bind="127.0.0.1")
 def missing(owner: int | None = None) -> tuple[Missing, ...]:
     """What this host lacks for a bridge and taps, root aside, where QEMU runs as the user `owner` (None: root)."""
     found = []
-    if shutil.which("ip") is None:
+    if programs.of_root("ip") is None:
         found.append(Missing("ip: no such program on PATH", "iproute2"))
     if not _TUN.exists():
         found.append(Missing(f"{_TUN} is not there: this kernel has no tap interfaces (CONFIG_TUN)"))
@@ -211,8 +211,10 @@ def _stay_here(name: str) -> None:
 def _ip(*words: str) -> bytes:
     """What `ip` says. Raises SettingError."""
     try:
-        program = shutil.which("ip") or "/sbin/ip"
+        program = programs.of_root("ip") or "/sbin/ip"
         done = subprocess.run([program, *words], capture_output=True, check=True, timeout=_IP_S)
+    except UserError as error:
+        raise SettingError(error.message, hint=error.hint) from None
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip()
         raise SettingError(f"ip {' '.join(words)}: {said}") from None

@@ -11,9 +11,12 @@ __all__ = ["leftovers", "restore"]
 
 
 def restore() -> list[str]:
-    """`hugewise restore`: put back what a killed run left. Raises LockedError while a run holds the host."""
+    """`hugewise restore`: put back what a killed run left. Raises LockedError while a run holds the host.
+
+    An account's run is none that keeps root from it: it turns nothing.
+    """
     host = LocalHost()
-    with HostLock(host):
+    with HostLock(host, anyway=True):
         return leftovers(host) or ["nothing to restore"]
 
 

@@ -2,39 +2,50 @@
 
 A session has one folder `hugewise-PID` in each place that its study names (tmpfs or a disk). Inside, an attempt's
 folders have the same names every time, so that no path differs between arms. The journal hears of a folder before it
-is made; what a killed run left is removed by the next root call.
+is made; what a killed run left is removed by the next root call. What is done in these folders, once they are the
+account's, is done below descriptors (`hugewise.beneath`).
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
-import shutil
+import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hugewise import beneath, files
+from hugewise.beneath import MODE, Folder
 from hugewise.errors import StorageError, UserError
 from hugewise.machine.proc import mounts
 from hugewise.quantity import format_size
 
-__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_own", "need_room", "tree"]
+__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_named", "is_own", "need_room", "tree"]
 
-_OWN = re.compile(r"hugewise-\d+")
+_OWN = re.compile(r"hugewise-\d+(-[0-9a-f]{8})?")
 _CHUNK = 1 << 20
 _SPARE = 64 << 20  # beside the data: sockets, logs, outputs
+_DEEPEST = 200  # folders in folders of data; two descriptors each
+_NAMES = 16
+
+
+def is_named(path: str) -> bool:
+    """Whether the path is one that a session gives to its folder."""
+    folder = Path(path)
+    return folder.is_absolute() and ".." not in folder.parts and _OWN.fullmatch(folder.name) is not None
 
 
 def is_own(path: str) -> bool:
     """Whether the path can be a session's folder: by its name, and (where it is there) its owner and kind."""
-    folder = Path(path)
-    if not folder.is_absolute() or ".." in folder.parts or _OWN.fullmatch(folder.name) is None:
+    if not is_named(path):
         return False
     with suppress(OSError):
-        found = folder.lstat()
+        found = Path(path).lstat()
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     return True
 
@@ -45,24 +56,21 @@ def discard(path: str) -> None:
     Raises StorageError.
     """
     try:
-        if Path(path).is_dir() and not Path(path).is_symlink():
-            shutil.rmtree(path)
-        else:
-            Path(path).unlink(missing_ok=True)
-    except FileNotFoundError:
-        return
+        beneath.discard(Path(path))
     except OSError as error:
         raise StorageError(f"cannot remove {path}: {error.strerror}", hint=f"rm -r {path}") from error
 
 
-def fresh(path: Path, owner: int | None, group: int | None) -> None:
-    """Make an empty folder for the account (None: the caller), whatever is there goes. Raises StorageError."""
+def fresh(path: Path, owner: int | None, group: int | None, fill: Callable[[Folder], None] = lambda _: None) -> None:
+    """Make a folder for the account (None: the caller), whatever is there goes. It is handed over when `fill` is done:
+    until then nobody else can enter it. Raises StorageError.
+    """
     try:
-        if path.exists():
-            shutil.rmtree(path)
-        path.mkdir(mode=0o700)
-        if owner is not None and group is not None:
-            os.chown(path, owner, group)
+        with Folder.open(path.parent) as above:
+            above.remove(path.name)
+            with above.make(path.name) as made:
+                fill(made)
+                made.hand_over(owner, group)
     except OSError as error:
         raise StorageError(f"cannot make {path}: {error.strerror}") from error
 
@@ -77,31 +85,49 @@ class Scratch:
 
     @classmethod
     def open(cls, place: Path, owner: int | None, group: int | None, note: Callable[[str], None]) -> Scratch:
-        """Make the folder in `place`; `note` (the journal) hears of it before. Raises UserError."""
-        path = place / f"hugewise-{os.getpid()}"
-        note(str(path))
+        """Make the folder in `place`; `note` (the journal) hears of it before. Raises UserError.
+
+        As root no other account may be able to change where `place` leads. A name that somebody else has taken there is
+        theirs: another one is.
+        """
         try:
+            files.own(place, f"storage = {str(place)!r}", "name a folder of root's, or a sticky one such as /dev/shm")
             for left in place.glob("hugewise-*"):
-                if is_own(str(left)) and (left == path or not Path("/proc", left.name.partition("-")[2]).exists()):
+                pid = left.name.split("-")[1]
+                if is_own(str(left)) and (pid == str(os.getpid()) or not Path("/proc", pid).exists()):
                     discard(str(left))  # of a session that was killed
-            path.mkdir(mode=0o711)
-            path.chmod(0o711)
+            with Folder.open(place.resolve()) as within:
+                name = _made(within, place, note)
         except OSError as error:
             raise UserError(
                 f"storage = {str(place)!r}: {error.strerror}", hint="name a tmpfs or disk folder that you may write"
             ) from None
-        return cls(path, owner, group)
+        return cls(place / name, owner, group)
 
-    def folder(self, name: str) -> Path:
-        """A fresh, empty folder of that name for the account. Raises StorageError."""
+    def folder(self, name: str, fill: Callable[[Folder], None] = lambda _: None) -> Path:
+        """A fresh folder of that name for the account, with what `fill` puts there. Raises StorageError."""
         path = self.path / name
-        fresh(path, self.owner, self.group)
+        fresh(path, self.owner, self.group, fill)
         return path
 
     def clear(self) -> None:
         """Remove what is inside. Raises StorageError."""
         for path in self.path.iterdir():
             discard(str(path))
+
+
+def _made(within: Folder, place: Path, note: Callable[[str], None]) -> str:
+    name = f"hugewise-{os.getpid()}"
+    for left in reversed(range(_NAMES)):
+        note(str(place / name))
+        try:
+            with within.make(name, 0o711):
+                return name
+        except FileExistsError:
+            if not left:
+                raise
+            name = f"hugewise-{os.getpid()}-{secrets.token_hex(4)}"
+    raise AssertionError
 
 
 @dataclass(frozen=True)
@@ -123,59 +149,101 @@ def tree(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
                 yield f"{entry.name}/{name}", below
 
 
-def copy(source: Path, target: Path, owner: int | None = None, group: int | None = None) -> Copied:
-    """Copy the tree below `source` into the folder `target`, owned by the account, and hash it on the way.
+def copy(source: Path, target: Folder, owner: int | None = None, group: int | None = None) -> Copied:
+    """Copy the tree below the folder `source` into `target`, for the account, and hash it on the way.
 
-    On a disk the copy is written out and leaves the page cache: what an attempt reads, it reads itself. Times of
-    modification are kept (make goes by them). Raises StorageError.
+    Everything must belong to whom `source` belongs to. Links are copied, sockets and pipes are left out; no mode keeps
+    setuid, setgid or sticky. On a disk the copy is written out and leaves the page cache: what an attempt reads, it
+    reads itself. Times of modification are kept (make goes by them). Raises StorageError.
     """
-    digest, size = hashlib.sha256(), 0
-    on_disk = file_system(target) not in ("tmpfs", "ramfs")
-    folders: list[tuple[Path, int]] = []
+    on_disk = file_system(target.path) not in ("tmpfs", "ramfs")
+    copying = _Copying(owner, group, on_disk)
     try:
-        for name, entry in tree(source):
-            place, info = target / name, entry.stat(follow_symlinks=False)
-            mode = stat.S_IMODE(info.st_mode)
-            digest.update(f"{name}\0{mode:o}\0".encode("utf-8", "surrogateescape"))
-            if entry.is_symlink():
-                link = str(Path(entry.path).readlink())
-                digest.update(link.encode("utf-8", "surrogateescape"))
-                place.symlink_to(link)
-                if owner is not None and group is not None:
-                    os.chown(place, owner, group, follow_symlinks=False)
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                place.mkdir(mode=0o700)
-                folders.append((place, info.st_mtime_ns))
-            elif entry.is_file(follow_symlinks=False):
-                size += _copy_file(Path(entry.path), place, digest.update, on_disk=on_disk)
-                os.utime(place, ns=(info.st_mtime_ns, info.st_mtime_ns))
-            else:
-                continue  # sockets and pipes of a server that was there
-            if owner is not None and group is not None:
-                os.chown(place, owner, group)
-            place.chmod(mode)
-        for place, modified in reversed(folders):
-            os.utime(place, ns=(modified, modified))
+        with Folder.open(source) as top:
+            copying.walk(top, target)
     except OSError as error:
-        raise StorageError(f"cannot copy {source} to {target}: {error.strerror}", hint="free space there") from error
-    return Copied(size, digest.hexdigest())
+        raise StorageError(
+            f"cannot copy {error.filename or source}: {error.strerror}", hint="free space there"
+        ) from error
+    return Copied(copying.size, copying.digest.hexdigest())
 
 
-def _copy_file(source: Path, target: Path, update: Callable[[bytes], None], *, on_disk: bool) -> int:
-    size = 0
-    with source.open("rb", buffering=0) as reading, target.open("xb", buffering=0) as writing:
-        while chunk := reading.read(_CHUNK):
-            update(chunk)
-            rest = memoryview(chunk)
-            while rest:
-                rest = rest[writing.write(rest) :]
-            size += len(chunk)
-        update(b"\0")
-        if on_disk:
-            os.fsync(writing.fileno())
-            os.posix_fadvise(writing.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return size
+class _Copying:
+    """One tree on its way, a name at a time, in the order of the paths."""
+
+    def __init__(self, owner: int | None, group: int | None, on_disk: bool) -> None:
+        self.digest, self.size = hashlib.sha256(), 0
+        self._owner, self._group, self._on_disk = owner, group, on_disk
+
+    def walk(self, source: Folder, target: Folder) -> None:
+        """Copy what is in `source` into `target`, and what is in its folders."""
+        levels = [(source, target, iter(source.names()), "")]
+        try:
+            while levels:
+                here, there, names, prefix = levels[-1]
+                if (name := next(names, None)) is not None:
+                    if (below := self._copy(here, there, name, prefix)) is not None:
+                        levels.append((*below, iter(below[0].names()), f"{prefix}{name}/"))
+                        if len(levels) > _DEEPEST:
+                            raise StorageError(f"{below[0].path}: data have at most {_DEEPEST} folders in folders")
+                else:
+                    if here is not source:
+                        self._end(here, there)
+                    levels.pop()
+        finally:
+            for here, there, *_ in levels[1:]:
+                here.close()
+                there.close()
+
+    def _copy(self, here: Folder, there: Folder, name: str, prefix: str) -> tuple[Folder, Folder] | None:
+        """Copy what has that name; of a folder only itself, and both are returned."""
+        mode = here.status(name).st_mode
+        if stat.S_ISDIR(mode):
+            below = here.folder(name)
+            self._tell(f"{prefix}{name}", below.status().st_mode)
+            return below, there.make(name)
+        if stat.S_ISLNK(mode):
+            self._tell(f"{prefix}{name}", mode, link := here.target(name))
+            there.symlink(name, link)
+        elif stat.S_ISREG(mode):
+            self._file(here, there, name, f"{prefix}{name}")
+        return None
+
+    def _tell(self, path: str, mode: int, link: str = "") -> None:
+        self.digest.update(f"{path}\0{mode & MODE:o}\0{link}".encode("utf-8", "surrogateescape"))
+
+    def _end(self, here: Folder, there: Folder) -> None:
+        """Everything that was in this folder is in the other."""
+        found = here.status()
+        os.utime(there.fileno(), ns=(found.st_mtime_ns, found.st_mtime_ns))
+        if self._on_disk:
+            there.sync()
+        there.hand_over(self._owner, self._group, found.st_mode)
+        here.close()
+        there.close()
+
+    def _file(self, here: Folder, there: Folder, name: str, path: str) -> None:
+        with here.file(name) as reading:
+            found = os.fstat(reading.fileno())
+            self._tell(path, found.st_mode)
+            room = os.fstatvfs(there.fileno())
+            if found.st_size > room.f_bavail * room.f_frsize:  # also one that says it is larger than any disk
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(here.path / name))
+            with there.new(name, found.st_mode, self._owner, self._group) as writing:
+                left = found.st_size
+                while chunk := reading.read(min(_CHUNK, left)):
+                    self.digest.update(chunk)
+                    writing.write(chunk)
+                    left -= len(chunk)
+                if left or reading.read(1):
+                    raise StorageError(f"{here.path / name} was changed while it was copied")
+                self.digest.update(b"\0")
+                self.size += found.st_size
+                writing.flush()
+                os.utime(writing.fileno(), ns=(found.st_mtime_ns, found.st_mtime_ns))
+                if self._on_disk:
+                    os.fsync(writing.fileno())
+                    os.posix_fadvise(writing.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def need_room(place: Path, size: int) -> None:

@@ -146,12 +146,17 @@ class Machine(Protocol):
         """Make a fresh, empty folder for that account, mode 0700, in place of what was there. Raises StorageError."""
         ...
 
-    def put(self, path: str, content: bytes, uid: int | None, gid: int | None) -> None:
-        """Write a file, with the folders that it lies in. Raises StorageError."""
+    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
+        """Write the file `name` for the account below `folder`, with the folders that it lies in. Those of `name` may
+        be the account's already: no link is followed there. Raises StorageError.
+        """
         ...
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """The contents of the regular files whose name matches whole, in the order of names; links are not followed."""
+        """The contents of the files whose name matches whole, in the order of names; folders and pipes have none.
+
+        Raises UnreadableError where one is a link, too large, or not of the folder's owner.
+        """
         ...
 
     def remove(self, path: str) -> None:

@@ -11,16 +11,19 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from hugewise import files, reading
 from hugewise.errors import ProbeError
 from hugewise.files import storing
-from hugewise.machine.load_generator import Load
+from hugewise.machine.load_generator import Load, Natural
 
 __all__ = [
     "FOREVER",
+    "MOST_EVENTS",
+    "MOST_SAID",
     "Available",
     "Barrier",
     "Count",
@@ -33,6 +36,7 @@ __all__ = [
     "Hold",
     "Job",
     "Launches",
+    "Limits",
     "Load",
     "Phase",
     "Result",
@@ -45,6 +49,7 @@ __all__ = [
     "ask",
     "decode",
     "find",
+    "version",
 ]
 
 VERSION = 1
@@ -53,31 +58,41 @@ Source = Literal["kpageflags", "smaps"]  # how page sizes are looked up
 _PATIENCE_S = 600
 FOREVER = 10 * 365 * 86_400.0  # of servers, which are stopped
 
+MOST_SAID = 64 << 20
+"""Bytes of what a program says on stdout, or on stderr, that are kept: the probe ends one that says more."""
+
+MOST_EVENTS = 64 << 20
+"""Bytes of a probe's own lines: of a tree that it looks at process by process, some 250,000."""
+
+
+# What backs memory: its kind and the size of its pages in bytes.
+_Backing = Annotated[str, msgspec.Meta(pattern=r"^(?:[a-z-]{1,16}:[0-9]{1,15}|unproven)$")]
+
 
 class Count(msgspec.Struct, frozen=True):
     """A counter's value (already scaled when multiplexed), or the reason why there is none."""
 
-    value: int | None
+    value: Natural | None
     reason: str | None
-    enabled_ns: int
-    running_ns: int
+    enabled_ns: Natural
+    running_ns: Natural
 
 
 class Range(msgspec.Struct, frozen=True):
     """A half-open range of virtual addresses."""
 
-    start: int
-    end: int
+    start: Natural
+    end: Natural
 
 
 class Tlb(msgspec.Struct, frozen=True):
     """A TLB as CPUID states it: `entries` for each of `page_sizes` (bytes); `ways` 0 means fully associative."""
 
-    level: int
+    level: Natural
     kind: str
-    page_sizes: list[int]
-    entries: int
-    ways: int
+    page_sizes: list[Natural]
+    entries: Natural
+    ways: Natural
 
 
 def _snake(name: str) -> str:
@@ -91,16 +106,16 @@ class _Event(msgspec.Struct, frozen=True, tag_field="ev", tag=_snake):
 class Start(_Event, frozen=True):
     """The child exists and will be executed."""
 
-    v: int
-    t_ns: int
-    pid: int
+    v: Natural
+    t_ns: Natural
+    pid: Natural
     probe: str
 
 
 class Phase(_Event, frozen=True):
     """A micro-workload's phase began: setup, timed, held."""
 
-    t_ns: int
+    t_ns: Natural
     name: str
 
 
@@ -108,9 +123,9 @@ class Result(_Event, frozen=True):
     """A micro-workload's numbers."""
 
     workload: str
-    wall_ns: int
+    wall_ns: Natural
     metrics: dict[str, float]
-    facts: dict[str, int | float | str]
+    facts: dict[str, Natural | float | str]
 
 
 class Hold(_Event, frozen=True):
@@ -130,13 +145,13 @@ class Counters(_Event, frozen=True):
 class Coverage(_Event, frozen=True):
     """What backed the memory of one process: bytes by `kind:page size`."""
 
-    pid: int
+    pid: Natural
     command: str
     named: bool
     source: str
-    bytes: dict[str, int]
+    bytes: dict[_Backing, Natural]
     thp_disabled: bool | None
-    scan_ns: int
+    scan_ns: Natural
 
 
 class Usage(_Event, frozen=True):
@@ -144,23 +159,24 @@ class Usage(_Event, frozen=True):
 
     user_s: float
     system_s: float
-    peak_bytes: int
-    minor_faults: int
-    major_faults: int
-    voluntary: int
-    involuntary: int
+    peak_bytes: Natural
+    minor_faults: Natural
+    major_faults: Natural
+    voluntary: Natural
+    involuntary: Natural
 
 
 class Exit(_Event, frozen=True):
     """How and when the root process ended."""
 
-    t_ns: int
-    wall_ns: int
-    code: int | None
-    signal: int | None
+    t_ns: Natural
+    wall_ns: Natural
+    code: Natural | None
+    signal: Natural | None
     timed_out: bool
-    early_exits: int
-    killed: int
+    early_exits: Natural
+    killed: Natural
+    exceeded: str | None = None  # the limit that it met, and was ended for
 
 
 class Error(_Event, frozen=True):
@@ -183,8 +199,8 @@ class Cpu(_Event, frozen=True):
 class Touched(_Event, frozen=True):
     """Memory was touched once."""
 
-    bytes: int
-    wall_ns: int
+    bytes: Natural
+    wall_ns: Natural
 
 
 class Available(_Event, frozen=True):
@@ -196,7 +212,7 @@ class Available(_Event, frozen=True):
 class Launches(_Event, frozen=True):
     """Nanoseconds from launch to reaped exit, one a run."""
 
-    wall_ns: list[int]
+    wall_ns: list[Natural]
     counters: bool
     cgroup: bool
 
@@ -228,6 +244,17 @@ class Barrier(msgspec.Struct, frozen=True):
     go: int
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workload may take of the machine that it runs on.
+
+    stream_bytes  most bytes of its stdout, and of its stderr
+    rooms         folders that it writes to: it is ended before the last of the room there is taken
+    """
+
+    stream_bytes: int | None = MOST_SAID
+    rooms: tuple[str, ...] = ()
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """What `run` is told; see the protocol's table."""
 
@@ -249,6 +276,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     source: Source = "smaps"
     barrier: Barrier | None = None
     announce: bool = False
+    limits: Limits = Limits()
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -275,11 +303,17 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def find() -> str:
-    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError."""
+    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError.
+
+    The one beside this Python is as good as this program itself. Root runs another one only where no other account can
+    change it, whatever the environment says that `su` keeps: else UserError.
+    """
     named = os.environ.get("HUGEWISE_PROBE")
     places = [named] if named else [str(Path(sys.executable).parent / "hugewise-probe"), shutil.which("hugewise-probe")]
     for place in places:
         if place and os.access(place, os.X_OK):
+            if Path(place).parent != Path(sys.executable).parent:
+                files.own(Path(place), f"the probe {place}", "root runs it: unset HUGEWISE_PROBE, or set PATH")
             return place
     looked = ", ".join(place for place in places if place)
     raise ProbeError(f"hugewise-probe not found (looked at {looked})", hint="build it: make setup")
@@ -291,13 +325,26 @@ def decode(lines: Iterable[bytes]) -> Iterator[Event]:
         if not line.endswith(b"\n"):
             return
         try:
-            yield _DECODER.decode(line)
-        except msgspec.DecodeError as error:
+            yield reading.decoded(_DECODER, line)
+        except reading.UnreadableError as error:
             raise ProbeError(f"the probe said something unknown ({error})", hint="rebuild it: make setup") from None
+
+
+def version() -> str:
+    """The probe's own version, such as 0.1.0. Raises ProbeError."""
+    return _answer("--version").decode(errors="replace").split()[-1]
 
 
 def ask(*arguments: str) -> Event:
     """The first event of a short subcommand, such as `cpu` or `counters`. Raises ProbeError when it fails."""
+    first = next(decode(_answer(*arguments).splitlines(keepends=True)), None)
+    if first is None:
+        raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
+    return first
+
+
+def _answer(*arguments: str) -> bytes:
+    """What a short subcommand prints."""
     try:
         done = subprocess.run([find(), *arguments], capture_output=True, check=False, timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -307,7 +354,4 @@ def ask(*arguments: str) -> Event:
         ) from None
     if done.returncode != 0:
         raise ProbeError(f"hugewise-probe {' '.join(arguments)} failed: {done.stderr.decode(errors='replace').strip()}")
-    first = next(decode(done.stdout.splitlines(keepends=True)), None)
-    if first is None:
-        raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
-    return first
+    return done.stdout

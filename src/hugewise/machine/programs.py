@@ -18,6 +18,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hugewise import files
+
 __all__ = [
     "PATH",
     "Contents",
@@ -28,6 +30,7 @@ __all__ = [
     "looking_in",
     "machine",
     "matching",
+    "of_root",
     "place",
     "stamp",
     "which",
@@ -109,6 +112,20 @@ def which(name: str, *more: str) -> str | None:
         return name if name in contents.programs else None
     paths = (f"{folder}/{name}" for folder in (*PATH.split(":"), *more))
     return next((path for path in paths if path in contents.programs), None)
+
+
+def of_root(name: str) -> str | None:
+    """The path of a program of this host that root runs itself; None where there is none.
+
+    The caller's PATH does not count then: `su` keeps another account's. Raises UserError where another account could
+    change the program.
+    """
+    if os.geteuid() != 0:
+        return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), PATH)))
+    found = shutil.which(name, path=PATH)
+    if found is not None:
+        files.own(Path(found), f"{name} is {found}", "root runs it: have it, and its folders, owned by root")
+    return found
 
 
 def executable(path: str) -> bool:

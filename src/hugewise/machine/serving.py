@@ -7,6 +7,7 @@ import select
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from hugewise import reading
 from hugewise.errors import ProbeError
 from hugewise.machine import probe
 from hugewise.machine.machine import Machine, Running
@@ -19,9 +20,11 @@ _TO_LEAVE_S = 10
 def events(job: probe.Job) -> list[probe.Event]:
     """What the launcher has said so far. Raises ProbeError."""
     try:
-        said = job.events.read_bytes()
-    except FileNotFoundError:
+        said = reading.content(job.events, probe.MOST_EVENTS)
+    except reading.AbsentError:
         return []
+    except reading.UnreadableError as error:
+        raise ProbeError(f"{job.events}: {error}") from None
     return list(probe.decode(said.splitlines(keepends=True)))
 
 

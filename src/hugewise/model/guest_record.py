@@ -6,6 +6,7 @@ there, and their difference is kept. Nothing here knows QEMU.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from hugewise.errors import RunError
+from hugewise.files import write_whole
 from hugewise.model.guest import Accelerator, Architecture
 
 __all__ = ["NAME", "GuestsRecord", "KernelRecord", "Option", "read", "write"]
@@ -63,19 +65,28 @@ class GuestsRecord(msgspec.Struct, frozen=True, kw_only=True):
     packages: Mapping[str, str] = {}
 
 
-def write(folder: Path, record: GuestsRecord) -> None:
-    """Keep it in the run's folder. Raises OSError."""
-    (folder / NAME).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+def write(folder: Path, record: GuestsRecord) -> str:
+    """Keep it in the run's folder; its SHA-256. Raises OSError."""
+    text = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+    write_whole(folder / NAME, text)
+    return hashlib.sha256(text).hexdigest()
 
 
-def read(folder: Path) -> GuestsRecord | None:
-    """What was kept; None of a run without guests. Raises RunError where it cannot be read."""
+def read(folder: Path, digest: str | None = None, *, demanded: bool = False) -> GuestsRecord | None:
+    """What was kept; None of a run without guests. `digest`: the SHA-256 that it must have where that is `demanded`.
+
+    Raises RunError where it cannot be read, or is not what was kept.
+    """
     path = folder / NAME
     try:
-        return msgspec.json.decode(path.read_bytes(), type=GuestsRecord)
+        text = path.read_bytes()
+        found = msgspec.json.decode(text, type=GuestsRecord)
     except FileNotFoundError:
-        return None
+        text, found = b"", None
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}", hint="check its permissions") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {error}", hint="start a new run of its study") from None
+    if demanded and digest != (None if found is None else hashlib.sha256(text).hexdigest()):
+        raise RunError(f"{path} is not what the run began with", hint="put a copy of it back")
+    return found

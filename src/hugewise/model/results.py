@@ -22,6 +22,7 @@ __all__ = [
     "FactDifference",
     "GuestArm",
     "Guests",
+    "Integrity",
     "LeftOut",
     "Reach",
     "Results",
@@ -293,6 +294,23 @@ class Guests(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[KernelRecord, ...] = ()
 
 
+class Integrity(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the run's folder holds what was written: its records, and every value that they have a digest of.
+
+    consistent       each record follows from the one before it, from the hash of the seed on, and each attempt is what
+                     was stored
+    unaltered        and the last running hash is the one that the reader had noted
+    salvaged         what was not what was written is left out, as was asked for: `left_out` names it
+    no running hash  the run was begun by a version that kept none
+
+    hash   the last running hash, SHA-256 in hexadecimal; null where there is none, and of what was salvaged
+    """
+
+    state: Literal["consistent", "unaltered", "salvaged", "no running hash"]
+    hash: str | None
+    left_out: tuple[str, ...] = ()
+
+
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """One run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run.
 
@@ -301,6 +319,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     attempts all that were made, for the reports; not in `report.json`: the run's folder and `hugewise.tables` have them
     earlier  runs of the same study on this host that were begun before this one, the newest first: a reader who is
              shown one of them should know of the others; null for runs that were begun before these were looked for
+    integrity  whether the folder holds what was written; null where the results were not made from a folder
     """
 
     format: int = 2
@@ -330,3 +349,4 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     guests: Guests | None = None
     beside: Beside | None = None
     earlier: tuple[str, ...] | None = None
+    integrity: Integrity | None = None

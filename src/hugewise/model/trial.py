@@ -143,6 +143,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     unstarted  arms that no try could start, with the reason: an arm's own doing, which counts in a block of any state
     late       arms that started after a try of theirs had failed to
     redone     arms whose attempt was under way when hugewise itself ended, and was made anew
+    lost       arms with an attempt of which nobody can tell whether its clock ran, with the reason: not made again
+    seconds    from its opening to its end; None where a pause lies between
     """
 
     number: int
@@ -154,6 +156,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     late: tuple[str, ...] = ()
     redone: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
+    lost: Mapping[str, str] = {}
+    seconds: float | None = None
 
 
 BESIDE = " beside it was rejected: "

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from hugewise.report.sentences import Finding, printable
+from hugewise.report.sentences import Finding
+from hugewise.visible import printable
 
 __all__ = ["Block", "Bundle", "Commands", "Document", "Figure", "Folded", "Heading", "Line", "Note", "Only", "Points"]
 __all__ += ["Ran", "Section", "Table", "Verdict", "Verdicts", "Words", "brief", "figures", "some", "table"]

@@ -21,15 +21,9 @@ from hugewise.report.figures.sample import autocorrelations, histogram, in_time_
 from hugewise.report.figures.theme import palette
 from hugewise.report.names import file_name
 from hugewise.report.numbers import NOTHING, Scale
-from hugewise.report.sentences import (
-    EXACT_LEGEND,
-    LEGEND_TITLE,
-    better_direction,
-    interval_words,
-    printable,
-    tier_name,
-)
+from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, better_direction, interval_words, tier_name
 from hugewise.report.write import write_document
+from hugewise.visible import printable
 
 __all__ = ["report", "sentence", "write"]
 

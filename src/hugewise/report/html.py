@@ -19,7 +19,8 @@ from markupsafe import Markup, escape
 
 from hugewise.report import fonts
 from hugewise.report.document import Document
-from hugewise.report.sentences import SYMBOLS, printable
+from hugewise.report.sentences import SYMBOLS
+from hugewise.visible import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from hugewise.report import document as doc
-from hugewise.report.sentences import SYMBOLS, printable
+from hugewise.report.sentences import SYMBOLS
+from hugewise.visible import printable
 
 __all__ = ["escape", "markdown"]
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from hugewise.model.metric import Metric
-from hugewise.model.results import ArmSummary, CellResult, Comparison, Reach, Results
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Integrity, Reach, Results
 from hugewise.report import numbers
+from hugewise.visible import printable
 
 __all__ = [
     "EXACT_LEGEND",
@@ -24,7 +25,6 @@ __all__ = [
     "interval_words",
     "legend",
     "metric_line",
-    "printable",
     "run_line",
     "sentence",
     "tier_name",
@@ -79,11 +79,6 @@ class Finding(NamedTuple):
 
     text: str
     leads: bool
-
-
-def printable(text: object) -> str:
-    """`text` in one line without control, format or surrogate characters (terminal escapes, text direction)."""
-    return "".join(one if one.isprintable() else " " if one in "\n\t\r" else "�" for one in str(text))
 
 
 def arm_of(cell: CellResult, name: str) -> ArmSummary | None:
@@ -176,6 +171,22 @@ def earlier(results: Results, most: int | None = 5) -> str:
     )
     runs = "1 earlier run" if len(known) == 1 else f"{len(known)} earlier runs"
     return f"{runs} of this study on this host: {named}{more}. A reader who is shown one should know of all."
+
+
+def records(results: Results) -> Iterator[str]:
+    """Whether the run's folder holds what was written; nothing of results that are not from one."""
+    match results.integrity:
+        case None:
+            return
+        case Integrity(state="salvaged", left_out=left_out):
+            yield "Salvaged: what was not what hugewise had written was left out, and this is what remains."
+            yield from (printable(one) for one in left_out)
+        case Integrity(state="no running hash"):
+            yield "Whether its records are what was written cannot be told: no running hash, made by an older version."
+        case Integrity(state="unaltered", hash=known):
+            yield f"Its records are unaltered: their last hash is the expected {known}."
+        case Integrity(hash=known):
+            yield f"Its records are consistent; their last hash is {known}."
 
 
 def _blocks(comparison: Comparison) -> str:

@@ -13,7 +13,7 @@ from hugewise.report.sections.reading import reading
 from hugewise.report.sections.run import in_brief, left_out, run, trouble
 from hugewise.report.sections.settings import brief as settings_in_brief
 from hugewise.report.sections.settings import settings
-from hugewise.report.sentences import earlier, run_line
+from hugewise.report.sentences import earlier, records, run_line
 
 __all__ = ["report", "summary"]
 
@@ -25,6 +25,7 @@ def report(results: Results) -> Document:
         lead=(
             Ran(results.run, when(results.started), run_line(results)),
             Line(earlier(results), quiet=True),
+            *(Line(said, quiet=True) for said in records(results)),
         ),
         sections=(
             verdicts.verdicts(results),
@@ -54,6 +55,7 @@ def summary(results: Results) -> Document:
         lead=(
             Ran(results.run, when(results.started), run_line(results)),
             Line(earlier(results)),
+            *(Line(said) for said in records(results)),
             *guests.brief(results.guests),
         ),
         sections=(

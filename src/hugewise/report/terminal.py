@@ -16,9 +16,11 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from hugewise.console import TextConsole
 from hugewise.report import document as doc
 from hugewise.report.numbers import MINUS
-from hugewise.report.sentences import SYMBOLS, printable
+from hugewise.report.sentences import SYMBOLS
+from hugewise.visible import printable
 
 __all__ = ["show"]
 
@@ -29,7 +31,7 @@ _NAME = 14  # columns of a name at 80 columns; longer ones are folded
 
 def show(document: doc.Document, report: Path | None = None, console: Console | None = None, width: int = 100) -> None:
     """Print at the console's width (at most `width` columns); plain lines where it is no terminal."""
-    console = console or Console(highlight=False)
+    console = console or TextConsole()
     shown = Group(*_parts(document, report))
     if console.is_terminal:
         console.print(shown, width=min(console.width, width), crop=False)

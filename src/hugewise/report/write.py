@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from hugewise.errors import StorageError
+from hugewise.files import made_folder, own, write_whole
 from hugewise.model.results import Results
 from hugewise.report.document import Document, figures
 
@@ -63,21 +61,12 @@ def write_document(document: Document, folder: Path | str, data: Mapping[str, tu
 
 
 def _write(path: Path, data: bytes) -> Path:
-    """Write beside the place and rename into it. Raises StorageError."""
-    temporary: str | None = None
+    """Write it whole. Raises StorageError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        own(path.parent, str(path.parent), "write it as the account that the folder belongs to")
+        made_folder(path.parent)
+        write_whole(path, data)
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
         raise StorageError(
             f"{path}: the report cannot be written: {error.strerror or error}",
             hint="free some space or correct the folder's permissions, then: hugewise report RUN",

@@ -74,6 +74,7 @@ def calibrate(
     planted: float = 0.0,
     seed: bytes | None = None,
     listener: progress.Listener = lambda _: None,
+    anyway: bool = False,
 ) -> tuple[CalibrationRecord, Path]:
     """Measure A/A streams of every cell of `study` (or of a loop in the first cache), and write the record.
 
@@ -85,7 +86,7 @@ def calibrate(
     asked = study or parse(STUDY, "the built-in calibration")
     seed = seed or coin.new_seed()
     guests = feasibility.provide(asked, lambda text: listener(progress.Message(text)))
-    bench = _Bench(asked, results / FOLDER / "runs", pairs, planted, seed, listener, LocalHost(), guests)
+    bench = _Bench(asked, results / FOLDER / "runs", pairs, planted, seed, listener, LocalHost(), guests, anyway)
     cells = tuple(_calibrated(bench, cell) for cell in bench.plan(asked).cells)
     if not cells:
         raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
@@ -117,6 +118,7 @@ class _Bench:
     listener: progress.Listener
     host: Host
     guests: Provided | None
+    anyway: bool = False
     runs: list[Path] = field(default_factory=list)
 
     @property
@@ -131,7 +133,9 @@ class _Bench:
     def run(self, study: Study) -> Run:
         """One stream, with a seed of its own that follows from the calibration's."""
         seed = bytes(a ^ b for a, b in zip(self.seed, len(self.runs).to_bytes(16), strict=True))
-        folder = session.run(study, self.folder, seed=seed, listener=self.listener, calibrating=True)
+        folder = session.run(
+            study, self.folder, seed=seed, listener=self.listener, calibrating=True, anyway=self.anyway
+        )
         self.runs.append(folder.path)
         return folder.read()
 

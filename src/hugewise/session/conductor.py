@@ -7,24 +7,25 @@ at a time, and the methods which comparisons remain. All state is in the run's f
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
 from hugewise.attempt import runner
 from hugewise.attempt.underway import Bench, Disturbed
-from hugewise.errors import HugewiseError, MachineError, ProbeError
+from hugewise.errors import AttemptLostError, HugewiseError, MachineError, ProbeError
 from hugewise.machine.drift import Drift
 from hugewise.model import coin
+from hugewise.model.clock import CLOCK, Clock
 from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault
 from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
+from hugewise.session.identity import differing
 from hugewise.stats.method import Method
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import Begun, BlockClosed, BlockOpened, Closed, OpenBlock, Run, Unstarted
+from hugewise.store.records import Begun, BlockClosed, BlockOpened, Closed, Lost, OpenBlock, Run, Unstarted
 from hugewise.study.study import Study
 
 __all__ = ["Conductor"]
@@ -44,7 +45,6 @@ class Conductor:
     methods: Sequence[Method]
     seed: bytes
     listener: progress.Listener
-    clock: Callable[[], float] = time.time
     # What the next block is decided from: sums, so that a block costs the same however many were before it.
     _start: float = 0.0
     _last: int = 0
@@ -62,12 +62,17 @@ class Conductor:
         """Where everything goes."""
         return self.bench.folder
 
+    @property
+    def clock(self) -> Clock:
+        """The wall's for what is shown; budgets and pauses are told by the one that nobody can set."""
+        return self.folder.clock or CLOCK
+
     def conduct(self) -> Closed | None:
         """Run blocks until nothing is open or the time is up; returns the last record (already written).
 
         None when the statistical session is over (the study's pairs per session) and the run goes on in a new one.
         """
-        self._start = self.clock() - self.run.active_seconds
+        self._start = self.clock.up() - self.run.active_seconds
         for block in self.run.blocks:
             self._observe(block)
         done, planned = self._progress()
@@ -93,7 +98,7 @@ class Conductor:
         return self._close("finished")
 
     def _close(self, state: Literal["finished", "time is up"]) -> Closed:
-        record = Closed(t=self.clock(), state=state, seed=self.seed.hex())
+        record = Closed(t=self.clock.wall(), state=state, seed=self.seed.hex())
         self.folder.append(record)
         return record
 
@@ -126,9 +131,8 @@ class Conductor:
             return
         self._complete[block.cell] += 1
         self._in_session[block.cell] += block.attempts[0].session == self.bench.session
-        ends = [attempt.ended for attempt in block.attempts]
-        if ends and len({attempt.session for attempt in block.attempts}) == 1:  # no pause between its attempts
-            self._durations[block.cell].append(max(ends) - min(attempt.started for attempt in block.attempts))
+        if block.seconds is not None:
+            self._durations[block.cell].append(block.seconds)
 
     def _expected(self, cell: Cell) -> float:
         """Seconds that the next block of `cell` will take, from those before; another cell's where it had none."""
@@ -138,7 +142,7 @@ class Conductor:
     def _time_left(self) -> float:
         """Seconds of the time budget that are left; without one there is no end."""
         budget = self.study.budget.time
-        return math.inf if budget is None else max(0.0, budget - (self.clock() - self._start))
+        return math.inf if budget is None else max(0.0, budget - (self.clock.up() - self._start))
 
     def _late(self, cell: Cell) -> bool:
         return self._expected(cell) > self._time_left() or self._time_left() == 0
@@ -151,29 +155,34 @@ class Conductor:
         number = self._last + 1
         undecided = {arm.name for arm in self._open_arms(cell)}
         wanted = [arm.name for arm in cell.arms if arm.name in undecided or arm.name == cell.baseline]
-        opened = BlockOpened(
-            t=self.clock(),
-            block=number,
-            cell=cell.id,
-            session=self.bench.session,
-            arms=[trial.arm for trial in coin.order(self.seed, number, wanted)],
+        opened = self.folder.append(
+            BlockOpened(
+                t=self.clock.wall(),
+                block=number,
+                cell=cell.id,
+                session=self.bench.session,
+                arms=[trial.arm for trial in coin.order(self.seed, number, wanted)],
+            )
         )
-        self.folder.append(opened)
         return self._run_block(OpenBlock(opened), cell)
 
     def _take_up(self, block: OpenBlock) -> None:
-        """Go on with a block that was broken off, unless too long ago, or by a reboot: then it counts as incomplete."""
+        """Go on with a block that was broken off, unless too long ago, by a reboot, or under other page settings: then
+        it counts as incomplete.
+        """
         opened, attempts = block.opened, block.attempts
         cell = next((cell for cell in self.cells if cell.id == opened.cell), None)
-        last = max((attempt.ended for attempt in attempts), default=opened.t)
-        pause = self.clock() - last
+        began, here = self.run.began(opened.session), self.bench.boot_id
+        pause, block.paused = self._pause(block), True
         turned = next((attempt.reason for attempt in attempts if attempt.state == "abandoned"), None)
         if turned is not None:
             self._end(block, "disturbed", f"turned by somebody else: {turned}")
         elif cell is None:
             self._end(block, "incomplete", "its cell is no longer part of the plan")
-        elif any(attempt.boot_id != self.bench.boot_id for attempt in attempts):
+        elif any(boot != here for boot in (began.boot_id, *(attempt.boot_id for attempt in attempts))):
             self._end(block, "incomplete", "the machine was rebooted")
+        elif changed := [*differing(began.settings, self.bench.settings.initial)]:
+            self._replace(block, f"page settings were changed before it went on: {'; '.join(changed)}")
         elif pause > self.study.window:
             why = f"broken off for {pause:.0f} s (window: {self.study.window:g} s)"
             self._end(block, "incomplete", why)
@@ -182,8 +191,24 @@ class Conductor:
         else:
             self._run_block(block, cell)
 
+    def _pause(self, block: OpenBlock) -> float:
+        """Seconds since the last that is known of it, in the same boot."""
+        if block.up is not None:
+            return self.clock.up() - block.up
+        # Of a run that kept no other clock.
+        return self.clock.wall() - max((attempt.ended for attempt in block.attempts), default=block.opened.t)
+
+    def _replace(self, block: OpenBlock, why: str) -> None:
+        """End a block that another takes the place of: lost to the arms of which an attempt was under way."""
+        for arm in dict.fromkeys(block.broken_off()):
+            self._lost(block, arm, f"it was under way when hugewise ended, and {why}")
+        self._end(block, "incomplete", why)
+
+    def _lost(self, block: OpenBlock, arm: str, reason: str) -> None:
+        self._record(block, Lost(t=self.clock.wall(), block=block.opened.block, arm=arm, reason=reason))
+
     def _run_block(self, block: OpenBlock, cell: Cell) -> Block:
-        number, given_up = block.opened.block, block.unstarted
+        number, given_up = block.opened.block, {*block.unstarted, *block.lost}
         try:
             pad, layout = self.study.environment_pad, self.study.design
             places = max(1, len(layout.slots))
@@ -202,14 +227,15 @@ class Conductor:
 
     def _end(self, block: OpenBlock, state: BlockState, reason: str | None) -> Block:
         number, cell = block.opened.block, block.opened.cell
-        if unstarted := block.unstarted:
-            said = "; ".join(f"{arm} could not be started: {why}" for arm, why in unstarted.items())
+        if without := [*block.unstarted.items(), *block.lost.items()]:
+            said = "; ".join(
+                f"{arm} {'is lost' if arm in block.lost else 'could not be started'}: {why}" for arm, why in without
+            )
             reason = f"{reason}; {said}" if reason else said
             if state == "complete" and not self._paired(cell, block.attempts):
                 state = "incomplete"
             self.listener(progress.Message(f"block {number}: {said}"))
-        end = BlockClosed(t=self.clock(), block=number, state=state, reason=reason)
-        self.folder.append(end)
+        end = self.folder.append(BlockClosed(t=self.clock.wall(), block=number, state=state, reason=reason))
         closed = block.closed(end)
         self._observe(closed)
         done, planned = self._progress()
@@ -222,7 +248,7 @@ class Conductor:
         baseline = next((each.baseline for each in self.cells if each.id == cell), "")
         return baseline in counted and len(counted) > 1
 
-    def _record(self, block: OpenBlock, record: Begun | Unstarted) -> None:
+    def _record(self, block: OpenBlock, record: Begun | Unstarted | Lost) -> None:
         self.folder.append(record)
         block.tried.append(record)
 
@@ -230,7 +256,7 @@ class Conductor:
         """Keep what is an arm's own doing, at once: however the run ends, it is not forgotten."""
         for arm in arms:
             number = block.opened.block
-            self._record(block, Unstarted(t=self.clock(), block=number, arm=arm, reason=reason, given_up=given_up))
+            self._record(block, Unstarted(t=self.clock.wall(), block=number, arm=arm, reason=reason, given_up=given_up))
 
     def _yield_to(self, drifts: Sequence[Drift]) -> None:
         """Others have turned knobs, and it was said: go on from there. A change of a pool of ours ends the session."""
@@ -248,7 +274,7 @@ class Conductor:
         # After the highest number, not after as many: a try that broke off in the probe left no attempt.
         tried = max((attempt.number for attempt in block.attempts if attempt.arm in arms), default=0)
         for number in range(tried + 1, self.study.attempt.retries + 2):
-            self._record(block, Begun(t=self.clock(), block=block.opened.block, arms=arms, number=number))
+            self._record(block, Begun(t=self.clock.wall(), block=block.opened.block, arms=arms, number=number))
             yield number
 
     def _try(self, block: OpenBlock, cell: Cell, trial: Trial) -> None:
@@ -264,6 +290,9 @@ class Conductor:
         for number in self._numbers(block, [trial.arm]):
             try:
                 attempt = runner.attempt(self.bench, cell, cell.arm(trial.arm), trial, number)
+            except AttemptLostError as error:
+                self._lost(block, trial.arm, error.message)
+                return
             except (ProbeError, MachineError) as error:
                 problem = error.message
             else:
@@ -290,6 +319,10 @@ class Conductor:
         for number in self._numbers(block, everyone):
             try:
                 found = runner.together(self.bench, cell, arms, number, turns=turns)
+            except AttemptLostError as error:
+                for arm in [error.arm] if error.arm else everyone:
+                    self._lost(block, arm, error.message)
+                return
             except (ProbeError, MachineError) as error:
                 problem = error.message
                 faulted = [error.arm] if isinstance(error, MachineError) and error.arm else everyone

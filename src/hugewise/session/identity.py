@@ -20,7 +20,7 @@ from hugewise.plan.plan import Arm, Plan
 from hugewise.store.records import ArmRecord, CellRecord, Opened
 from hugewise.study.study import Study
 
-__all__ = ["cell_records", "changes", "check_host", "cpu", "versions", "withheld"]
+__all__ = ["cell_records", "changes", "check_host", "cpu", "differing", "versions", "withheld"]
 
 
 def cell_records(plan: Plan, deployment: Callable[[Arm, int], Deployment]) -> tuple[CellRecord, ...]:
@@ -95,7 +95,7 @@ def versions() -> dict[str, str]:
     """The programs that take part, by name."""
     return {
         "hugewise": version("hugewise"),
-        "hugewise-probe": version("hugewise-probe"),
+        "hugewise-probe": probe.version(),
         "python": platform.python_version(),
         "libc": " ".join(platform.libc_ver()),
         "kernel": platform.release(),
@@ -124,6 +124,11 @@ def check_host(path: Path, opened: Opened, host: Host) -> None:
 def changes(opened: Opened, versions: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
     """What is no longer as it was when the run began: programs and page settings."""
     for before, now in ((opened.versions, versions), (opened.settings, settings)):
-        for name, value in now.items():
-            if before.get(name) != value:
-                yield f"{name} is {value}, it was {before.get(name)} when the run began"
+        yield from (f"{said} when the run began" for said in differing(before, now))
+
+
+def differing(before: Mapping[str, str] | None, now: Mapping[str, str]) -> Iterator[str]:
+    """What is not as it was, in words; nothing where it is not known how it was."""
+    for name, value in now.items() if before is not None else ():
+        if (known := (before or {}).get(name)) != value:
+            yield f"{name} is {value}, it was {known}"

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TextIO
 
 import msgspec
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from hugewise.console import TextConsole
 from hugewise.quantity import format_duration
 
 __all__ = ["AttemptStarted", "BlockEnded", "Event", "Listener", "Message", "Started", "shown"]
@@ -61,8 +61,7 @@ _EVERY_S = 10.0
 @contextmanager
 def shown(stream: TextIO) -> Iterator[Listener]:
     """Show a run on `stream`: a live bar on a terminal, a line now and then elsewhere."""
-    # Names of folders and cells are text, never markup.
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    console = TextConsole(stream)
     if console.is_terminal:
         bar = Progress(
             TextColumn("{task.fields[what]:<36.36}", markup=False),

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import files
 from hugewise.errors import UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
+from hugewise.model.clock import CLOCK, Clock
 from hugewise.session import guests as guest_session
 from hugewise.session import identity, progress
 from hugewise.session.feasibility import make_plan, provide
@@ -31,12 +33,15 @@ def run(
     listener: progress.Listener = lambda _: None,
     on_step: Callable[[str], None] = lambda _: None,
     calibrating: bool = False,
+    anyway: bool = False,
+    clock: Clock = CLOCK,
 ) -> RunFolder:
     """Start a new run of `study` below the folder `results` and conduct it to its end.
 
     An interrupt ends it early, with everything restored and the run ready to be resumed. A run that is a stream of a
-    calibration (`calibrating`) needs none itself.
+    calibration (`calibrating`) needs none itself. `anyway`: as root, beside an account that holds the lock of accounts.
     """
+    _trust(results)
     seed = seed or coin.new_seed()
     guests = provide(study, lambda text: listener(progress.Message(text)))
     plan = make_plan(study, guests=guests)
@@ -44,8 +49,10 @@ def run(
         reasons = "; ".join(dict.fromkeys(f"{left.what}: {left.reason}" for left in plan.left_out))
         raise UserError(f"nothing of {study.name} can run here: {reasons}", hint="see: hugewise doctor")
     written = Path(study.file).read_text(encoding="utf-8") if study.file and Path(study.file).is_file() else None
-    folder = RunFolder.create(results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed)
-    session = Session(study, folder, seed, plan, None, listener, on_step, guests)
+    folder = RunFolder.create(
+        results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed, clock=clock
+    )
+    session = Session(study, folder, seed, plan, None, listener, on_step, guests, anyway=anyway)
     if not calibrating:
         session.results = results
         session.withheld = identity.withheld(
@@ -62,15 +69,27 @@ def resume(
     *,
     listener: progress.Listener = lambda _: None,
     on_step: Callable[[str], None] = lambda _: None,
+    anyway: bool = False,
+    clock: Clock = CLOCK,
 ) -> RunFolder:
     """Continue the run in the folder `path`, with the same study, seed and policies. Raises RunError."""
-    folder = RunFolder(path)
+    _trust(path)
+    folder = RunFolder(path, clock)
     run = folder.read()
     study, seed = run.study, folder.seed(run)
     identity.check_host(path, run.opened, LocalHost())
     guests = provide(study, lambda text: listener(progress.Message(text)))
-    _hold(Session(study, folder, seed, make_plan(study, guests=guests), run, listener, on_step, guests))
+    plan = make_plan(study, guests=guests)
+    _hold(Session(study, folder, seed, plan, run, listener, on_step, guests, anyway=anyway))
     return folder
+
+
+def _trust(folder: Path) -> None:
+    """Raise UserError where hugewise is root and another account could change what it takes from there: kept data, a
+    calibration, the seed and the records of a run.
+    """
+    hint = "name a folder of root's, such as --results /root/results; of who calls sudo, their own will do"
+    files.own(folder, f"the results in {folder}", hint)
 
 
 def _hold(session: Session) -> None:
@@ -79,4 +98,5 @@ def _hold(session: Session) -> None:
         session.say("a new session: everything is put back and set up again")
         study, folder, guests = session.study, session.folder, session.guests
         plan, run = make_plan(study, guests=guests), folder.read()
-        session = Session(study, folder, session.seed, plan, run, session.listener, session.on_step, guests)
+        shared = session.listener, session.on_step, guests
+        session = Session(study, folder, session.seed, plan, run, *shared, anyway=session.anyway)

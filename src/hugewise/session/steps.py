@@ -6,10 +6,9 @@ Opening and closing are steps with names, like the runner's: whoever passes `on_
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +42,7 @@ from hugewise.plan import memory
 from hugewise.plan.plan import Cell, Plan
 from hugewise.session import guests as guest_session
 from hugewise.session import identity, progress
+from hugewise.session.closing import close
 from hugewise.session.conductor import Conductor
 from hugewise.stats.family import methods_for
 from hugewise.store import dataset
@@ -65,7 +65,8 @@ class Session:
     """One session of a run. `run` is what there is of it: None until a new one is recorded.
 
     `results` is the folder in which earlier runs are looked for; None for streams of a calibration, which are many runs
-    of one study by design.
+    of one study by design. `anyway`: root does not wait for an account that holds the lock of accounts. `remarks` are
+    what the report must say of how the host was held.
     """
 
     study: Study
@@ -83,6 +84,8 @@ class Session:
     contain: Callable[[str], Contained] = lambda _: Contained()
     number: int = 1
     boot_id: str = ""
+    anyway: bool = False
+    remarks: tuple[str, ...] = ()
     ended: bool = False
     withheld: Mapping[str, str] = field(default_factory=dict)
     scratch: dict[str, Scratch] = field(default_factory=dict)
@@ -107,7 +110,7 @@ class Session:
             self.say(f"interrupted; to go on: hugewise resume {self.folder.path}")
             return True
         finally:
-            _close(self.closing)
+            close(self.closing)
 
     def at_close(self, name: str, undo: Callable[[], object]) -> None:
         """Have `undo` called when the session ends; what was opened last is closed first."""
@@ -141,8 +144,11 @@ class Session:
         self.at_close("compact", self.compact)
         self.boot_id = boot_id(self.host)
         held = ExitStack()
-        held.enter_context(HostLock(self.host))
+        lock = held.enter_context(HostLock(self.host, anyway=self.anyway))
         self.at_close("unlock", held.close)
+        self.remarks = lock.remarks
+        for remark in self.remarks:
+            self.say(remark)
         if self.run is not None:  # another process may have gone on with it until now
             self.run = self.folder.read(self.run)
             self.seed = self.folder.seed(self.run)
@@ -261,9 +267,10 @@ class Session:
 
     def _begin_run(self, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:
         """What the run is, in its folder. Raises StorageError."""
+        kept = None
         if self.guests is not None:
             with storing(f"the run's folder {self.folder.path}"):
-                guest_record.write(self.folder.path, self.guests.record(self.study))
+                kept = guest_record.write(self.folder.path, self.guests.record(self.study))
         opened = Opened(
             t=time.time(),
             run=self.folder.run,
@@ -280,9 +287,11 @@ class Session:
             pools=self.pools,
             withheld=self.withheld,
             cwd=str(Path.cwd()),
+            guests=kept,
         )
         before = None if self.results is None else earlier.earlier_runs(self.study, opened, self.results)
         self.folder.append(msgspec.structs.replace(opened, earlier=before))
+        self._note(self.remarks)
 
     def _take_up(self, run: Run, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:
         """Go on with a run that was begun before. Raises RunError where it would not be the same run."""
@@ -294,8 +303,13 @@ class Session:
         guest_session.check(self.folder.path, run.opened.versions, self.guests)
         self.folder.discard_drafts()
         self.number = run.sessions + 1
-        self.folder.append(Resumed(t=time.time(), session=self.number, boot_id=self.boot_id))
-        for text in identity.changes(run.opened, versions, self.settings.initial):
+        settings = dict(self.settings.initial)
+        self.folder.append(Resumed(t=time.time(), session=self.number, boot_id=self.boot_id, settings=settings))
+        self._note((*identity.changes(run.opened, versions, settings), *self.remarks))
+
+    def _note(self, told: Iterable[str]) -> None:
+        """What the reader of the report should know of this session."""
+        for text in told:
             self.folder.append(Noted(t=time.time(), text=f"session {self.number}: {text}"))
 
     def touch(self) -> None:
@@ -368,28 +382,3 @@ CLOSING = (
     "unlock",
     "compact",
 )
-
-
-def _close(closing: ExitStack) -> None:
-    """Close everything, also when another Ctrl-C comes just before the signals are blocked: it is raised afterwards."""
-    interrupt: KeyboardInterrupt | None = None
-    while True:
-        try:
-            with _uninterrupted():
-                closing.close()
-            break
-        except KeyboardInterrupt as error:
-            interrupt = error  # what was closed is off the stack
-    if interrupt is not None:
-        raise interrupt
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C must not break off the restoring."""
-    asking = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, asking)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, asking)

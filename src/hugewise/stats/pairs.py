@@ -8,8 +8,9 @@ The same for every method. Of each block whose coin drew both the arm and the ba
   alone, never by the time. A failed attempt that left no proof stays in, as a failure.
 - A metric that is absent on a side takes the pair out too. One that is 0, negative or not finite has no log-ratio;
   since leaving it out would select by the outcome, the comparison gets no verdict.
-- A side that no try could start (a pool that is short, a guest that does not boot) leaves no attempt; one that started
-  at a later try may have waited for a better moment; and a block may break off, or be disturbed.
+- A side that no try could start (a pool that is short, a guest that does not boot) leaves no attempt, as one does of
+  which nobody can tell whether its clock ran (`Block.lost`); one that started at a later try may have waited for a
+  better moment; and a block may break off, or be disturbed.
 
 All of that is known after the coin, and may hang on it: were an arm undelivered, absent or not started in slow moments
 alone, what is left of it would look fast. Two rules answer that:
@@ -23,8 +24,9 @@ alone, what is left of it would look fast. Two rules answer that:
    most against the claim, whichever label lost it: conservative but for the ranks of the other pairs. (A lost pair
    scored 0 would be a dropped pair, and one scored against the side that lost it makes verdicts by itself.)
 2. *The share.* Above 1% of the attempts that were made of either side there is no verdict but the reason; `spared`
-   attempts are always allowed. Absent values, starts that failed and late starts count like undelivered pages. This
-   keeps the estimate, which is of the usable pairs, close to what was asked; it alone would not keep the error rate.
+   attempts are always allowed. Absent values, starts that failed, late starts and lost attempts count like undelivered
+   pages. This keeps the estimate, which is of the usable pairs, close to what was asked; it alone would not keep the
+   error rate.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ class Pair:
         return math.inf * sign if sign else 0.0
 
 
-_Lack = Literal["not delivered", "unproven", "absent", "not started", "late"]
+_Lack = Literal["not delivered", "unproven", "absent", "not started", "late", "lost"]
 
 
 class _Turn(NamedTuple):
@@ -144,6 +146,8 @@ class _Side:
             return f"{self.name} started only at a later try in {count} of {self.seen} blocks"
         if what == "not started":
             return f"{self.name} could not be started in {count} of {self.seen} blocks: {why}"
+        if what == "lost":
+            return f"an attempt of {self.name} was lost in {count} of {self.seen} blocks: {why}"
         return f"pages of {self.name} {what} in {count} of {self.seen} attempts: {why}"
 
 
@@ -193,7 +197,8 @@ class Pairs:
         drawn = block.arms or {attempt.arm for attempt in block.attempts}
         if block.cell != self.contrast.cell or not all(name in drawn for name in names):
             return None
-        gone, whole = any(name in block.unstarted for name in names), block.state == "complete"
+        gone = any(name in block.unstarted or name in block.lost for name in names)
+        whole = block.state == "complete"
         arm, baseline = (_last(block, name) if whole and not gone else None for name in names)
         over, under = self._turn(self._arm, arm, block), self._turn(self._baseline, baseline, block)
         pair = self._pair(block, arm, baseline, over, under)
@@ -223,6 +228,8 @@ class Pairs:
         if attempt is None:
             if (why := block.unstarted.get(side.name)) is not None:
                 side.take({"not started": why})
+            elif (why := block.lost.get(side.name)) is not None:
+                side.take({"lost": why})
             return _Turn(missing=why is not None, out=True)
         lacks: dict[_Lack, str] = {}
         late: dict[_Lack, str] = {"late": ""} if side.name in block.late else {}  # which keeps its pair

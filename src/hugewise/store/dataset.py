@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from hugewise.beneath import Folder
 from hugewise.errors import StorageError
-from hugewise.files import storing
+from hugewise.files import made_folder, storing
 from hugewise.host import scratch
 from hugewise.model.scene import Data
 
@@ -64,24 +64,32 @@ def keep(results: Path, data: Data, made: Path) -> Kept:
     folder = _folder(results, data)
     draft = folder.with_name(f".{folder.name}-{os.getpid()}")
     with storing(str(folder)):
-        shutil.rmtree(draft, ignore_errors=True)
-        (draft / "tree").mkdir(parents=True)
-        copied = scratch.copy(made, draft / "tree")
-        kept = Kept(name=data.name, key=data.key, bytes=copied.bytes, digest=copied.digest)
-        (draft / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1))
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.rename(folder)
+        made_folder(draft.parent)
+        with Folder.open(draft.parent.resolve()) as above:
+            above.remove(draft.name)
+            with above.make(draft.name, 0o755) as new:
+                with new.make("tree", 0o755) as tree:
+                    copied = scratch.copy(made, tree)
+                kept = Kept(name=data.name, key=data.key, bytes=copied.bytes, digest=copied.digest)
+                new.put("manifest.json", msgspec.json.format(msgspec.json.encode(kept), indent=1), 0o644)
+            above.remove(folder.name)
+            above.rename(draft.name, folder.name)
     return msgspec.structs.replace(kept, folder=str(folder.resolve()))
 
 
 def lay_out(kept: Kept, place: scratch.Scratch) -> Path:
-    """A fresh copy of the data for an attempt. Raises StorageError where the bytes are not those that were kept."""
-    target = place.folder("data")
-    scratch.need_room(target, kept.bytes)
+    """A fresh copy of the data for an attempt, its own when it is whole.
+
+    Raises StorageError where the bytes are not those that were kept, UserError where there is no room.
+    """
+    return place.folder("data", lambda target: _fill(target, kept, place))
+
+
+def _fill(target: Folder, kept: Kept, place: scratch.Scratch) -> None:
+    scratch.need_room(target.path, kept.bytes)
     copied = scratch.copy(kept.tree, target, place.owner, place.group)
     if copied.digest != kept.digest:
         raise StorageError(
             f"{kept.folder} was changed since it was made (SHA-256 {copied.digest[:12]}, it was {kept.digest[:12]})",
             hint=f"make it anew: rm -r {kept.folder}",
         )
-    return target

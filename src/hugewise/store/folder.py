@@ -1,86 +1,88 @@
 """A run's folder: its log, its attempts, and how both survive being killed at any moment.
 
     results/<study>/<run-id>/
-      run.jsonl      what happened, a record a line, fsynced; the first carries the hash of the seed, the last the seed,
-                     and each set of knobs stands there once, when it first came
+      run.jsonl      what happened, a record a line, fsynced, with a running hash (`store.log`); the first carries the
+                     hash of the seed, the last the seed, and each set of knobs stands there once, when it first came
       guests.json    of a study of guests: their kernels, and how these differ (`hugewise.model.guest_record`)
       study.json     the study as it was understood (and study.toml as it was written)
       seed           the run seed, readable by its owner only, until the last record reveals it
       attempts/b00007-2-thp-1/{attempt.json, spec.json, events.jsonl, stdout, stderr}
       attempts.parquet  of a run that has ended: every attempt.json, which is removed when it is there
 
-An attempt is written into a hidden folder and renamed: it is there whole or not at all. No other state exists.
+An attempt is written into a hidden folder, whole and on disk; then a record with its digest makes it part of the run;
+then its folder is renamed. Killed before the record there is no attempt, and after it the attempt is there under either
+name. No other state exists.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import secrets
-import shutil
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import TypeVar
 
 import msgspec
 
+from hugewise.beneath import discard
 from hugewise.errors import RunError
-from hugewise.files import storing, sync
+from hugewise.files import made_folder, own, storing, sync, write_whole
+from hugewise.model import guest_record
+from hugewise.model.clock import Clock
 from hugewise.model.coin import commitment
-from hugewise.model.trial import Attempt, Block
+from hugewise.model.trial import Attempt
 from hugewise.store import compacted
-from hugewise.store.records import (
-    Begun,
-    BlockClosed,
-    BlockOpened,
-    Closed,
-    KnobSet,
-    OpenBlock,
-    Opened,
-    Record,
-    Run,
-    Unstarted,
-)
+from hugewise.store.log import ANEW, PERMISSIONS, Contents, Log
+from hugewise.store.records import Closed, KnobSet, Opened, Record, Run, Stored
+from hugewise.store.sequence import in_blocks
 from hugewise.study.study import Study, stored_digest
 
 __all__ = ["RunFolder"]
 
-_ANEW = "start a new run of its study"
-_PERMISSIONS = "check its permissions"
-_RECORD = msgspec.json.Decoder(Record)
 _ATTEMPT = msgspec.json.Decoder(Attempt)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
+_Kind = TypeVar("_Kind", bound=Record)
 
 
 class RunFolder:
     """One run on disk. `create` starts a new one, `read` says what is there.
 
     In memory are only the names of the knobs that its log has: what is not known to be there is written once more.
+    `clock` says when and how long of what is added; without one, records have no time since boot.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.path = path
-        self._log = path / "run.jsonl"
+        self.clock = clock
+        self._log = Log(path / "run.jsonl")
         self._compacted = path / "attempts.parquet"
         self._knobs: set[str] = set()
 
     @classmethod
-    def create(cls, results: Path, study: str, *, study_json: bytes, study_toml: str | None, seed: bytes) -> RunFolder:
-        """A new folder `results/<study>/<run-id>/`. Raises StorageError."""
+    def create(
+        cls,
+        results: Path,
+        study: str,
+        *,
+        study_json: bytes,
+        study_toml: str | None,
+        seed: bytes,
+        clock: Clock | None = None,
+    ) -> RunFolder:
+        """A new folder `results/<study>/<run-id>/`. Raises StorageError, and UserError where others could change it."""
         run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
-        folder = cls(results / _UNSAFE.sub("-", study) / run)
+        folder = cls(results / _UNSAFE.sub("-", study) / run, clock)
         with storing(f"the run's folder {folder.path}"):
-            (folder.path / "attempts").mkdir(parents=True)
-            (folder.path / "study.json").write_bytes(study_json)
+            own(results, f"results = {str(results)!r}")
+            made_folder(folder.path / "attempts")
+            own(folder.path / "attempts", f"results = {str(results)!r}")
+            write_whole(folder.path / "study.json", study_json)
             if study_toml is not None:
-                (folder.path / "study.toml").write_text(study_toml, encoding="utf-8")
-            descriptor = os.open(folder.path / "seed", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(seed.hex())
+                write_whole(folder.path / "study.toml", study_toml.encode())
+            write_whole(folder.path / "seed", seed.hex().encode(), 0o600)
         return folder
 
     @property
@@ -88,40 +90,44 @@ class RunFolder:
         """The run's identity: its folder's name."""
         return self.path.resolve().name  # as `.` it has none
 
-    def append(self, record: Record) -> None:
-        """Add a record; on disk when this returns. Raises StorageError. A torn line of a killed run is ended first."""
-        line = msgspec.json.encode(record) + b"\n"
-        with storing(str(self._log)):
-            descriptor = os.open(self._log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            try:
-                end = os.lseek(descriptor, 0, os.SEEK_END)
-                if end and os.pread(descriptor, 1, end - 1) != b"\n":
-                    line = b"\n" + line
-                if os.write(descriptor, line) != len(line):
-                    raise OSError(28, "No space left on device")
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    def append(self, record: _Kind) -> _Kind:
+        """Add a record; on disk when this returns, and returned as it stands there. Raises StorageError."""
+        if self.clock is not None:
+            record = msgspec.structs.replace(record, up=self.clock.up())
+        self._log.append(record)
         if isinstance(record, Closed):
             (self.path / "seed").unlink(missing_ok=True)
+        return record
 
     def draft(self, name: str) -> Path:
         """A fresh hidden folder for an attempt that is not there yet. Raises StorageError."""
         path = self.path / "attempts" / f".{_UNSAFE.sub('-', name)}"
         with storing(f"the attempt's folder {path}"):
-            shutil.rmtree(path, ignore_errors=True)
+            discard(path)
             path.mkdir()
         return path
 
     def accept(self, draft: Path, attempt: Attempt) -> Path:
-        """Make a draft part of the run: whole, on disk, by one rename. Raises StorageError."""
-        final = draft.with_name(draft.name.removeprefix("."))
+        """Make a draft part of the run: whole, on disk, by one record. Raises StorageError."""
         attempt = self._with_knobs_kept(attempt)
-        with storing(f"the attempt {final}"):
-            (draft / "attempt.json").write_bytes(msgspec.json.format(msgspec.json.encode(attempt), indent=1))
+        stored = msgspec.json.format(msgspec.json.encode(attempt), indent=1)
+        with storing(f"the attempt {self._named(draft)}"):
+            (draft / "attempt.json").write_bytes(stored)
             for file in draft.iterdir():
                 sync(file)
             sync(draft)
+            sync(draft.parent)
+        if self._log.chained():
+            self.append(Stored(t=attempt.ended, attempt=self._named(draft).name, digest=_digest(stored)))
+        return self._renamed(draft)
+
+    @staticmethod
+    def _named(draft: Path) -> Path:
+        return draft.with_name(draft.name.removeprefix("."))
+
+    def _renamed(self, draft: Path) -> Path:
+        final = self._named(draft)
+        with storing(f"the attempt {final}"):
             draft.rename(final)
             sync(final.parent)
         return final
@@ -135,67 +141,131 @@ class RunFolder:
         return msgspec.structs.replace(attempt, knobs={}, knobs_as=name)
 
     def discard_drafts(self) -> None:
-        """Remove what a killed run left half written."""
+        """Remove what a killed run left half written, and rename what it had stored. Raises RunError, StorageError."""
+        stored = {record.attempt for _, record in self._log.read().records if isinstance(record, Stored)}
         for draft in (self.path / "attempts").glob(".*"):
-            shutil.rmtree(draft, ignore_errors=True)
+            if self._named(draft).name in stored and not self._named(draft).exists():
+                self._renamed(draft)
+            else:
+                with storing(f"the attempt's folder {draft}"):
+                    discard(draft)
 
     def opened(self) -> Opened:
         """The first record; no more of the log is read. Raises RunError."""
-        with self._log_opened() as file:
-            return self._first(_records(file))
+        return self._log.first()
 
     def study(self, opened: Opened) -> Study:
         """The study as the run began with it. Raises RunError when it is missing, or is not that study any more."""
         path = self.path / "study.json"
-        with _reading(path, hint=_ANEW):
+        with _reading(path, hint=ANEW):
             text = path.read_bytes()
             study = msgspec.json.decode(text, type=Study)
         if stored_digest(text) != opened.digest:
-            raise RunError(f"{path} was changed since the run began", hint=_ANEW)
+            raise RunError(f"{path} was changed since the run began", hint=ANEW)
         return study
 
     def seed(self, run: Run) -> bytes:
         """The run seed of a run that has not ended. Raises RunError."""
         # The record decides, not the file: a run killed between its last record and the removal has ended too.
         if run.closed is not None:
-            raise RunError(f"{self.path} has ended: its seed is revealed", hint=_ANEW)
+            raise RunError(f"{self.path} has ended: its seed is revealed", hint=ANEW)
         path, seed = self.path / "seed", b""
         with _reading(path, hint="resume it as the user who began it"), contextlib.suppress(ValueError):
             seed = bytes.fromhex(path.read_text(encoding="ascii"))
         if commitment(seed) != run.opened.seed_hash:
-            raise RunError(f"{path} is not the seed that the run began with", hint=_ANEW)
+            raise RunError(f"{path} is not the seed that the run began with", hint=ANEW)
         return seed
 
-    def read(self, known: Run | None = None) -> Run:
-        """All of the run, parsed once; lines torn by a kill or a full disk are passed over.
+    def read(self, known: Run | None = None, *, salvage: bool = False) -> Run:
+        """All of the run, parsed once; what a kill or a full disk tore at its end is passed over.
 
-        `known`, where nothing was added since it was read. Raises RunError where a file is unreadable, and where an
-        attempt of a complete block is gone: what was measured cannot be left out unseen.
+        `known`, where nothing was added since it was read. Raises RunError where a file is unreadable or is not what
+        was written: what was measured cannot be left out unseen. With `salvage` it is left out, and told.
         """
+        files = self.attempt_files()  # before the log: each of them has its record there
         with contextlib.suppress(OSError):  # it is said below
-            here = self._log.stat().st_size, len(self.attempt_files())
-            if known is not None and (known.size, len(known.attempts)) == here:
+            if known is not None and (known.size, len(known.attempts)) == (self._log.path.stat().st_size, len(files)):
                 return known
-        with self._log_opened() as file:
-            size, records = os.fstat(file.fileno()).st_size, tuple(_records(file))
-        study, attempts = self.study(self._first(iter(records))), []
+        contents = self._log.read(salvage=salvage)
+        records = tuple(record for _, record in contents.records)
+        opened = contents.opened
+        study, problems = self.study(opened), list(contents.left_out)
         knobs = {record.id: record.values for record in records if isinstance(record, KnobSet)}
         self._knobs.update(knobs)
-        for name, record in self._attempt_records().items():
-            with _reading(self.path / "attempts" / name / "attempt.json", hint=_ANEW):
-                attempts.append(self._with_knobs(_ATTEMPT.decode(record), knobs))
-        attempts.sort(key=lambda attempt: attempt.started)
-        blocks, left_open = self._blocks(records, attempts)
-        return Run(self.path, records, study, tuple(attempts), tuple(blocks), left_open, size)
+        attempts: list[Attempt] = []
+        for name, stored in self._stored(contents, files, problems, salvage=salvage).items():
+            with self._told(problems, salvage=salvage), _reading(self.path / "attempts" / name / "attempt.json"):
+                attempts.append(self._with_knobs(_ATTEMPT.decode(stored), knobs))
+        if not contents.chained:
+            attempts.sort(key=lambda attempt: attempt.started)
+        found = in_blocks(contents.records, attempts)
+        for line, wrong in found.problems:
+            with self._told(problems, salvage=salvage):
+                where = f"{self._log.path}, line {line}" if line else f"{self.path}/attempts"
+                raise RunError(f"{where}: {wrong}", hint=self._cure())
+        return Run(
+            path=self.path,
+            records=records,
+            study=study,
+            attempts=tuple(attempts),
+            blocks=tuple(found.closed),
+            left_open=found.left_open,
+            guests=guest_record.read(self.path, opened.guests, demanded=contents.chained),
+            size=contents.size,
+            hash=None if problems else contents.hash,
+            chained=contents.chained,
+            left_out=tuple(problems),
+        )
+
+    def _cure(self) -> str:
+        return f"put a copy of it back; or go on knowingly without it: hugewise report --salvage {self.path}"
+
+    @contextlib.contextmanager
+    def _told(self, problems: list[str], *, salvage: bool) -> Iterator[None]:
+        """Where what is wrong is left out and told, if that was asked for."""
+        try:
+            yield
+        except RunError as error:
+            if not salvage:
+                raise
+            problems.append(error.message.replace(f"{self.path}/", ""))
+
+    def _stored(
+        self, contents: Contents, files: Sequence[Path], problems: list[str], *, salvage: bool
+    ) -> dict[str, bytes]:
+        """What is stored of each attempt by the name of its folder, in order, as the log has its digest."""
+        there = self._attempt_records(files)
+        if not contents.chained:
+            return there
+        found: dict[str, bytes] = {}
+        stored = {record.attempt: record.digest for _, record in contents.records if isinstance(record, Stored)}
+        for name, digest in stored.items():
+            text = there.pop(name, None) or self._not_yet_named(name)
+            with self._told(problems, salvage=salvage):
+                if text is None:
+                    raise RunError(f"{self.path}/attempts/{name} is gone", hint=self._cure())
+                if _digest(text) != digest:
+                    where = f"{self.path}/attempts/{name}: attempt.json"
+                    raise RunError(f"{where} is not what was stored: it was changed", hint=self._cure())
+                found[name] = text
+        for name in there:
+            with self._told(problems, salvage=salvage):
+                where = f"{self.path}/attempts/{name}"
+                raise RunError(f"{where} has no record in run.jsonl: it was added", hint=f"take it away: rm -r {where}")
+        return found
+
+    def _not_yet_named(self, name: str) -> bytes | None:
+        """An attempt that was stored and not renamed, or is being renamed now."""
+        for folder in (f".{name}", name):
+            with contextlib.suppress(FileNotFoundError), _reading(self.path, hint=PERMISSIONS, but=FileNotFoundError):
+                return (self.path / "attempts" / folder / "attempt.json").read_bytes()
+        return None
 
     def _with_knobs(self, stored: Attempt, knobs: Mapping[str, Mapping[str, str]]) -> Attempt:
         if stored.knobs_as is None:  # of a run that kept them with each attempt
             return stored
         if stored.knobs_as not in knobs:
-            raise RunError(
-                f"{self._log}: the knobs {stored.knobs_as} of attempts are gone",
-                hint=f"put the record back, or {_ANEW}",
-            )
+            raise RunError(f"{self._log.path}: the knobs {stored.knobs_as} of attempts are gone", hint=self._cure())
         return msgspec.structs.replace(stored, knobs=knobs[stored.knobs_as], knobs_as=None)
 
     def compact(self) -> None:
@@ -203,7 +273,8 @@ class RunFolder:
 
         What else is in their folders stays there. Killed at any moment, each attempt is in the file or in its folder.
         """
-        files, records = self.attempt_files(), self._attempt_records()
+        files = self.attempt_files()
+        records = self._attempt_records(files)
         if not compacted.read(self._compacted).keys() >= records.keys():
             compacted.write(self._compacted, {name: record.decode() for name, record in records.items()})
         kept = compacted.read(self._compacted)
@@ -214,13 +285,13 @@ class RunFolder:
                     with contextlib.suppress(OSError):  # there is more in it
                         path.parent.rmdir()
 
-    def _attempt_records(self) -> dict[str, bytes]:
+    def _attempt_records(self, files: Sequence[Path]) -> dict[str, bytes]:
         """What is stored of each attempt, by the name of its folder, wherever it lies. Raises RunError."""
         found = {}
-        for path in self.attempt_files():
-            with _reading(path, hint=_PERMISSIONS), contextlib.suppress(FileNotFoundError):  # it is below by now
-                found[path.parent.name] = path.read_bytes()
-        with _reading(self._compacted, hint=_PERMISSIONS):
+        for path in files:
+            with contextlib.suppress(FileNotFoundError), _reading(path, hint=PERMISSIONS, but=FileNotFoundError):
+                found[path.parent.name] = path.read_bytes()  # or it is below by now
+        with _reading(self._compacted, hint=PERMISSIONS):
             found |= compacted.read(self._compacted)
         return dict(sorted(found.items()))
 
@@ -228,68 +299,19 @@ class RunFolder:
         """The records of attempts that lie in folders of their own."""
         return sorted((self.path / "attempts").glob("[!.]*/attempt.json"))
 
-    def _blocks(self, records: Sequence[Record], attempts: Sequence[Attempt]) -> tuple[list[Block], OpenBlock | None]:
-        """The closed blocks, and the one that is still open."""
-        made: dict[int, list[Attempt]] = defaultdict(list)
-        for attempt in attempts:
-            made[attempt.block].append(attempt)
-        begun: dict[int, OpenBlock] = {}
-        closed: list[Block] = []
-        left_open = None
-        for record in records:
-            if isinstance(record, BlockOpened):
-                left_open = begun[record.block] = OpenBlock(record, made[record.block])
-            elif isinstance(record, Begun | Unstarted) and record.block in begun:
-                begun[record.block].tried.append(record)
-            elif isinstance(record, BlockClosed):
-                closed.append(self._closed(record, begun.get(record.block)))
-                left_open = None
-        return closed, left_open
 
-    def _closed(self, end: BlockClosed, begun: OpenBlock | None) -> Block:
-        if begun is None:
-            raise RunError(
-                f"{self._log}: block {end.block} is closed and was never opened",
-                hint=f"put the record back, or {_ANEW}",
-            )
-        block = begun.closed(end)
-        gone = sorted(set(block.arms) - {attempt.arm for attempt in block.attempts} - set(block.unstarted))
-        if end.state == "complete" and gone:
-            raise RunError(
-                f"{self.path}/attempts: block {end.block} is complete, but its attempt of {gone[0]} is gone",
-                hint=f"put it back, or {_ANEW}",
-            )
-        return block
-
-    def _first(self, records: Iterator[Record]) -> Opened:
-        first = next(records, None)
-        if not isinstance(first, Opened):
-            raise RunError(f"{self._log} has no first record", hint=_ANEW)
-        return first
-
-    @contextlib.contextmanager
-    def _log_opened(self) -> Iterator[BinaryIO]:
-        try:
-            with self._log.open("rb") as file:
-                yield file
-        except (FileNotFoundError, NotADirectoryError):
-            raise RunError(f"{self.path} is not a run's folder (no run.jsonl)", hint="see: ls results/*") from None
-        except OSError as error:
-            raise RunError(f"{self._log}: {error.strerror}", hint=_PERMISSIONS) from None
-
-
-def _records(log: BinaryIO) -> Iterator[Record]:
-    for line in log:
-        with contextlib.suppress(msgspec.DecodeError):
-            yield _RECORD.decode(line)
+def _digest(stored: bytes) -> str:
+    return hashlib.sha256(stored).hexdigest()
 
 
 @contextlib.contextmanager
-def _reading(path: Path, hint: str) -> Iterator[None]:
-    """What cannot be read is a RunError; `hint` is the cure where the system refuses."""
+def _reading(path: Path, hint: str = ANEW, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+    """What cannot be read is a RunError; `hint` is the cure where the system refuses. `but` is passed on."""
     try:
         yield
+    except but:
+        raise
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}", hint=hint) from None
-    except msgspec.DecodeError as error:
-        raise RunError(f"{path} cannot be read: {error}", hint=_ANEW) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read: {error}", hint=ANEW) from None

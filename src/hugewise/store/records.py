@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from hugewise.model.guest import Backing
+from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import LeftOut
@@ -30,12 +31,14 @@ __all__ = [
     "CellRecord",
     "Closed",
     "KnobSet",
+    "Lost",
     "Noted",
     "OpenBlock",
     "Opened",
     "Record",
     "Resumed",
     "Run",
+    "Stored",
     "Unstarted",
 ]
 
@@ -68,7 +71,12 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
+    """`t` is UTC epoch seconds, for the reader; `up` seconds since that session's boot, from which time spent is told
+    (`model.clock`); None in runs that were made before it was kept.
+    """
+
     t: float
+    up: float | None = None
 
 
 class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
@@ -77,7 +85,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
     `cwd` is the folder in which commands run, wherever the run is resumed from.
     `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
-    that did not look for any.
+    that did not look for any. `guests` is the SHA-256 of `guests.json`, where there is one.
     """
 
     format: int = 1
@@ -96,13 +104,15 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     withheld: Mapping[str, str] = {}
     cwd: str = ""
     earlier: tuple[str, ...] | None = None
+    guests: str | None = None
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
-    """A later statistical session of the same run."""
+    """A later statistical session of the same run. `settings` are the knobs that it found; None in older runs."""
 
     session: int
     boot_id: str
+    settings: Mapping[str, str] | None = None
 
 
 class BlockOpened(_Record, frozen=True, kw_only=True, tag="block_opened"):
@@ -143,6 +153,25 @@ class Unstarted(_Record, frozen=True, kw_only=True, tag="unstarted"):
     given_up: bool
 
 
+class Lost(_Record, frozen=True, kw_only=True, tag="lost"):
+    """An attempt of `arm` of which nobody can tell whether its clock ran: it is not made again in this block."""
+
+    block: int
+    arm: str
+    reason: str
+
+
+class Stored(_Record, frozen=True, kw_only=True, tag="stored"):
+    """An attempt is part of the run: the name of its folder, and the SHA-256 of its `attempt.json`.
+
+    On disk before the folder gets its name: so an attempt without such a record was put there by somebody else, and one
+    that was not renamed when hugewise was killed is found in its draft.
+    """
+
+    attempt: str
+    digest: str
+
+
 class KnobSet(_Record, frozen=True, kw_only=True, tag="knob_set"):
     """Values that attempts had for their knobs, kept once: an attempt names them by `id`, a digest of the values."""
 
@@ -163,21 +192,32 @@ class Closed(_Record, frozen=True, kw_only=True, tag="closed"):
     seed: str
 
 
-Record = Opened | Resumed | BlockOpened | BlockClosed | Begun | Unstarted | KnobSet | Noted | Closed
+Record = Opened | Resumed | BlockOpened | BlockClosed | Begun | Unstarted | Lost | Stored | KnobSet | Noted | Closed
 
 
 @dataclass
 class OpenBlock:
-    """A block that is not closed: its attempts so far, and the records of its tries."""
+    """A block that is not closed: its attempts so far, and the records of its tries.
+
+    up      of the last record since it was opened
+    paused  whether a session ended in it: how long it took is not known then
+    """
 
     opened: BlockOpened
     attempts: list[Attempt] = field(default_factory=list)
-    tried: list[Begun | Unstarted] = field(default_factory=list)
+    tried: list[Begun | Unstarted | Lost] = field(default_factory=list)
+    up: float | None = None
+    paused: bool = False
 
     @property
     def unstarted(self) -> dict[str, str]:
         """The arms that were given up, with the reason."""
         return {one.arm: one.reason for one in self.tried if isinstance(one, Unstarted) and one.given_up}
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """The arms with an attempt of which nobody can tell whether its clock ran, with the reason."""
+        return {one.arm: one.reason for one in self.tried if isinstance(one, Lost)}
 
     def closed(self, end: BlockClosed) -> Block:
         """The block as it ended. Attempts of one that was not completed are `abandoned`.
@@ -185,7 +225,7 @@ class OpenBlock:
         A try that was rejected counts as one that failed even where its record is missing: hugewise may have been
         killed between the two, and older runs have none.
         """
-        attempts, unstarted = self.attempts, self.unstarted
+        attempts, unstarted, lost = self.attempts, self.unstarted, self.lost
         records = [one.arm for one in self.tried if isinstance(one, Unstarted)]
         failed = dict.fromkeys([*at_fault(attempts), *records])
         if end.state != "complete":
@@ -198,18 +238,28 @@ class OpenBlock:
             attempts=tuple(attempts),
             arms=tuple(self.opened.arms),
             unstarted=unstarted,
-            late=tuple(arm for arm in failed if arm not in unstarted),
-            redone=tuple(arm for arm in dict.fromkeys(self._broken_off()) if arm not in failed),
+            lost=lost,
+            late=tuple(arm for arm in failed if arm not in unstarted and arm not in lost),
+            redone=tuple(arm for arm in dict.fromkeys(self.broken_off()) if arm not in failed and arm not in lost),
+            seconds=self._seconds(end),
         )
 
-    def _broken_off(self) -> list[str]:
+    def _seconds(self, end: BlockClosed) -> float | None:
+        if self.opened.up is not None:
+            return None if self.paused or end.up is None else end.up - self.opened.up
+        # Of a run that kept no other clock.
+        if not self.attempts or len({attempt.session for attempt in self.attempts}) > 1:
+            return None
+        return max(each.ended for each in self.attempts) - min(each.started for each in self.attempts)
+
+    def broken_off(self) -> list[str]:
         """The arms of which an attempt was under way when hugewise ended."""
         kept = {(attempt.arm, attempt.number) for attempt in self.attempts}
         found: list[str] = []
         for one, after in pairwise([*self.tried, None]):
-            if isinstance(one, Begun) and not isinstance(after, Unstarted):
+            if isinstance(one, Begun) and not isinstance(after, Unstarted | Lost):
                 # The same attempt once more: a resumed run gives it the number that it had.
-                again = after is not None and (one.arms, one.number) == (after.arms, after.number)
+                again = isinstance(after, Begun) and (one.arms, one.number) == (after.arms, after.number)
                 found += [arm for arm in one.arms if again or (arm, one.number) not in kept]
         return found
 
@@ -219,13 +269,18 @@ class Run:
     """What a run's folder held when it was read.
 
     path        the folder
+    records     of its log, in order
     opened      the first record
     closed      the last record, None while there may be more
     study       the study as the run began with it
-    attempts    all that are there, in the order in which they started
+    attempts    all that are there, in the order in which they were stored
     blocks      those that were closed, in order
     left_open   the block that a killed run left open
+    guests      what is kept of its guests; None of a run without any
     size        bytes of the log
+    hash        the last running hash (`store.log`); None of a run without, and of a salvaged one
+    chained     whether it has running hashes
+    left_out    what salvaging it passed over, in words
     """
 
     path: Path
@@ -234,7 +289,11 @@ class Run:
     attempts: tuple[Attempt, ...]
     blocks: tuple[Block, ...]
     left_open: OpenBlock | None
+    guests: GuestsRecord | None
     size: int
+    hash: str | None = None
+    chained: bool = False
+    left_out: tuple[str, ...] = ()
 
     @property
     def opened(self) -> Opened:
@@ -251,18 +310,26 @@ class Run:
         """How many sessions it has had."""
         return 1 + sum(isinstance(record, Resumed) for record in self.records)
 
+    def began(self, session: int) -> Opened | Resumed:
+        """The record with which that session began, counted from 1; that of the first where there is none."""
+        found = (one for one in self.records if isinstance(one, Resumed) and one.session == session)
+        return next(found, self.opened)
+
     @property
     def active_seconds(self) -> float:
         """Seconds that the run has spent running, pauses between its sessions left out.
 
-        A session that was killed lasted at least to the end of its last attempt.
+        A session that was killed lasted at least to its last record, or to the end of its last attempt.
         """
-        marks = [(record.t, isinstance(record, Opened | Resumed)) for record in self.records]
-        marks += [(attempt.ended, False) for attempt in self.attempts]
-        spent, start, last = 0.0, 0.0, 0.0
-        for t, begins in sorted(marks):
-            if begins:
-                spent += last - start
-                start = t
-            last = t
-        return spent + last - start
+        starts = [place for place, one in enumerate(self.records) if isinstance(one, Opened | Resumed)]
+        return sum(
+            self._spent(number, self.records[start:end])
+            for number, (start, end) in enumerate(pairwise([*starts, len(self.records)]), 1)
+        )
+
+    def _spent(self, session: int, records: Sequence[Record]) -> float:
+        if (began := records[0].up) is not None:
+            return max(one.up for one in records if one.up is not None) - began
+        # Of a session that kept no clock but the wall's.
+        ends = [one.ended for one in self.attempts if one.session == session]
+        return max(*(one.t for one in records), *ends, records[0].t) - records[0].t

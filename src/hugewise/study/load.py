@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from hugewise.errors import StudyError, UserError
-from hugewise.study import guest_rules, keys, rules
+from hugewise.study import guest_rules, keys, rules, shipped
 from hugewise.study.keys import Place
 from hugewise.study.study import Study
 from hugewise.study.tables import Budget, StudyScale
@@ -30,10 +30,15 @@ __all__ = ["at_scale", "command_study", "load", "parse", "part", "read", "with_b
 
 
 def load(path: Path, scale: str | None = None) -> Study:
-    """The study in the file at `path`, at the scale of that name where one is given. Raises StudyError, UserError."""
+    """The study in the file at `path`, at the scale of that name where one is given. Raises StudyError, UserError.
+
+    Where there is no such file, `path` may be the name of a study that comes with hugewise, such as `demo`.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if (found := shipped.named(path)) is not None:
+            return load(found, scale)
         raise StudyError("no such file", file=str(path), hint="see: hugewise list studies") from None
     except OSError as error:
         raise StudyError(error.strerror or "cannot be read", file=str(path), hint="check its permissions") from None

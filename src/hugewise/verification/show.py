@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from hugewise.console import TextConsole
 from hugewise.verification.suite import PieceListener, SuiteReport
 
 __all__ = ["progress", "show"]
@@ -20,7 +20,7 @@ _MOST = 100
 
 def show(report: SuiteReport, file: TextIO | None = None) -> None:
     """Print the report; at most 100 columns."""
-    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    console = TextConsole(file)
     width = min(console.width, _MOST)
     for check in dict.fromkeys(finding.check for finding in report.findings):
         table = Table(title=check, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, width=width)
@@ -39,12 +39,13 @@ def show(report: SuiteReport, file: TextIO | None = None) -> None:
 @contextmanager
 def progress(file: TextIO) -> Iterator[PieceListener]:
     """A bar on a terminal; elsewhere a line for every tenth of the work."""
-    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    console = TextConsole(file)
     if not console.is_terminal:
 
         def tenth(name: str, done: int, of: int) -> None:
             if done * 10 // of > (done - 1) * 10 // of:
-                print(f"{done} of {of} done, {name} the last", file=file, flush=True)
+                console.print(f"{done} of {of} done, {name} the last", soft_wrap=True)
+                file.flush()
 
         yield tenth
         return

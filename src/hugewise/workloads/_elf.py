@@ -7,6 +7,7 @@ import io
 import tarfile
 
 from hugewise.machine.elf import MAGIC, sections
+from hugewise.reading import believing
 
 __all__ = ["digests"]
 
@@ -20,7 +21,7 @@ def digests(archive: bytes) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        with believing("the archive"), tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as members:
             for member in members:
                 stream = members.extractfile(member) if member.isfile() else None
                 data = b"" if stream is None else stream.read()

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from hugewise import reading
 from hugewise.machine import programs as at_hand
 from hugewise.machine.load_generator import Load, Timed
 from hugewise.machine.roles import roles
@@ -36,6 +37,8 @@ STEP = 64 << 20
 _PAYLOAD = re.compile(r"\d+:\d+(,\d+:\d+)*")
 _SET_GET = re.compile(r"\d+:\d+")
 _POPULARITY = re.compile(r"uniform|zipf:[0-9.]+|gauss(:[0-9.]+)?")
+_LOAD = msgspec.json.Decoder(Load)
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _EVENT = re.compile(r'^\{"ev":"load".*$', re.MULTILINE)
 _ERROR = re.compile(r'^\{"ev":"error".*$', re.MULTILINE)
 _OF_TIME = ("grid", "closed_loop_rate", "lowest_rate_that_failed", "rates_tried")  # of the facts
@@ -106,7 +109,7 @@ def tunables(treatment: Treatment, *own: str) -> dict[str, str]:
 def facts(said: Mapping[str, str], names: Iterable[str]) -> dict[str, str | int | float]:
     """Those of what a server told of itself that are there, numbers as such."""
     found = {name: said[name] for name in names if name in said}
-    return {name: int(value) if value.isdigit() else value for name, value in found.items()}
+    return {name: int(value) if _NUMBER.fullmatch(value) else value for name, value in found.items()}
 
 
 class KeyValue(StagedWorkload):
@@ -263,10 +266,11 @@ def _probe(outputs: Outputs) -> Reading:
     event = _EVENT.search(said)
     failure = _ERROR.search(said)
     if event is None and failure is not None:
-        raise ValueError(msgspec.json.decode(failure[0], type=dict[str, object])["message"])
+        said = reading.json(failure[0].encode())
+        raise ValueError(str(said.get("message")) if isinstance(said, dict) else reading.shown(said))
     if event is None:
         raise ValueError(f"the load generator told no result, but: {said[-300:]!r}")
-    load = msgspec.json.decode(event[0], type=Load)
+    load = reading.decoded(_LOAD, event[0].encode())
     facts: dict[str, str | int | float] = {"connections": load.connections, "pipeline": load.pipeline}
     if load.stored is not None:
         facts |= {"stored_hash": load.stored.hash, "stored_bytes": load.stored.bytes, "keys": load.stored.keys}

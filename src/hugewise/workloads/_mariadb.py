@@ -12,17 +12,18 @@ my_largepage.c of 10.11 (the largest page size that is no larger than what is as
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from hugewise.errors import UserError
+from hugewise import unprivileged
+from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import probe, programs
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Places, Server, Step, Write
 from hugewise.model.workload import Missing
+from hugewise.reading import whole
 from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
 
@@ -84,10 +85,12 @@ def find(folder: str = "") -> MariadbPrograms | Missing:
 @lru_cache
 def _version(program: str) -> str | Missing:
     try:
-        argv = (program, "--no-defaults", "--version")
-        said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError) as error:
+        done = unprivileged.run((program, "--no-defaults", "--version"))
+    except HugewiseError as error:
         return Missing(f"{program} does not say its version: {error}")
+    if done.status != 0:
+        return Missing(f"{program} does not say its version: {done.why}")
+    said = done.stdout
     match = _VERSION.search(said)
     return Missing(f"{program} is no MariaDB: {said.strip()[:200]!r}", PACKAGE) if match is None else match[1]
 
@@ -243,9 +246,9 @@ def status(installation: MariadbPrograms, places: Places, name: str) -> Step:
 def counters(said: str) -> Mapping[str, int]:
     """Of the server's status. Raises ValueError when a counter is not there."""
     found = dict(line.split("\t", 1) for line in said.splitlines() if "\t" in line)
-    if lacking := [name for name in _COUNTERS if not found.get(name, "").isdigit()]:
+    if lacking := [name for name in _COUNTERS if name not in found]:
         raise ValueError(f"MariaDB's status has no {lacking[0]}: {said[:200]!r}")
-    return {name: int(found[name]) for name in _COUNTERS}
+    return {name: whole(found[name], f"{name} of MariaDB's status") for name in _COUNTERS}
 
 
 def read_from_storage(begun: str, ended: str) -> int:

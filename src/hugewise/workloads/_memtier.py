@@ -8,12 +8,13 @@ Source: github.com/RedisLabs/memtier_benchmark, memtier_benchmark.1 and run_stat
 
 from __future__ import annotations
 
-import json
 import math
 import re
 
+from hugewise import reading
 from hugewise.model.scene import Outputs, Places, Reading, Step
 from hugewise.model.workload import Launch
+from hugewise.reading import count, figure, number
 from hugewise.workloads._parameters import Values
 
 __all__ = ["PROGRAM", "fill", "launch", "read", "refuses"]
@@ -95,16 +96,20 @@ def read(outputs: Outputs) -> Reading:
     texts = list(outputs.files(re.compile(re.escape(_FILE))))
     if not texts:
         raise ValueError(f"{PROGRAM} wrote no {_FILE}")
-    try:
-        run = json.loads(texts[0])["ALL STATS"]
-        totals, duration_ms = run["Totals"], run["Runtime"]["Total duration"]
-        operations, hits, misses = totals["Count"], totals["Hits/sec"], totals["Misses/sec"]
-        metrics: dict[str, float | None] = {"ops_per_s": float(totals["Ops/sec"])}
-        metrics |= {_PERCENTILES[k]: v * 1e3 for k, v in totals["Percentile Latencies"].items() if k in _PERCENTILES}
-        metrics["max_us"] = totals["Max Latency"] * 1e3
-        rows = [(float(at), int(row["Count"])) for at, row in totals["Time-Serie"].items()]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{_FILE} is not as expected: {type(error).__name__} {error}") from None
+    with reading.believing(_FILE):
+        run = reading.json(texts[0])["ALL STATS"]
+        totals = run["Totals"]
+        duration_ms = number(run["Runtime"]["Total duration"], "its duration", low=0)
+        operations = count(totals["Count"], "Count")
+        hits, misses, rate, worst = (
+            number(totals[name], name, low=0) for name in ("Hits/sec", "Misses/sec", "Ops/sec", "Max Latency")
+        )
+        said = {key: number(value, key, low=0) for key, value in totals["Percentile Latencies"].items()}
+        rows = [
+            (figure(at, "a second", low=0), number(row["Count"], at, low=0)) for at, row in totals["Time-Serie"].items()
+        ]
+    metrics: dict[str, float | None] = {"ops_per_s": rate, "max_us": worst * 1e3}
+    metrics |= {_PERCENTILES[key]: value * 1e3 for key, value in said.items() if key in _PERCENTILES}
     if hits + misses > 0:
         metrics["hit_ratio"] = hits / (hits + misses)
     length, cpu = outputs.end - outputs.begin, outputs.client.cpu_s
@@ -116,6 +121,6 @@ def read(outputs: Outputs) -> Reading:
     return Reading(
         metrics=metrics,
         absent=absent,
-        series=tuple(float(count) for at, count in rows if (at + 1) * 1e3 <= duration_ms),
-        facts={"operations": int(operations), "client": PROGRAM},
+        series=tuple(count for at, count in rows if (at + 1) * 1e3 <= duration_ms),
+        facts={"operations": operations, "client": PROGRAM},
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from hugewise.model.scene import Outputs
+from hugewise.reading import whole
 
-__all__ = ["cpu_us", "only", "saturated"]
+__all__ = ["cpu_us", "only", "processors", "saturated"]
 
 _SATURATED = 0.95  # of the CPU time that the client can use
 
@@ -23,6 +24,11 @@ def cpu_us(outputs: Outputs, work: int) -> float | None:
     """Microseconds of the system's CPU time for each of `work` units; None where not counted, or none was done."""
     cpu = outputs.sut.cpu_s
     return None if cpu is None or not work else cpu * 1e6 / work
+
+
+def processors(outputs: Outputs) -> int:
+    """What the step `cpus` (nproc) said. Raises UnreadableError."""
+    return whole(outputs.stdout("cpus"), "the number of processors that nproc says", low=1)
 
 
 def saturated(outputs: Outputs, cpus: int) -> bool:

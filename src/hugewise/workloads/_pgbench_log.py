@@ -17,6 +17,8 @@ __all__ = ["QUANTILES", "MeasuredPart", "measured"]
 
 QUANTILES = (0.5, 0.95, 0.99)
 
+_LARGEST = 1e15  # microseconds of 30 years
+
 
 class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
     """The measured part of a run whose clients' first transactions are their warm-up.
@@ -69,8 +71,10 @@ def measured(logs: Iterable[bytes], begin: float, end: float) -> MeasuredPart:
 def _table(log: bytes) -> NDArray[np.float64]:
     """Rows: client, number of the transaction, microseconds, end in epoch seconds."""
     try:
-        rows = np.loadtxt(io.BytesIO(log), usecols=(0, 1, 2, 4, 5), ndmin=2, dtype=np.float64)
-    except (ValueError, IndexError) as error:
+        rows = np.loadtxt(io.BytesIO(log), usecols=(0, 1, 2, 4, 5), ndmin=2, dtype=np.float64, comments=None)
+    except (ValueError, IndexError, OverflowError) as error:
         raise ValueError(f"pgbench's log holds a line that is no transaction: {error}") from None
+    if not ((rows >= 0) & (rows < _LARGEST)).all():
+        raise ValueError("pgbench's log holds a line whose numbers are none of a transaction")
     client, number, microseconds, seconds, parts = rows.T
     return np.stack([client, number, microseconds, seconds + parts * 1e-6])

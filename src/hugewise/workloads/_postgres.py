@@ -11,19 +11,18 @@ published experiment "Benchmark PostgreSQL With Linux HugePages" (Percona, 2018)
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shlex
-import shutil
-import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
-from hugewise.errors import UserError
+from hugewise import beneath, unprivileged
+from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import programs
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Server, Step
@@ -137,6 +136,8 @@ def missing(folder: str = "", wanted: tuple[str, ...] = (), extensions: tuple[st
     """What is lacking of PostgreSQL: a server new enough, the named programs beside it, and extensions."""
     one = find(folder)
     if one is None:
+        if folder and programs.executable(f"{folder}/postgres"):
+            return (Missing(f"{folder}/postgres does not say that it is PostgreSQL{unprivileged.as_whom()}"),)
         where = f"in {folder}" if folder else "on PATH or in /usr/lib/postgresql/*/bin"
         return (Missing(f"postgres: no such program {where}", None if folder else PACKAGE),)
     if one.major < _MINIMUM:
@@ -216,9 +217,7 @@ def segment(folder: str, chosen: Mapping[str, str], page: int) -> int:
 @lru_cache
 def _pages(folder: str, chosen: tuple[tuple[str, str], ...], page: int) -> int:
     installation = installed(folder)
-    with tempfile.TemporaryDirectory(prefix="hugewise-") as private:
-        if os.geteuid() == 0:
-            shutil.chown(private, "nobody")
+    with _private() as private:
         data = f"{private}/cluster"
         _ask((installation.program("initdb"), *_INITDB, "-D", data))
         options = [word for name, value in chosen for word in ("-c", f"{name}={value}")]
@@ -234,27 +233,27 @@ def _pages(folder: str, chosen: tuple[tuple[str, str], ...], page: int) -> int:
     return int(said)
 
 
-def _ask(argv: tuple[str, ...]) -> str:
-    """The stdout of a program of PostgreSQL, which refuses to run as root. Raises UserError when it fails."""
-    root = os.geteuid() == 0
+@contextmanager
+def _private() -> Iterator[str]:
+    """A folder of whom the server is asked as: it refuses to run as root."""
+    path = tempfile.mkdtemp(prefix="hugewise-")
     try:
-        ran = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd="/",
-            check=True,
-            user="nobody" if root else None,
-            group=pwd.getpwnam("nobody").pw_gid if root else None,
-            extra_groups=[] if root else None,
-        )
-    except subprocess.CalledProcessError as error:
-        reason = (error.stderr or error.stdout).strip().splitlines()
-        raise UserError(f"{argv[0]} failed: {reason[-1] if reason else f'exit {error.returncode}'}") from None
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UserError(f"{argv[0]} failed: {error}") from None
-    return ran.stdout
+        if (who := unprivileged.account()) is not None:
+            os.chown(path, who.pw_uid, who.pw_gid)
+        yield path
+    finally:
+        beneath.discard(Path(path))
+
+
+def _ask(argv: tuple[str, ...]) -> str:
+    """The stdout of a program of PostgreSQL. Raises UserError when it fails."""
+    try:
+        done = unprivileged.run(argv, timeout=120)
+    except HugewiseError as error:
+        raise UserError(error.message, hint=error.hint) from None
+    if done.status != 0:
+        raise UserError(f"{argv[0]} failed: {done.why}")
+    return done.stdout
 
 
 _INITDB = ("-U", SUPERUSER, "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8", "--no-instructions")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+from hugewise import unprivileged
+from hugewise.errors import HugewiseError
 from hugewise.machine import programs as places
 from hugewise.model.workload import Missing
 
@@ -22,11 +23,15 @@ def find(name: str, *more: str) -> str | None:
 
 @lru_cache
 def said(*argv: str) -> str | None:
-    """What a program of this host says of itself, without its last line's end; None where it fails."""
+    """What a program of this host says of itself, without its last line's end; None where it fails.
+
+    A study names it, or PATH: under root the unprivileged account asks it.
+    """
     try:
-        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
+        done = unprivileged.run(argv)
+    except HugewiseError:
         return None
+    return done.stdout.strip() if done.status == 0 else None
 
 
 def not_on_path(programs: Iterable[tuple[str, str]]) -> Iterator[Missing]:

@@ -6,6 +6,8 @@ import re
 
 import msgspec
 
+from hugewise.reading import figure, whole
+
 __all__ = ["OltpRun", "OltpSecond", "read"]
 
 _SECOND = re.compile(r"^\[ (\d+)s \] thds: \d+ tps: ([\d.]+) qps: ([\d.]+) ", re.MULTILINE)
@@ -49,15 +51,23 @@ def read(said: str) -> OltpRun:
             raise ValueError(f"sysbench's report has no {what}: {said.strip()[-300:]!r}")
         return found
 
-    percentile = one(_QUANTILE, "percentile")
+    def count(pattern: re.Pattern[str], what: str) -> int:
+        return whole(one(pattern, what)[1], what)
+
+    percentile, time = one(_QUANTILE, "percentile"), figure(one(_TIME, "total time")[1], "the total time")
+    if time == 0:
+        raise ValueError("sysbench's report says that the run took no time")
     return OltpRun(
-        transactions=int(one(_TRANSACTIONS, "transactions")[1]),
-        queries=int(one(_QUERIES, "queries")[1]),
-        errors=int(one(_ERRORS, "ignored errors")[1]),
-        reconnects=int(one(_RECONNECTS, "reconnects")[1]),
-        time_s=float(one(_TIME, "total time")[1]),
-        average_ms=float(one(_AVERAGE, "average latency")[1]),
-        quantile=int(percentile[1]),
-        quantile_ms=float(percentile[2]),
-        seconds=tuple(OltpSecond(int(m[1]), float(m[2]), float(m[3])) for m in _SECOND.finditer(said)),
+        transactions=count(_TRANSACTIONS, "transactions"),
+        queries=count(_QUERIES, "queries"),
+        errors=count(_ERRORS, "ignored errors"),
+        reconnects=count(_RECONNECTS, "reconnects"),
+        time_s=time,
+        average_ms=figure(one(_AVERAGE, "average latency")[1], "the average latency"),
+        quantile=whole(percentile[1], "the percentile"),
+        quantile_ms=figure(percentile[2], "the percentile"),
+        seconds=tuple(
+            OltpSecond(whole(m[1], "a second"), figure(m[2], "tps"), figure(m[3], "qps"))
+            for m in _SECOND.finditer(said)
+        ),
     )

@@ -6,12 +6,13 @@ the rates. sysbench-tpcc prints sysbench's own report, in which all transactions
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 import msgspec
 
+from hugewise import reading
+from hugewise.reading import UnreadableError, count, figure, number, shown
 from hugewise.workloads import _sysbench_oltp
 
 __all__ = ["QUANTILES", "MeasuredTransactions", "go_tpc", "sysbench"]
@@ -90,10 +91,10 @@ def _rows(line: str) -> list[dict[str, Any]] | None:
     if not line.startswith("[{"):
         return None
     try:
-        found = json.loads(line)
-    except ValueError:
+        found = reading.json(line.encode())
+    except UnreadableError:
         return None
-    return found if all(isinstance(row, dict) and "Operation" in row for row in found) else None
+    return found if all(isinstance(row, dict) and isinstance(row.get("Operation"), str) for row in found) else None
 
 
 def _prefix(rows: list[dict[str, Any]]) -> str:
@@ -101,11 +102,9 @@ def _prefix(rows: list[dict[str, Any]]) -> str:
 
 
 def _number(row: dict[str, Any], name: str) -> float:
-    try:
-        return float(row[name])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"go-tpc's row of {row['Operation']} has no number {name}: {row}") from None
+    told, what = row.get(name), f"{name} in go-tpc's row of {shown(row['Operation'])}"
+    return figure(told, what, low=0) if isinstance(told, str) else number(told, what, low=0)
 
 
 def _count(row: dict[str, Any]) -> int:
-    return int(_number(row, "Count"))
+    return count(_number(row, "Count"), "Count")

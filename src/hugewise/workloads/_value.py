@@ -11,13 +11,14 @@ which is better, `lower` or `higher`, or `neutral` (never judged).
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, Literal
 
 import msgspec
 
+from hugewise import reading
 from hugewise.model.metric import COMMON, Direction, Metric
+from hugewise.reading import UnreadableError, shown
 
 __all__ = ["EXAMPLE", "Value", "extract", "parse"]
 
@@ -26,7 +27,7 @@ EXAMPLE = "rate,higher,MiB/s=regex:([0-9.]+) MiB/s"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _DIRECTIONS: dict[str, Direction] = {"lower": "lower", "higher": "higher", "neutral": "neutral"}
 _TAKEN = {metric.name for metric in COMMON}
-_STEP = re.compile(r"""\.(?P<key>[A-Za-z_][\w-]*)|\[(?P<index>-?\d+)\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]""")
+_STEP = re.compile(r"""\.(?P<key>[A-Za-z_][\w-]*)|\[(?P<index>-?\d{1,18})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]""")
 _SHOWN = 200  # characters of an output that an error shows
 
 
@@ -65,29 +66,28 @@ def parse(text: str) -> Value:
 
 def extract(value: Value, stdout: str, stderr: str) -> float:
     """The number. Raises ValueError with what was looked for and how the output begins."""
-    found = _matched(value.where, stdout, stderr) if value.kind == "regex" else _at(value.where, stdout)
+    with reading.patiently(f"{value.metric.name}: regex:{value.where}"):
+        found = _matched(value.where, stdout, stderr) if value.kind == "regex" else _at(value.where, stdout)
     number = _number(found)
     if number is None:
-        raise ValueError(f"{value.metric.name}: {value.kind}:{value.where} found {found!r:.60}, which is not a number")
+        raise ValueError(f"{value.metric.name}: {value.kind}:{value.where} found {shown(found)}, which is not a number")
     return number
 
 
 def _number(found: object) -> float | None:
     """Finite numbers, also where they are written as text; `true` is none, though Python takes it for 1."""
-    if isinstance(found, bool) or not isinstance(found, int | float | str):
-        return None
     try:
-        number = float(found)
-    except (ValueError, OverflowError):
+        return reading.figure(found) if isinstance(found, str) else reading.number(found)
+    except UnreadableError:
         return None
-    return number if math.isfinite(number) else None
 
 
 def _matched(pattern: str, stdout: str, stderr: str) -> str:
     for said in (stdout, stderr):
-        matches = list(re.finditer(pattern, said, re.MULTILINE))
-        if matches:
-            last = matches[-1]
+        last = None
+        for last in re.finditer(pattern, said, re.MULTILINE):  # noqa: B007  (the last one)
+            pass
+        if last is not None:
             return (last[1] if last.re.groups else last[0]) or ""
     shown = stdout if stdout.strip() else stderr
     raise ValueError(f"nothing in its output matches {pattern!r}; it begins: {shown[:_SHOWN]!r}")
@@ -95,15 +95,19 @@ def _matched(pattern: str, stdout: str, stderr: str) -> str:
 
 def _at(path: str, stdout: str) -> Any:
     try:
-        found = msgspec.json.decode(stdout.encode())
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise ValueError(f"its output is not JSON ({error}); it begins: {stdout[:_SHOWN]!r}") from None
+        found = reading.json(stdout.encode())
+    except UnreadableError as error:
+        raise ValueError(f"its output cannot be read ({error}); it begins: {stdout[:_SHOWN]!r}") from None
     done = ""
     for step, key in _path(path):
         try:
             found = found[key]
         except (KeyError, IndexError, TypeError):
-            there = ", ".join(list(found)[:8]) if isinstance(found, dict) else f"a {type(found).__name__}"
+            there = (
+                ", ".join(key[:_SHOWN] for key in list(found)[:8])
+                if isinstance(found, dict)
+                else f"a {type(found).__name__}"
+            )
             raise ValueError(f"{path}: nothing at {step} of {done or 'the whole'} (there is: {there})") from None
         done += step
     return found
@@ -120,6 +124,6 @@ def _path(path: str) -> list[tuple[str, str | int]]:
         if step["index"] is not None:
             steps.append((step[0], int(step["index"])))
         else:
-            steps.append((step[0], step["key"] or msgspec.json.decode(step["quoted"], type=str)))
+            steps.append((step[0], step["key"] or str(reading.json(step["quoted"].encode()))))
         at = step.end()
     return steps

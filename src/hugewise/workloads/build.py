@@ -204,7 +204,10 @@ class Build(StagedWorkload):
         expected, problem = made, None
         same: tuple[str, ...] = ()
         if values["reference"]:
-            there, expected = set(only(outputs, _FILES).decode().splitlines()), digests(only(outputs, _REFERENCE))
+            there, expected = (
+                set(only(outputs, _FILES).decode(errors="replace").splitlines()),
+                digests(only(outputs, _REFERENCE)),
+            )
             problem = _differs(here, there, "files of the tree") or _altered(made, expected)
         else:
             every = "".join(f"{name} {made[name]}\n" for name in sorted(made))

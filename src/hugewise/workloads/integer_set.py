@@ -249,7 +249,7 @@ class IntegerSet(StagedWorkload):
             made, expected = only(outputs, program.result), reference
         else:
             made = _found(program, outputs.stdout() + outputs.stderr())
-            expected = _found(program, reference.decode())
+            expected = _found(program, reference.decode(errors="replace"))
         digest = hashlib.sha256(made).hexdigest()
         return Reading(
             facts={"result_sha256": digest, "result_bytes": len(made)},

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from hugewise import reading
 from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
@@ -110,22 +109,25 @@ class Iperf3(StagedWorkload):
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """iperf3's JSON, and whether all that was to be sent has arrived."""
         said = outputs.stdout()
-        try:
-            found = msgspec.json.decode(said.encode())
+        with reading.believing("iperf3's JSON"):
+            found = reading.json(said.encode())
             end = found["end"]
             sent, received, cpu = end["sum_sent"], end["sum_received"], end["cpu_utilization_percent"]
             metrics: dict[str, float | None] = {
-                "sender_bits_per_s": float(sent["bits_per_second"]),
-                "receiver_bits_per_s": float(received["bits_per_second"]),
-                "client_cpu_share": float(cpu["host_total"]) / 100,
-                "server_cpu_share": float(cpu["remote_total"]) / 100,
-                "retransmits": float(sent["retransmits"]) if "retransmits" in sent else None,
+                "sender_bits_per_s": reading.number(sent["bits_per_second"], "what was sent a second", low=0),
+                "receiver_bits_per_s": reading.number(received["bits_per_second"], "what was received a second", low=0),
+                "client_cpu_share": reading.number(cpu["host_total"], "host_total", low=0) / 100,
+                "server_cpu_share": reading.number(cpu["remote_total"], "remote_total", low=0) / 100,
+                "retransmits": float(reading.count(sent["retransmits"], "retransmits"))
+                if "retransmits" in sent
+                else None,
             }
             series = tuple(_whole_seconds(found["intervals"]))
             version = str(found["start"]["version"])
-            carried = int(sent["bytes"]), int(received["bytes"])
-        except (KeyError, TypeError, ValueError) as error:  # msgspec's errors are ValueErrors
-            raise ValueError(f"iperf3's JSON is not as expected ({error!r}): {said[:300]!r}") from None
+            carried = (
+                reading.count(sent["bytes"], "the bytes sent"),
+                reading.count(received["bytes"], "the bytes received"),
+            )
         absent = {"retransmits": "iperf3 does not say on this system"} if metrics["retransmits"] is None else {}
         return Reading(
             metrics=metrics,
@@ -148,7 +150,11 @@ def _short(wanted: int, sent: int, received: int) -> str | None:
 def _whole_seconds(intervals: list[Any]) -> list[float]:
     """Bits a second of each interval of a whole second."""
     sums = [each["sum"] for each in intervals]
-    return [float(each["bits_per_second"]) for each in sums if each["seconds"] > 0.5]
+    return [
+        reading.number(each["bits_per_second"], "an interval", low=0)
+        for each in sums
+        if reading.number(each["seconds"], "its length") > 0.5
+    ]
 
 
 WORKLOAD = Iperf3()

@@ -19,13 +19,14 @@ from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Reading, Server, Step
 from hugewise.model.workload import Missing, Parameter
+from hugewise.reading import whole
 from hugewise.workloads._keyvalue import STEP, KeyValue, facts, parameters, program, tunables
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
 
 __all__ = ["WORKLOAD"]
 
-_STAT = re.compile(r"^\s*#?\s*([a-z0-9_]+)\s+(\S+)\s*$", re.MULTILINE)
+_STAT = re.compile(r"^[ \t]*(?:#[ \t]*)?([a-z0-9_]+)[ \t]+(\S+)[ \t\r]*$", re.MULTILINE)
 _TOLD = ("version", "curr_items", "evictions", "bytes", "limit_maxbytes", "hash_bytes", "threads")
 
 # glibc's largest (HEAP_MAX_SIZE / 2): what is larger than this is a mapping of its own, as the hash table.
@@ -110,7 +111,7 @@ class Memcached(KeyValue):
             raise ValueError(
                 f"memcached's stats are not as expected: {said[0][:200] if said else 'nothing was told'!r}"
             )
-        evicted = sum(int(each["evictions"]) for each in stats)
+        evicted = sum(whole(each["evictions"], "evictions") for each in stats)
         return Reading(metrics={"evictions": float(evicted)}, facts=facts(stats[0], _TOLD))
 
 

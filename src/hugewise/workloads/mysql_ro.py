@@ -157,7 +157,7 @@ class MysqlReadOnly(StagedWorkload):
         marks = []
         if reads > _LEAST_READS * run.transactions:
             marks.append(f"{reads} pages were read from storage in the measured part: the buffer pool is too small")
-        if _outputs.saturated(outputs, min(int(outputs.stdout("cpus")), integer(values, "threads"))):
+        if _outputs.saturated(outputs, min(_outputs.processors(outputs), integer(values, "threads"))):
             marks.append(_SATURATED)
         return Reading(
             metrics=metrics,

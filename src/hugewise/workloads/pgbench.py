@@ -18,6 +18,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Window, Write
 from hugewise.model.workload import Launch, Missing, Parameter
+from hugewise.reading import figure, whole
 from hugewise.workloads import _outputs, _postgres
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._pgbench_log import QUANTILES, MeasuredPart, measured
@@ -251,19 +252,19 @@ class Pgbench(StagedWorkload):
         _, ended = _bare(outputs.stdout("ended"))
         metrics: dict[str, float | None] = {
             "tps": seen.transactions / length,
-            "tps_connecting": seen.transactions / (length + float(connected[1]) / 1e3),
+            "tps_connecting": seen.transactions / (length + figure(connected[1], "the connection time") / 1e3),
             "server_cpu_us": _outputs.cpu_us(outputs, seen.transactions),
             "wal_bytes": (ended - begun) / max(1, seen.regular),
         }
         names = [f"latency_p{round(quantile * 100)}_ms" for quantile in QUANTILES]
         metrics |= dict(zip(names, seen.latency_ms, strict=True))
         uncounted = metrics["server_cpu_us"] is None
-        wrong = int(failed[1])
+        wrong = whole(failed[1], "the failed transactions")
         asked = integer(values, "clients")
         problem = f"{wrong} transactions failed" if wrong else None
         if seen.clients != asked:
             problem = f"{seen.clients} of {asked} clients made any transaction"
-        marks = tuple(_marks(outputs, seen, int(threads[1])))
+        marks = tuple(_marks(outputs, seen, whole(threads[1], "the threads", low=1)))
         return Reading(
             metrics=metrics,
             absent={"server_cpu_us": "the server's CPU time was not counted"} if uncounted else {},
@@ -285,7 +286,7 @@ def _bare(said: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)\|(\d+)", said.strip())
     if match is None:
         raise ValueError(f"psql's answer is not as expected: {said[:200]!r}")
-    return int(match[1]), int(match[2])
+    return whole(match[1], "the database's size"), whole(match[2], "the position in its WAL")
 
 
 def _marks(outputs: Outputs, seen: MeasuredPart, threads: int) -> Iterable[str]:

@@ -16,6 +16,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Reading, Server, Step
 from hugewise.model.workload import Parameter
+from hugewise.reading import whole
 from hugewise.workloads._keyvalue import STEP, KeyValue, facts, mean_payload, parameters, program, tunables
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
@@ -138,7 +139,7 @@ class Redis(KeyValue):
             return Reading(absent=dict.fromkeys(_SAVED, why), facts=told, marks=(why,))
         if any(info.get("rdb_last_bgsave_status") != "ok" for info in infos):
             return Reading(facts=told, problem="the background save failed")
-        cow, fork, took = ([int(info[name]) for info in infos] for name in _SAVED.values())
+        cow, fork, took = ([whole(info.get(name, ""), name, low=-1) for info in infos] for name in _SAVED.values())
         return Reading(metrics={"cow_bytes": sum(cow), "fork_us": max(fork), "save_s": max(took)}, facts=told)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import math
 import os
 import re
 from pathlib import Path
@@ -22,6 +21,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Outputs, Places, Reading, Scene, Step
 from hugewise.model.workload import Launch, Missing, Parameter
+from hugewise.reading import UnreadableError, believing, figure
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
 from hugewise.workloads._staged import StagedWorkload
@@ -150,7 +150,8 @@ def results(text: str) -> list[SpecRow]:
     A line names the table; the next one with anything in it names the columns, `Est.` before those of a run that is not
     to be published, `Rate` or `Ratio` by the suite; an empty line ends it. Raises ValueError where it is not so.
     """
-    lines = [[cell.strip() for cell in line] for line in csv.reader(io.StringIO(text))]
+    with believing("SPEC's CSV"):
+        lines = [[cell.strip() for cell in line] for line in csv.reader(io.StringIO(text, newline=""))]
     named = next((index for index, line in enumerate(lines) if line and line[0] == _TABLE), None)
     if named is None:
         raise ValueError(f"no {_TABLE!r} in SPEC's CSV: {text[:100]!r}")
@@ -170,10 +171,10 @@ def results(text: str) -> list[SpecRow]:
 
 def _float(text: str) -> float | None:
     try:
-        value = float(text)
-    except ValueError:
+        value = figure(text)
+    except UnreadableError:
         return None
-    return value if math.isfinite(value) and value > 0 else None
+    return value if value > 0 else None
 
 
 def _median(values: list[float]) -> float | None:

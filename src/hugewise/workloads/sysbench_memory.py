@@ -16,6 +16,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Outputs, Places, Reading, Scene
 from hugewise.model.workload import Launch, Parameter
+from hugewise.reading import figure, whole
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
 from hugewise.workloads._staged import StagedWorkload
@@ -25,8 +26,8 @@ __all__ = ["WORKLOAD"]
 _VERSION = re.compile(r"^sysbench (\S+)", re.MULTILINE)
 _THREADS = re.compile(r"^Number of threads: (\d+)$", re.MULTILINE)
 _MOVED = re.compile(r"^([\d.]+) MiB transferred \(([\d.]+) MiB/sec\)$", re.MULTILINE)
-_TIME = re.compile(r"^\s*total time:\s+([\d.]+)s$", re.MULTILINE)
-_P95 = re.compile(r"^\s*95th percentile:\s+([\d.]+)$", re.MULTILINE)
+_TIME = re.compile(r"^ *total time: +([\d.]+)s$", re.MULTILINE)
+_P95 = re.compile(r"^ *95th percentile: +([\d.]+)$", re.MULTILINE)
 
 
 class SysbenchMemory(StagedWorkload):
@@ -100,17 +101,17 @@ class SysbenchMemory(StagedWorkload):
         version, threads = _VERSION.search(said), _THREADS.search(said)
         if moved is None or time is None or p95 is None or version is None or threads is None:
             raise ValueError(f"sysbench's summary is not as expected: {said[-300:]!r}")
-        done = float(moved[1])
+        done = figure(moved[1], "what was moved")
         problem = None
         if done < total / (1 << 20) - 1:
             problem = f"the time limit ended it after {done:g} of {total / (1 << 20):g} MiB: raise limit"
         return Reading(
             metrics={
-                "total_time_s": float(time[1]),
-                "mib_per_s": float(moved[2]),
-                "latency_p95_ms": float(p95[1]),
+                "total_time_s": figure(time[1], "the total time"),
+                "mib_per_s": figure(moved[2], "the bandwidth"),
+                "latency_p95_ms": figure(p95[1], "the 95th percentile"),
             },
-            facts={"sysbench": version[1], "threads": int(threads[1]), "moved_mib": done},
+            facts={"sysbench": version[1], "threads": whole(threads[1], "the threads", low=1), "moved_mib": done},
             problem=problem,
         )
 

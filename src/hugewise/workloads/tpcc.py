@@ -176,7 +176,7 @@ class Tpcc(StagedWorkload):
         marks = []
         if seen.errors > _MANY_ERRORS * seen.transactions:
             marks.append(f"{seen.errors} transactions failed in the client's whole run: {seen.error}")
-        if _outputs.saturated(outputs, int(outputs.stdout("cpus"))):
+        if _outputs.saturated(outputs, _outputs.processors(outputs)):
             marks.append(_SATURATED)
         return Reading(
             metrics=metrics,

@@ -19,6 +19,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
 from hugewise.model.workload import Launch, Parameter
 from hugewise.quantity import format_size
+from hugewise.reading import figure, whole
 from hugewise.workloads import _arguments, _clips
 from hugewise.workloads._clips import Clip
 from hugewise.workloads._micro import whole_pages
@@ -182,7 +183,8 @@ class X264(StagedWorkload):
             if set(made) != set(expected):
                 problems.append(f"{clip.file}: the output is not that of the reference (SHA-256 {made[0][:12]})")
             here, reference = (
-                _psnr(only(outputs, f"{name}-{index:03d}.psnr").decode()) for name in ("psnr", "reference")
+                _psnr(only(outputs, f"{name}-{index:03d}.psnr").decode(errors="replace"))
+                for name in ("psnr", "reference")
             )
             psnr.append(here)
             if abs(here - reference) > _TOLERANCE_DB:
@@ -293,7 +295,8 @@ def _digest(content: bytes) -> str:
 
 def _psnr(stats: str) -> float:
     """PSNR in dB of the mean squared error over all frames, from the lines of ffmpeg's psnr filter."""
-    frames = [float(value) for value in _PSNR.findall(stats)]
+    told = _PSNR.findall(stats)
+    frames = [math.inf if value == "inf" else figure(value, "the PSNR of a frame", low=0) for value in told]
     if not frames:
         raise ValueError(f"no frame was compared: {stats[:100]!r}")
     error = sum(0.0 if math.isinf(value) else 10 ** (-value / 10) for value in frames) / len(frames)
@@ -301,10 +304,10 @@ def _psnr(stats: str) -> float:
 
 
 def _frames(progress: bytes) -> int:
-    found = _PASSED.findall(progress.decode())
+    found = _PASSED.findall(progress.decode(errors="replace"))
     if not found:
         raise ValueError("ffmpeg's progress names no frame")
-    return int(found[-1])
+    return whole(found[-1], "the frames")
 
 
 WORKLOAD = X264()

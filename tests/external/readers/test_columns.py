@@ -8,9 +8,9 @@ import duckdb
 import numpy as np
 import pytest
 
+from hugewise.external.loading import recognise
 from hugewise.external.reader import Ask, DataError
 from hugewise.external.readers import columns, discover
-from hugewise.external.reading import recognise
 from tests.build import known
 
 TABLE = "block,at,arm,wall_s\n1,10,base,2.0\n1,11,thp,1.5\n2,12,thp,1.6\n2,13,base,\n"

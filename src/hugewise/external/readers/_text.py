@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hugewise.external.reader import DataError, Series
+from hugewise.external.reader import DataError, Series, readable
 from hugewise.model.metric import Metric
+from hugewise.reading import figure
 
 __all__ = ["Gathered", "RunFigures"]
 
@@ -50,8 +51,17 @@ class Gathered:
         self._found: dict[str, RunFigures] = {}
         self._within: set[str] = set()
 
-    def add(self, metric: Metric, value: float, run: int, line: int, *, within: bool = False) -> None:
-        """Take in a value; `within`: of an interval within the run. Raises DataError at a second one of a run."""
+    def number(self, written: str, line: int) -> float:
+        """A number as the tool prints it. Raises DataError."""
+        with readable(self._path, "give the tool's own output, whole and as it is", f"line {line}"):
+            return figure(written, "the figure", low=0)
+
+    def add(self, metric: Metric, written: str, run: int, line: int, *, times: float = 1, within: bool = False) -> None:
+        """Take in a value, `times` what is written; `within`: of an interval within the run.
+
+        Raises DataError where it is no number, and at a second one of a run.
+        """
+        value = times * self.number(written, line)
         known = self._found.setdefault(metric.name, RunFigures(metric))
         if not within and known.runs and known.runs[-1] == run:
             raise DataError(

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from hugewise.external.reader import Ask, DataError, Labels, Series
+from hugewise.external.reader import Ask, DataError, Labels, Series, head_of
 from hugewise.model.metric import Direction, Metric
+from hugewise.reading import UnreadableError, figure, shown
 from hugewise.stats.numbers import Numbers
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
@@ -25,7 +26,8 @@ NAME = "columns"
 DESCRIPTION = "CSV or Parquet with one row a measurement (--value COLUMN, --arm-column, --block, --order, --session)"
 
 _PARQUET = b"PAR1"
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+_MOST_ROWS = 50_000_000
+_ALONE = re.compile(r'"?[A-Za-z_][\w ()/.%-]*"?')
 _DELIMITERS = ",;\t"
 _PARTS = ("block", "order", "session", "slot", "run")
 
@@ -37,8 +39,7 @@ def recognises(head: bytes) -> bool:
 
 def read(path: Path, ask: Ask) -> list[Series]:
     """One series for each arm of the file, in the order of its rows."""
-    with path.open("rb") as file:
-        head = file.read(1 << 16)
+    head = head_of(path)
     with _table(path, head) as (connection, names):
         return _series(connection, names, path, ask)
 
@@ -48,14 +49,29 @@ def _delimiter(head: bytes) -> str | None:
     if len(rows) < 2:
         return None
     for delimiter in _DELIMITERS:
-        header, first = (next(csv.reader([row], delimiter=delimiter), []) for row in rows)
-        if len(header) < 2 or any(not name.strip() or _NUMBER.fullmatch(name) for name in header):
+        header, first = (_split(row, delimiter) for row in rows)
+        if len(header) < 2 or any(not name.strip() or _is_number(name) for name in header):
             continue
-        if len(first) == len(header) and any(_NUMBER.fullmatch(field) for field in first):
+        if len(first) == len(header) and any(map(_is_number, first)):
             return delimiter
     name, number = (row.strip() for row in rows)
-    alone = re.fullmatch(r'"?[A-Za-z_][\w ()/.%-]*"?', name) is not None and _NUMBER.fullmatch(number) is not None
-    return "," if alone else None
+    return "," if _ALONE.fullmatch(name) is not None and _is_number(number) else None
+
+
+def _split(row: str, delimiter: str) -> list[str]:
+    """The fields of a row; none of what is no CSV."""
+    try:
+        return next(csv.reader([row], delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
+def _is_number(field: str) -> bool:
+    try:
+        figure(field)
+    except UnreadableError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -72,6 +88,9 @@ def _table(path: Path, head: bytes) -> Iterator[tuple[Any, Mapping[str, str]]]:
             else:
                 relation = _csv(connection, place, head, path)
             connection.register("data", relation)
+            (rows,) = connection.execute("select count(*) from data").fetchone() or (0,)
+            if rows > _MOST_ROWS:
+                raise DataError(f"{rows:,} rows are too many", file=path, hint=f"give {_MOST_ROWS:,} at most")
             yield connection, dict(zip(relation.columns, map(str, relation.types), strict=True))
         except duckdb.Error as error:
             raise _refused(error, path) from error
@@ -81,7 +100,7 @@ def _csv(connection: Any, place: str, head: bytes, path: Path) -> Any:
     """Told everything, so that nothing is guessed: a guess would skip the rows that do not fit it."""
     delimiter = _delimiter(head) or ","
     first = head.decode("utf-8-sig", "replace").split("\n", 1)[0].rstrip("\r")
-    header = next(csv.reader([first], delimiter=delimiter), [])
+    header = _split(first, delimiter)
     if not header or len(set(header)) < len(header):
         raise DataError("no header with a name of its own for each column", file=path, where="line 1", hint="add one")
     return connection.read_csv(
@@ -172,7 +191,7 @@ def _numbers(connection: Any, name: str, path: Path) -> Numbers:
         ).fetchone()
         if row is not None:
             raise DataError(
-                f"{name} is {row[1]!r}, not a number",
+                f"{name} is {shown(row[1])}, not a number",
                 file=path,
                 where=f"row {row[0]} (line {row[0] + 1})",
                 hint="leave the field empty where there is no value",
@@ -191,16 +210,15 @@ def _order(connection: Any, name: str, kind: str, path: Path) -> Numbers:
     else:
         column = f"cast({_quoted(name)} as double)"
     found = connection.execute(f"select {column} as v from data").fetchnumpy()["v"]  # noqa: S608  (quoted)
-    mask = np.ma.getmaskarray(found)
-    if mask.any():
-        row = int(np.flatnonzero(mask)[0]) + 1
+    order: Numbers = np.ma.filled(np.ma.asarray(found, dtype=np.float64), np.nan)
+    if not np.isfinite(order).all():
+        row = int(np.flatnonzero(~np.isfinite(order))[0]) + 1
         raise DataError(
             f"{name} is neither a number nor a time",
             file=path,
             where=f"row {row} (line {row + 1})",
             hint="--order needs a number or an ISO time in each row",
         )
-    order: Numbers = np.asarray(np.ma.getdata(found), dtype=np.float64)
     return order
 
 

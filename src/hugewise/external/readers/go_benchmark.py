@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hugewise.external.reader import Ask, DataError, Series, text_of
+from hugewise.external.reader import Ask, DataError, Series, readable, text_of
 from hugewise.model.metric import Direction, Metric
+from hugewise.reading import figure, shown
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 
 NAME = "go-benchmark"
 DESCRIPTION = "Go benchmark text (go test -bench), as benchstat reads it"
 
-_LINE = re.compile(r"(Benchmark\S*)\s+(\d+)((?:\s+\S+\s+\S+)+)\s*")
 _BENCHSTAT = re.compile(r"sec/op\s+(vs base|CI|,)|,sec/op,CI|old time/op\s+new time/op|│\s+sec/op", re.MULTILINE)
 _CURE = "give the output of: go test -run=- -bench=. -count=20"
 _NOTE = (
@@ -31,7 +31,7 @@ _HIGHER = re.compile(r".*/s")
 def recognises(head: bytes) -> bool:
     """Benchmark lines, or a table of benchstat (which is refused with the cure)."""
     text = head.decode("utf-8", "replace")
-    return any(_LINE.fullmatch(line) for line in text.splitlines()[:200]) or _BENCHSTAT.search(text) is not None
+    return any(map(_words, text.splitlines()[:200])) or _BENCHSTAT.search(text) is not None
 
 
 def read(path: Path, ask: Ask) -> list[Series]:
@@ -43,18 +43,15 @@ def read(path: Path, ask: Ask) -> list[Series]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.startswith("Benchmark"):
             continue
-        match = _LINE.fullmatch(line)
-        if match is None:
+        words = _words(line)
+        if not words:
             if len(line.split()) == 1:  # the name alone: printed before a benchmark that logs
                 continue
             raise DataError(f"no result in {line[:60]!r}", file=path, where=f"line {number}", hint=_CURE)
-        words = match[3].split()
-        for value, unit in zip(words[::2], words[1::2], strict=True):
-            try:
-                found = float(value)
-            except ValueError:
-                raise DataError(f"{value!r} is no number", file=path, where=f"line {number}", hint=_CURE) from None
-            name = match[1].removeprefix("Benchmark")
+        for value, unit in zip(words[2::2], words[3::2], strict=True):
+            with readable(path, _CURE, f"line {number}"):
+                found = figure(value, f"the figure before {shown(unit)}")
+            name = words[0].removeprefix("Benchmark")
             values.setdefault((name, unit), []).append(found)
             lines.setdefault((name, unit), []).append(number)
     if not values:
@@ -73,6 +70,13 @@ def read(path: Path, ask: Ask) -> list[Series]:
         )
         for (name, unit), found in values.items()
     ]
+
+
+def _words(line: str) -> list[str]:
+    """The words of a benchmark's line (name, iterations, and pairs of value and unit); none of another line."""
+    words = line.split()
+    paired = len(words) >= 4 and len(words) % 2 == 0
+    return words if paired and line.startswith("Benchmark") and words[1].isdecimal() else []
 
 
 def _better(unit: str) -> Direction:

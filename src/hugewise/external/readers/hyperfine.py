@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hugewise.external.reader import Ask, DataError, Series, json_of
+from hugewise import reading
+from hugewise.external.reader import Ask, DataError, Series, json_of, readable
 from hugewise.model.metric import Metric
 from hugewise.stats.numbers import Numbers
 
@@ -34,18 +35,17 @@ def read(path: Path, ask: Ask) -> list[Series]:
     """One series for each command, in the order in which hyperfine ran them."""
     del ask  # the file says it all
     told = json_of(path, _CURE)
-    try:
-        results = told["results"]
-        if not isinstance(results, list):
-            raise TypeError("results is no list")  # noqa: TRY301
-    except (KeyError, TypeError) as error:
-        raise DataError(f"no list of results ({error})", file=path, hint=_CURE) from error
+    results = told.get("results") if isinstance(told, dict) else None
+    if not isinstance(results, list):
+        raise DataError("no list of results", file=path, hint=_CURE)
     found, first = [], 0
     names = _names(results, path)
     for number, (result, name) in enumerate(zip(results, names, strict=True)):
         where = f"results[{number}]"
         values = _numbers(result, path, where)
         codes = result.get("exit_codes") or []
+        if not isinstance(codes, list):
+            raise DataError(f"{reading.shown(codes)} is no list", file=path, where=f"{where}.exit_codes", hint=_CURE)
         if codes and len(codes) != len(values):
             raise DataError(f"{len(codes)} exit codes of {len(values)} runs", file=path, where=where, hint=_CURE)
         failed = np.array([code != 0 for code in codes], dtype=np.bool_) if codes else None
@@ -74,9 +74,11 @@ def _names(results: list[Any], path: Path) -> list[str]:
             raise DataError("no command", file=path, where=f"results[{number}]", hint=_CURE)
         names.append(result["command"])
     if len(set(names)) < len(names):
+        given = [result.get("parameters") for result in results]
+        parameters = [each.items() if isinstance(each, dict) else () for each in given]
         names = [
-            " ".join([name, *(f"{key}={value}" for key, value in (result.get("parameters") or {}).items())])
-            for name, result in zip(names, results, strict=True)
+            " ".join([name, *(f"{key}={value}" for key, value in mine)])
+            for name, mine in zip(names, parameters, strict=True)
         ]
     if len(set(names)) < len(names):
         names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
@@ -87,7 +89,8 @@ def _numbers(result: dict[str, Any], path: Path, where: str) -> Numbers:
     times = result.get("times")
     if not isinstance(times, list) or not times:
         raise DataError("no times of single runs", file=path, where=where, hint=_CURE)
+    found = np.empty(len(times))
     for index, value in enumerate(times):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-            raise DataError(f"{value!r} is no time", file=path, where=f"{where}.times[{index}]", hint=_CURE)
-    return np.array(times, dtype=np.float64)
+        with readable(path, _CURE, f"{where}.times[{index}]"):
+            found[index] = reading.number(value, "the time", low=0)
+    return found

@@ -10,11 +10,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hugewise.external.reader import Ask, DataError, Series, json_of
+from hugewise.external.reader import Ask, DataError, Series, json_of, readable
 from hugewise.external.readers._text import RunFigures
 from hugewise.model.metric import Metric
+from hugewise.reading import UnreadableError, figure, number
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 
@@ -43,7 +42,7 @@ def read(path: Path, ask: Ask) -> list[Series]:
     told = json_of(path, _CURE)
     if not isinstance(told, dict):
         raise DataError("no object", file=path, hint=_CURE)
-    names = [key for key in told if key == "ALL STATS" or re.fullmatch(r"RUN #\d+ RESULTS", key)]
+    names = [key for key in told if key == "ALL STATS" or re.fullmatch(r"RUN #[0-9]{1,9} RESULTS", key)]
     if not names and (mean := _averaged(told)):
         raise DataError(
             f"of several runs it holds only the best, the worst and the mean ({mean})",
@@ -68,30 +67,45 @@ def _take(gathered: dict[str, RunFigures], told: object, run: int, path: Path, n
     totals = told.get("Totals") if isinstance(told, dict) else None
     if not isinstance(told, dict) or not isinstance(totals, dict):
         raise DataError("no totals of a run", file=path, where=f"{name}.Totals", hint=_CURE)
-    began = (told.get("Runtime") or {}).get("Start time")
-    start = began / 1e3 if isinstance(began, int | float) else float(run)
+    began, lasted = (_optional(_table(told, "Runtime"), key) for key in ("Start time", "Total duration"))
+    start = float(run) if began is None else began / 1e3
 
     def add(metric: Metric, value: object, where: str, at: float = start) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-            raise DataError(f"{value!r} is no number", file=path, where=f"{name}.Totals.{where}", hint=_CURE)
-        gathered.setdefault(metric.name, RunFigures(metric)).add(float(value), at, run)
+        with readable(path, _CURE, f"{name}.Totals.{where}"):
+            gathered.setdefault(metric.name, RunFigures(metric)).add(number(value, "the figure", low=0), at, run)
 
     for key, metric in _TOTALS.items():
         if key in totals:
             value = totals[key]
-            if key == "Average Latency" and value == 0 and totals.get("Count"):  # memtier 2.2 leaves it out of totals
-                value = (totals.get("Accumulated Latency") or 0) / totals["Count"]
+            if key == "Average Latency" and value == 0:  # memtier 2.2 leaves it out of totals
+                count, spent = (_optional(totals, each) for each in ("Count", "Accumulated Latency"))
+                value = (spent or 0.0) / count if count else value
             add(metric, value, key)
-    for key, value in (totals.get("Percentile Latencies") or {}).items():
+    for key, value in _table(totals, "Percentile Latencies").items():
         if key.startswith("p"):
             metric = Metric(f"latency_{key}_ms", "ms", "lower", f"latency at {key} of each run (memtier)")
             add(metric, value, f"Percentile Latencies.{key}")
-    lasted = (told.get("Runtime") or {}).get("Total duration")
-    seconds = (totals.get("Time-Serie") or {}).items()
-    for at, row in seconds:
-        if isinstance(lasted, int | float) and (float(at) + 1) * 1e3 > lasted:
+    for second, row in _table(totals, "Time-Serie").items():
+        where = f"Time-Serie.{second}"
+        with readable(path, _CURE, f"{name}.Totals.{where}"):
+            at = figure(second, "the second", low=0)
+        if lasted is not None and (at + 1) * 1e3 > lasted:
             continue  # what is left of the last second
-        add(_SECONDS, row.get("Count"), f"Time-Serie.{at}.Count", start + float(at))
+        add(_SECONDS, row.get("Count") if isinstance(row, dict) else row, f"{where}.Count", start + at)
+
+
+def _table(of: dict[str, Any], key: str) -> dict[str, Any]:
+    """What is below a key; empty where there is nothing, or no table."""
+    found = of.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _optional(of: dict[str, Any], key: str) -> float | None:
+    """A number that need not be there."""
+    try:
+        return number(of.get(key))
+    except UnreadableError:
+        return None
 
 
 def _averaged(told: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ Counts of single CPUs (`-A`) are summed.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hugewise.external.reader import Ask, DataError, Series, text_of
+from hugewise import reading
+from hugewise.external.reader import Ask, DataError, Series, readable, text_of
 from hugewise.external.readers._text import RunFigures
 from hugewise.model.metric import Metric
+from hugewise.reading import UnreadableError
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 
@@ -28,6 +29,7 @@ _STARTED = b"# started on"
 _CURE = "write it again: perf stat -x, -o FILE --append COMMAND"
 _UNITS = {"": "count", "msec": "ms", "usec": "us"}
 _MISSING = {"<not counted>", "<not supported>"}
+_LONGEST = 40  # characters of a counter
 _EVENT = re.compile(r"[a-zA-Z][\w:.,/=-]*")
 _CPU = re.compile(r"(S\d+-)?(D\d+-)?(C\d+|CPU\d+|N\d+|S\d+)")
 
@@ -113,39 +115,27 @@ def _row(line: str, path: Path, number: int) -> _Row | None:
 
 
 def _json_row(line: str, path: Path, where: str) -> _Row | None:
-    try:
-        told = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"broken JSON ({error.msg})", file=path, where=where, hint="this perf cannot do that with -j: use -x,"
-        ) from error
+    with readable(path, "this perf cannot do that with -j: use -x,", where):
+        try:
+            told = reading.json(line.encode())
+        except UnreadableError as error:  # its line is that of one line
+            raise UnreadableError(error.reason) from None
     if not isinstance(told, dict):
         raise DataError("no object", file=path, where=where, hint=_CURE)
     if "counter-value" not in told or not told.get("event"):
         return None
-    value, at = str(told["counter-value"]), told.get("interval")
+    with readable(path, _CURE, where):
+        at = None if told.get("interval") is None else reading.number(told["interval"], "the interval", low=0)
     unit = str(told.get("unit") or "")
-    return _Row(
-        str(told["event"]),
-        _UNITS.get(unit, unit),
-        _number(value, path, where),
-        None if at is None else float(at),
-        "variance" in told,
-    )
+    value = _number(str(told["counter-value"]), path, where)
+    return _Row(str(told["event"]), _UNITS.get(unit, unit), value, at, "variance" in told)
 
 
 def _number(text: str, path: Path, where: str) -> float:
     if text in _MISSING:
         return np.nan
-    try:
-        return float(text)
-    except ValueError:
-        raise DataError(
-            f"counter value {text!r} is no number",
-            file=path,
-            where=where,
-            hint="with a decimal comma, run perf under LC_ALL=C",
-        ) from None
+    with readable(path, "with a decimal comma, run perf under LC_ALL=C", where):
+        return reading.figure(text, "the counter's value", low=0)
 
 
 def _fields(line: str) -> tuple[float | None, str, str, str, list[str]] | None:
@@ -167,14 +157,15 @@ def _leads(parts: list[str]) -> Iterator[tuple[float | None, list[str]]]:
         yield None, parts[1:]
         yield None, parts[2:]
     if len(parts) > 1 and _is_number(parts[0]):
-        yield float(parts[0]), parts[1:]
+        at = float(parts[0])
+        yield at, parts[1:]
         if _CPU.fullmatch(parts[1]):
-            yield float(parts[0]), parts[2:]
-            yield float(parts[0]), parts[3:]
+            yield at, parts[2:]
+            yield at, parts[3:]
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) is not None
+    return len(text) <= _LONGEST and re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) is not None
 
 
 def _is_unit(text: str) -> bool:

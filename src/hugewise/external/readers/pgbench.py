@@ -5,16 +5,17 @@ Format: PostgreSQL documentation, pgbench, "Per-Transaction Logging" and "Aggreg
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hugewise.external.reader import Ask, DataError, Series, text_of
+from hugewise.external.reader import Ask, DataError, Series, head_of, readable, text_of
 from hugewise.external.readers._text import Gathered
 from hugewise.model.metric import Metric
-from hugewise.stats.numbers import Numbers
+from hugewise.reading import UnreadableError, figure, shown
 
 __all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
 
@@ -44,35 +45,42 @@ def _is_log(head: bytes) -> bool:
     return re.match(rb"\d+( (\d+|skipped|failed)){5,16}\r?(\n|$)", head) is not None
 
 
+def _is_time(written: bytes) -> bool:
+    """Whether a column of whole numbers holds seconds since the epoch, not counts."""
+    return len(written) <= 19 and written.isdigit() and int(written) > _EPOCH
+
+
 def read(path: Path, ask: Ask) -> list[Series]:
     """The latencies of a log, or the figures of each summary in the file."""
     del ask  # the file says it all
-    with path.open("rb") as file:
-        head = file.read(4096)
+    head = head_of(path)[:4096]
     if not _is_log(head):
         return _summaries(path)
     first = head.split(b"\n", 1)[0].split()
-    if len(first) in (6, 7, 8) and first[4].isdigit() and int(first[4]) > _EPOCH:
+    if len(first) in (6, 7, 8) and _is_time(first[4]):
         return _transactions(path)
-    if int(first[0]) > _EPOCH:
+    if _is_time(first[0]):
         return _aggregated(path)
     raise DataError("rows of integers, but none is a time", file=path, where="line 1", hint=_CURE)
 
 
 def _transactions(path: Path) -> list[Series]:
     """client_id transaction_no time script_no time_epoch time_us [schedule_lag] [retries]."""
+    text, failed = text_of(path), None
     try:  # the fast way, for whole logs of numbers
-        seconds, parts, values = np.loadtxt(path, usecols=(4, 5, 2), ndmin=2, dtype=np.float64).T
-        stamps, failed = seconds + parts * 1e-6, None
-    except ValueError:
-        values, stamps, failed = _line_by_line(path)
+        columns = np.loadtxt(io.StringIO(text), usecols=(4, 5, 2), ndmin=2, dtype=np.float64, comments=None).T
+    except (ValueError, OverflowError):
+        columns, failed = _line_by_line(text, path)
+    if failed is None and not (np.isfinite(columns) & (columns >= 0)).all():
+        columns, failed = _line_by_line(text, path)  # which says where
+    seconds, parts, values = columns
     return [
         Series(
             arm=None,
             metric=_LATENCY,
             values=np.ascontiguousarray(values),
             source=str(path),
-            order=stamps,
+            order=seconds + parts * 1e-6,
             run=np.zeros(len(values), dtype=np.int64),
             failed=failed,
             notes=(_ONE_RUN,),
@@ -80,34 +88,30 @@ def _transactions(path: Path) -> list[Series]:
     ]
 
 
-def _line_by_line(path: Path) -> tuple[Numbers, Numbers, NDArray[np.bool_] | None]:
-    """Latencies, times and failures, with `skipped` and `failed` in place of some latencies."""
-    values, stamps, failed = [], [], []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            parts = line.split()
-            try:
-                stamps.append(int(parts[4]) + int(parts[5]) * 1e-6)
-                failed.append(parts[2] in {"skipped", "failed"})
-                values.append(np.nan if failed[-1] else float(parts[2]))
-            except (IndexError, ValueError):
-                raise DataError(
-                    f"no transaction in {line.rstrip()[:60]!r}", file=path, where=f"line {number}", hint=_CURE
-                ) from None
-    return np.array(values), np.array(stamps), np.array(failed, dtype=np.bool_) if any(failed) else None
+def _line_by_line(text: str, path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+    """Seconds, microseconds and latencies, with `skipped` and `failed` in place of some latencies; failures."""
+    rows: list[tuple[float, float, float]] = []
+    failed = []
+    for number, line in enumerate(text.splitlines(), 1):
+        parts = line.split()
+        with readable(path, _CURE, f"line {number}"):
+            if len(parts) < 6:
+                raise UnreadableError(f"no transaction in {shown(line)}")
+            seconds, more = (figure(part, "the time", low=0) for part in parts[4:6])
+            failed.append(parts[2] in {"skipped", "failed"})
+            rows.append((seconds, more, np.nan if failed[-1] else figure(parts[2], "the latency", low=0)))
+    return np.array(rows).T, np.array(failed, dtype=np.bool_) if any(failed) else None
 
 
 def _aggregated(path: Path) -> list[Series]:
     """interval_start num_transactions sum_latency sum_latency_2 min_latency max_latency ..."""
     rows: list[list[float]] = []
     for number, line in enumerate(text_of(path).splitlines(), 1):
-        try:
-            row = [float(part) for part in line.split()]
-        except ValueError:
-            row = []
-        if len(row) < 6:
-            raise DataError(f"no interval in {line[:60]!r}", file=path, where=f"line {number}", hint=_CURE)
-        rows.append(row)
+        parts = line.split()
+        with readable(path, _CURE, f"line {number}"):
+            if len(parts) < 6:
+                raise UnreadableError(f"no interval in {shown(line)}")
+            rows.append([figure(part, "the figure", low=0) for part in parts])
     start, count, total = (np.array([row[column] for row in rows]) for column in range(3))
     steps = np.diff(start)
     length = float(steps.min()) if len(steps) and steps.min() > 0 else 1.0
@@ -136,16 +140,16 @@ def _summaries(path: Path) -> list[Series]:
     run, previous = 0, -1.0
     for number, line in enumerate(text_of(path).splitlines(), 1):
         if (match := _PROGRESS.match(line)) is not None:
-            at = float(match[1])
+            at = gathered.number(match[1], number)
             run += at < previous and not gathered.has(_TPS, run)
             previous = at
-            gathered.add(_INTERVAL_TPS, float(match[2]), run, number, within=True)
-            gathered.add(_INTERVAL_LATENCY, float(match[3]) * 1e3, run, number, within=True)
+            gathered.add(_INTERVAL_TPS, match[2], run, number, within=True)
+            gathered.add(_INTERVAL_LATENCY, match[3], run, number, times=1e3, within=True)
         elif (match := re.match(r"latency average = ([\d.]+) ms", line)) is not None:
-            gathered.add(_AVERAGE, float(match[1]), run, number)
+            gathered.add(_AVERAGE, match[1], run, number)
         elif (match := re.match(r"tps = ([\d.]+) \((without initial|excluding|including)", line)) is not None:
             if match[2] == "including":  # before PostgreSQL 14 both were printed
                 continue
-            gathered.add(_TPS, float(match[1]), run, number)
+            gathered.add(_TPS, match[1], run, number)
             run, previous = run + 1, -1.0
     return gathered.series(primary=_TPS, cure=_CURE)

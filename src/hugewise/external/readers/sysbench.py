@@ -52,11 +52,11 @@ def read(path: Path, ask: Ask) -> list[Series]:
             run += 1
             continue
         if (match := _REPORTED.match(line)) is not None:
-            gathered.add(_INTERVAL, float(match[1] or match[2]), max(run, 0), number, within=True)
+            gathered.add(_INTERVAL, match[1] or match[2], max(run, 0), number, within=True)
             continue
         for pattern, metric in _LINES:
             if (match := pattern.match(line)) is not None:
-                gathered.add(metric, float(match[1]), max(run, 0), number)
+                gathered.add(metric, match[1], max(run, 0), number)
                 break
     first = _BANDWIDTH if gathered.has(_BANDWIDTH, max(run, 0)) else _EVENTS
     return gathered.series(primary=first, cure="give what sysbench prints, from its first line to its last")

@@ -1,4 +1,4 @@
-"""Kernels built from a source of Linux and fragments, in a private folder of the cache.
+"""Kernels built from a source of Linux and fragments, in a workshop: under root by the unprivileged account.
 
 A fragment is checked against the configuration that comes out of it: the kernel's own tools drop what they do not know
 or what cannot be, and say nothing. Who builds and when is not in the image, so that the same source, fragments and
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections import deque
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +25,7 @@ from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store, tools
 from hugewise.guests.kernels.recipe import Recipe
 from hugewise.guests.kernels.source import KernelSource
+from hugewise.guests.workshop import workshop
 from hugewise.model.guest import Architecture, Kernel
 
 __all__ = ["asked", "log_of", "provide", "refused"]
@@ -31,6 +33,8 @@ __all__ = ["asked", "log_of", "provide", "refused"]
 _FORMAT = 1
 _EVERY_S = 15.0  # between two lines of progress
 _LAST_LINES = 12  # of the log, in an error
+_LONGEST = 1 << 16  # bytes of a line
+_MOST_LOGGED = 64 << 20  # characters of each build's log
 _STEP = re.compile(r"  (CC|AS|LD|AR|HOSTCC|HOSTLD|GEN|UPD|WRAP|VDSO|KSYMS|OBJCOPY) ")
 _FIXED = {
     "LC_ALL": "C",
@@ -61,7 +65,7 @@ def provide(recipe: Recipe, source: KernelSource, wanted: store.Key, say: Say) -
     the build fails, StorageError.
     """
     made_of = {**asked(recipe, source.sha256), "source": source.sha256}
-    return store.have(wanted, made_of, lambda folder: _make(recipe, source, folder, log_of(made_of), say))
+    return store.have(wanted, made_of, lambda folder: _make(recipe, source, folder, log_of(made_of), say), say)
 
 
 def log_of(made_of: store.Key) -> Path:
@@ -75,26 +79,33 @@ def _make(recipe: Recipe, source: KernelSource, folder: Path, log: Path, say: Sa
             f"the kernel {recipe.name} cannot be built: " + "; ".join(each.reason for each in lacking),
             hint="apt install " + " ".join(dict.fromkeys(each.package for each in lacking if each.package)),
         )
-    folder.mkdir()
-    tree, objects = folder / "source", folder / "objects"
-    tree.mkdir()
+    with workshop() as shop, _Log(log) as writing:
+        lent = source.lend(shop)
+        keep = (writing.fileno(),)
+        shop.do(lambda tell: _build(recipe, source, lent, shop.own, log=writing, say=tell), say, keep=keep)
+        shop.take("made", folder)
+
+
+def _build(recipe: Recipe, source: KernelSource, lent: Path, own: Path, *, log: IO[str], say: Say) -> None:
+    """Make the kernel's files in `own`/made. Raises OSError, UserError, StorageError, HugewiseError."""
+    tree, objects, folder = own / "source", own / "objects", own / "made"
     objects.mkdir()
-    source.unpack(tree)
+    folder.mkdir()
+    say(f"unpacking {source.name}")
+    source.unpack(lent, tree)
     began = time.monotonic()
-    with _Log(log) as writing:
-        make = _Make(recipe, tree, objects, writing, say)
-        config = _configure(recipe, make, objects)
-        target, image = tools.IMAGES[recipe.arch]
-        say(f"building {recipe.name}; the log is {log}")
-        make(target, progress=True)
-        took = f"{make.cpu_s:.0f} s of CPU time, {time.monotonic() - began:.0f} s"
-        writing.write(f"hugewise: {recipe.name} took {took}\n")
+    make = _Make(recipe, tree, objects, log, say)
+    config = _configure(recipe, make, objects)
+    target, image = tools.IMAGES[recipe.arch]
+    say(f"building {recipe.name}; the log is {log.name}")
+    make(target, progress=True)
+    took = f"{make.cpu_s:.0f} s of CPU time, {time.monotonic() - began:.0f} s"
+    log.write(f"hugewise: {recipe.name} took {took}\n")
+    log.flush()
     say(f"built {recipe.name}: {took}")
     release = (objects / "include/config/kernel.release").read_text(encoding="utf-8").strip()
     shutil.copyfile(objects / image, folder / store.IMAGE)
     (folder / store.CONFIG).write_text(config, encoding="utf-8")
-    shutil.rmtree(objects)
-    shutil.rmtree(tree)
     kernel = Kernel(
         name=recipe.name,
         arch=recipe.arch,
@@ -155,6 +166,10 @@ class _Make:
 
     def __init__(self, recipe: Recipe, tree: Path, objects: Path, log: IO[str], say: Say) -> None:
         self.cpu_s = 0.0
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._before = used.ru_utime + used.ru_stime
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+        self._room = _MOST_LOGGED
         self._recipe = recipe
         self._log = log
         self._say = say
@@ -177,24 +192,27 @@ class _Make:
             assert running.stdout is not None
             try:
                 self._follow(running.stdout, progress=progress)
-                _, status, used = os.wait4(running.pid, 0)
             except BaseException:
                 os.killpg(running.pid, signal.SIGKILL)
                 raise
-            running.returncode = os.waitstatus_to_exitcode(status)
-        self.cpu_s += used.ru_utime + used.ru_stime
+            finally:
+                self._log.flush()  # this process may end without it
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.cpu_s = used.ru_utime + used.ru_stime - self._before
         if running.returncode != 0:
-            self._log.flush()
-            tail = Path(self._log.name).read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+            tail = self._last
             raise HugewiseError(
                 "\n".join((f"the kernel {self._recipe.name} could not be built (make {target} failed):", *tail)),
                 hint=f"the whole log is {self._log.name}",
             )
 
-    def _follow(self, lines: Iterable[str], *, progress: bool) -> None:
+    def _follow(self, lines: IO[str], *, progress: bool) -> None:
         steps, said = 0, time.monotonic()
-        for line in lines:
-            self._log.write(line)
+        while line := lines.readline(_LONGEST):
+            self._last.append(line.rstrip("\n"))
+            self._room -= len(line)
+            if self._room > 0:
+                self._log.write(line)
             steps += _STEP.match(line) is not None
             if progress and time.monotonic() - said >= _EVERY_S:
                 said = time.monotonic()

@@ -79,7 +79,7 @@ def build(
     if tarball is None:
         origin, place = source.of_debian(suite, recipe.arch, say), suite
     else:
-        origin = source.of_file(tarball, say)
+        origin = source.of_file(tarball)
         place = origin.sha256
     return building.provide(recipe, origin, building.asked(recipe, place), say)
 

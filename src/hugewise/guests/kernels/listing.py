@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 
+from hugewise.console import TextConsole
 from hugewise.errors import UserError
 from hugewise.guests import kernels
 from hugewise.guests.kernels import catalogue
@@ -25,7 +25,7 @@ def show(suite: str) -> None:
     for name, arch, page, origin in rows:
         found = catalogue.known(name, suite)
         table.add_row(name, arch, format_size(page), found.release if found else "no", origin)
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    TextConsole().print(table)
 
 
 def show_difference(first: str, second: str, suite: str) -> None:
@@ -46,4 +46,4 @@ def show_difference(first: str, second: str, suite: str) -> None:
         table.add_column(head, overflow="fold")
     for each in differences:
         table.add_row(f"CONFIG_{each.symbol}", each.first, each.second)
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    TextConsole().print(table)

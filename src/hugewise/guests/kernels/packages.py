@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, debian
+from hugewise.guests import cache, debian, unpacking
 from hugewise.guests.debian import Package, Say
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store
 from hugewise.guests.kernels.elf import unpacked
+from hugewise.guests.unpacking import inside
+from hugewise.guests.workshop import workshop
 from hugewise.model.guest import Architecture, Kernel
 
 __all__ = ["asked", "chosen", "provide"]
@@ -55,21 +57,27 @@ def provide(package: str, arch: Architecture, suite: str, say: Say) -> Kernel:
 
     def make(folder: Path) -> None:
         files = debian.fetch(parts, say)
-        say(f"unpacking {parts[0].name}")
-        folder.mkdir()
-        tree = folder / "tree"
-        tree.mkdir()
-        for file in files:
-            debian.unpack(file, tree, without=_LEFT_OUT)
-        _take(package, arch, tree, folder, origin)
-        shutil.rmtree(tree)
+        with workshop() as shop:
+            lent = [shop.lend(file, f"{number}.deb", kept=True) for number, file in enumerate(files)]
 
-    return store.have(asked(package, arch, suite), made_of, make)
+            def fill(tell: Say) -> None:
+                tell(f"unpacking {parts[0].name}")
+                tree, made = shop.own / "tree", shop.own / "made"
+                tree.mkdir()
+                made.mkdir()
+                for file in lent:
+                    unpacking.unpack(file, tree, without=_LEFT_OUT)
+                _take(package, arch, tree, made, origin)
+
+            shop.do(fill, say)
+            shop.take("made", folder)
+
+    return store.have(asked(package, arch, suite), made_of, make, say)
 
 
 def _take(package: str, arch: Architecture, tree: Path, folder: Path, origin: str) -> None:
-    """Keep the image, its configuration and the modules that guests need."""
-    found = sorted((tree / "boot").glob("vmlinu[xz]-*"))
+    """Keep the image, its configuration and the modules that guests need. Links of the package lead nowhere."""
+    found = sorted(inside(tree, "/boot").glob("vmlinu[xz]-*"))
     if len(found) != 1:
         raise UserError(f"the package {package} has {len(found)} kernels below /boot, not one")
     image = found[0]
@@ -77,16 +85,17 @@ def _take(package: str, arch: Architecture, tree: Path, folder: Path, origin: st
     config = image.with_name(f"config-{release}")
     kept = []
     try:
-        shutil.copy2(config, folder / store.CONFIG)
-        _check(package, config.read_text(encoding="utf-8"))
+        text = _plain(config).read_text(encoding="utf-8")
+        (folder / store.CONFIG).write_text(text, encoding="utf-8")
+        _check(package, text)
         needed = modules.needed_in(_modules(tree, release))
         (folder / store.MODULES).mkdir()
         for number, module in enumerate(needed):
             # Emulated, a guest takes seconds to unpack what this host unpacks once.
             kept.append(f"{store.MODULES}/{number:02}-{module.name.partition('.ko')[0]}.ko")
-            (folder / kept[-1]).write_bytes(unpacked(module))
-        image.replace(folder / store.IMAGE)
-    except OSError as error:
+            (folder / kept[-1]).write_bytes(unpacked(_plain(module)))
+        shutil.copyfile(_plain(image), folder / store.IMAGE)
+    except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"cannot take the kernel of {package}: {error}") from error
     kernel = Kernel(
         name=package,
@@ -101,9 +110,16 @@ def _take(package: str, arch: Architecture, tree: Path, folder: Path, origin: st
     store.write(folder, kernel)
 
 
+def _plain(path: Path) -> Path:
+    """A file of the package itself. Raises StorageError where it is a link, which could lead to a file of this host."""
+    if path.is_symlink():
+        raise StorageError(f"{path} is a link, and no file")
+    return path
+
+
 def _modules(tree: Path, release: str) -> Path:
     """/lib/modules is below /usr since Debian 13."""
-    places = [tree / top / release for top in ("usr/lib/modules", "lib/modules")]
+    places = [inside(tree, f"{top}/{release}") for top in ("usr/lib/modules", "lib/modules")]
     return next((each for each in places if each.is_dir()), places[0])
 
 

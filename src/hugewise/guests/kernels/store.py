@@ -13,8 +13,10 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import StorageError
+from hugewise.files import sync
 from hugewise.guests import cache
 from hugewise.model.guest import Kernel
+from hugewise.unprivileged import Say
 
 __all__ = ["CONFIG", "IMAGE", "KIND", "MODULES", "RECORD", "find", "have", "named", "used", "write"]
 
@@ -30,9 +32,10 @@ def write(folder: Path, kernel: Kernel) -> None:
 
 
 def find(asked: Key) -> Kernel | None:
-    """The kernel that was had for what is asked, if it is in the cache still."""
+    """The kernel that was had for what is asked, if it is in the cache still, and as it was when it was made."""
     try:
-        return _read(named(_note(asked)))
+        folder = named(_note(asked))
+        return None if cache.damage(folder) else _read(folder)
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -49,17 +52,20 @@ def used(kernel: Kernel) -> None:
         cache.used(folder)
 
 
-def have(asked: Key, made_of: Key, make: Callable[[Path], None]) -> Kernel:
+def have(asked: Key, made_of: Key, make: Callable[[Path], None], say: Say = lambda _: None) -> Kernel:
     """The kernel that is made of that, made now if need be, and noted as what is had for what is asked.
 
-    `make` is given a folder to make, and writes into it what `write` wants. Raises StorageError.
+    `make` is given a folder to make, and writes into it what `write` wants. `say` hears of a damaged one. Raises
+    StorageError.
     """
-    folder = cache.kept(KIND, made_of, make)
+    folder = cache.kept(KIND, made_of, make, say)
     note = _note(asked)
     unfinished = note.with_name(f".{note.name}.{os.getpid()}")
     try:
         unfinished.write_text(f"{folder.name}\n", encoding="utf-8")
+        sync(unfinished)
         unfinished.replace(note)
+        sync(note.parent)
         return _read(folder)
     except OSError as error:
         raise StorageError(f"cannot keep the kernel in {folder}: {error.strerror}") from error

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 
-from hugewise.errors import UserError
+from hugewise import unprivileged
+from hugewise.errors import HugewiseError, UserError
 from hugewise.model.guest import HARDWARE, Architecture
 from hugewise.model.workload import Missing
 
@@ -64,11 +64,10 @@ def _there(name: str) -> bool:
 
 @functools.cache
 def _includes(header: str) -> bool:
-    done = subprocess.run(
-        ["gcc", "-E", "-x", "c", "-"],  # noqa: S607  (the one that make finds)
-        input=f"#include <{header}>\n", text=True, capture_output=True, check=False,
-    )  # fmt: skip
-    return done.returncode == 0
+    try:  # the one that make finds
+        return unprivileged.run(["gcc", "-E", "-x", "c", "-include", header, "/dev/null"]).status == 0
+    except HugewiseError:
+        return False
 
 
 @functools.cache
@@ -77,14 +76,18 @@ def compiler(arch: Architecture) -> str:
     said = []
     for tool in ("gcc", "ld"):
         program = f"{prefix(arch)}{tool}"
+        why = ""
         try:
-            done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
+            done = unprivileged.run([program, "--version"])
+            why = done.why if done.status != 0 else ""
+        except HugewiseError as error:
+            why = error.message
+        if why:
             lacking = missing(arch)
             packages = " ".join(dict.fromkeys(each.package for each in lacking if each.package))
             raise UserError(
-                f"kernels of {arch} cannot be built here: {program}: {error}",
+                f"kernels of {arch} cannot be built here: {program}: {why}",
                 hint=f"apt install {packages}" if packages else f"is {program} whole?",
-            ) from None
+            )
         said.append(done.stdout.partition("\n")[0].strip())
     return "; ".join(said)

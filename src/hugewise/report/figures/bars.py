@@ -9,7 +9,7 @@ from hugewise.report.figures.parts import layer, mean_of, mean_title, quantitati
 from hugewise.report.figures.theme import INK, Spec, arm_marks, chart, panels
 from hugewise.report.figures.whiskers import arrows, fit
 from hugewise.report.numbers import scale
-from hugewise.report.sentences import printable
+from hugewise.visible import printable
 
 __all__ = ["bars"]
 

@@ -10,7 +10,7 @@ from hugewise.quantity import format_size
 from hugewise.report.figures.parts import beside, layer, quantitative
 from hugewise.report.figures.theme import Spec
 from hugewise.report.numbers import share
-from hugewise.report.sentences import printable
+from hugewise.visible import printable
 
 __all__ = ["coverage", "kind_label", "kind_order"]
 

@@ -9,7 +9,8 @@ from hugewise.report.figures.parts import layer, quantitative
 from hugewise.report.figures.points import Point, points
 from hugewise.report.figures.theme import INK, WIDTH, Spec, chart, nominal, row_axis, state_shape
 from hugewise.report.numbers import scale
-from hugewise.report.sentences import better_direction, printable
+from hugewise.report.sentences import better_direction
+from hugewise.visible import printable
 
 __all__ = ["distribution"]
 

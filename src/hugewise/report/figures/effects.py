@@ -11,7 +11,8 @@ from hugewise.report.figures.parts import beside, layer
 from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
 from hugewise.report.figures.whiskers import arrows, cut, span
 from hugewise.report.numbers import ends, percent
-from hugewise.report.sentences import SYMBOLS, effect_of, printable
+from hugewise.report.sentences import SYMBOLS, effect_of
+from hugewise.visible import printable
 
 __all__ = ["effects", "overview"]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hugewise.model.results import CellResult
 from hugewise.quantity import format_duration, format_size
-from hugewise.report.sentences import printable
+from hugewise.visible import printable
 
 __all__ = ["FactorGroup", "groups", "level", "levels", "numeric", "setting"]
 

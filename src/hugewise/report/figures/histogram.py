@@ -11,7 +11,8 @@ from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, s
 from hugewise.report.figures.points import points
 from hugewise.report.figures.theme import INK, WIDTH, Spec, nominal
 from hugewise.report.numbers import scale
-from hugewise.report.sentences import better_direction, printable
+from hugewise.report.sentences import better_direction
+from hugewise.visible import printable
 
 __all__ = ["histogram"]
 

@@ -11,7 +11,7 @@ from hugewise.report.figures.parts import VALUES, layer, mean_of, mean_title, qu
 from hugewise.report.figures.theme import Spec, arm_marks, chart, panels
 from hugewise.report.figures.whiskers import arrows, fit
 from hugewise.report.numbers import scale
-from hugewise.report.sentences import printable
+from hugewise.visible import printable
 
 __all__ = ["lines"]
 

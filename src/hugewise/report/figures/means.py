@@ -9,7 +9,8 @@ from hugewise.report.figures.parts import beside, layer, mean_of, quantitative
 from hugewise.report.figures.theme import Spec, nominal
 from hugewise.report.figures.whiskers import arrows, fit
 from hugewise.report.numbers import percent, scale
-from hugewise.report.sentences import better_direction, printable
+from hugewise.report.sentences import better_direction
+from hugewise.visible import printable
 
 __all__ = ["means"]
 

@@ -9,7 +9,8 @@ from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary
 from hugewise.report.figures.theme import WIDTH, Spec, chart, row_axis
 from hugewise.report.numbers import Scale, percent
-from hugewise.report.sentences import better_direction, printable
+from hugewise.report.sentences import better_direction
+from hugewise.visible import printable
 
 __all__ = ["COUNTS", "VALUES", "beside", "layer", "mean_of", "mean_title", "quantitative", "strips"]
 

@@ -10,7 +10,7 @@ from hugewise.external.types import ArmFigures
 from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
 from hugewise.report.figures.theme import INK, Spec, nominal
 from hugewise.report.numbers import Scale
-from hugewise.report.sentences import printable
+from hugewise.visible import printable
 
 __all__ = ["autocorrelations", "histogram", "in_time_order", "qq_plot"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from hugewise.model.results import Results
 from hugewise.report.figures.points import SHAPES
-from hugewise.report.sentences import printable
+from hugewise.visible import printable
 
 __all__ = [
     "INK",

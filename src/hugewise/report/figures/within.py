@@ -12,8 +12,8 @@ from hugewise.model.results import CellResult, Results
 from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
 from hugewise.report.figures.theme import Spec, nominal
 from hugewise.report.numbers import scale
-from hugewise.report.sentences import printable
 from hugewise.stats.steady import LIMIT
+from hugewise.visible import printable
 
 __all__ = ["Second", "seconds", "within"]
 

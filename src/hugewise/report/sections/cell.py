@@ -29,7 +29,8 @@ from hugewise.report.sections.effects import (
 )
 from hugewise.report.sections.run import facts, folded
 from hugewise.report.sections.values import blocks_table, metrics_table, statistics_table
-from hugewise.report.sentences import metric_line, printable
+from hugewise.report.sentences import metric_line
+from hugewise.visible import printable
 
 __all__ = ["cell"]
 

@@ -11,7 +11,7 @@ from hugewise.report.figures.factors import groups, numeric
 from hugewise.report.figures.lines import lines
 from hugewise.report.figures.theme import colours
 from hugewise.report.names import file_name
-from hugewise.report.sentences import printable
+from hugewise.visible import printable
 
 __all__ = ["levels"]
 

@@ -13,7 +13,8 @@ from hugewise.report import numbers
 from hugewise.report.document import Block, Folded, Heading, Line, Only, Points, Section, Table, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sections.effects import alpha_table
-from hugewise.report.sentences import earlier, printable
+from hugewise.report.sentences import earlier
+from hugewise.visible import printable
 
 __all__ = ["facts", "folded", "in_brief", "left_out", "run", "run_table", "trouble"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from hugewise.model.results import CellResult, Fact, FactDifference, Steadiness
 from hugewise.report import numbers
-from hugewise.report.sentences import printable
+from hugewise.visible import printable
 
 __all__ = ["common", "remarks"]
 

@@ -10,24 +10,11 @@ import numpy as np
 
 from hugewise.errors import UserError
 from hugewise.external import readers
-from hugewise.external.reader import Ask, DataError, Reader, Series
+from hugewise.external.reader import Ask, DataError, Reader, Series, head_of
 
-__all__ = ["head_of", "load", "recognise"]
+__all__ = ["load", "recognise"]
 
-_HEAD = 1 << 16
-
-
-def head_of(path: Path) -> bytes:
-    """The first 64 KiB. Raises DataError."""
-    try:
-        with path.open("rb") as file:
-            return file.read(_HEAD)
-    except IsADirectoryError:
-        raise DataError(
-            "a folder", file=path, hint="name files; a run of hugewise is shown by: hugewise report RUN"
-        ) from None
-    except OSError as error:
-        raise DataError(str(error.strerror or error), file=path, hint="check the name and its permissions") from error
+_LARGEST = 1e100
 
 
 def recognise(path: Path, known: dict[str, Reader]) -> Reader:
@@ -63,6 +50,7 @@ def load(
         series = reader.read(path, ask)
         if not any(np.isfinite(one.values).any() for one in series):
             raise DataError("no value in it", file=path, hint="did the tool end before it measured anything?")
+        _measurable(series, path)
         read.append((reader.NAME, path, series))
     found: dict[str, list[Series]] = {}
     offset = 0
@@ -77,6 +65,19 @@ def load(
             found.setdefault(kind, []).append(replace(one, arm=names[one.arm], run=moved))
         offset = top
     return found
+
+
+def _measurable(series: list[Series], path: Path) -> None:
+    """Squares and ratios of what is measured must be numbers too. Raises DataError."""
+    for one in series:
+        sizes = np.abs(one.values[np.isfinite(one.values) & (one.values != 0)])
+        wrong = sizes[(sizes > _LARGEST) | (sizes < 1 / _LARGEST)]
+        if len(wrong):
+            raise DataError(
+                f"{one.metric.name} is {wrong[0]:g}, which is no measurement",
+                file=path,
+                hint=f"values lie between {1 / _LARGEST:g} and {_LARGEST:g}, or are 0",
+            )
 
 
 def _labels(read: Sequence[tuple[Path, list[Series]]], arms: Sequence[str]) -> list[dict[str | None, str]]:

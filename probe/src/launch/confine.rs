@@ -1,0 +1,49 @@
+//! What a workload cannot inherit from the launcher, whose limits and credentials it starts from. All of it is done to
+//! the launcher, before the clock starts: nothing of it is in a measured time.
+
+use std::fs;
+
+use anyhow::Context;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::set_no_new_privs;
+
+use crate::launch::spec::Spec;
+
+/// Processes of the account that a workload may have beside it: half of what the kernel numbers, so that as many are
+/// left for everybody else.
+const SHARE: u64 = 2;
+/// KEYCTL_JOIN_SESSION_KEYRING of linux/keyctl.h.
+const JOIN_SESSION_KEYRING: libc::c_int = 1;
+
+/// Confine this process, and with it the workload of `spec`.
+///
+/// Where that becomes another account, a setuid program gains it nothing (PR_SET_NO_NEW_PRIVS), the caller's session
+/// keyring is out of its reach, and its processes are counted. A workload of the caller's own account keeps what the
+/// caller has: it could take it anyway.
+pub fn confine(spec: &Spec) -> anyhow::Result<()> {
+    limit(Resource::Core, 0).context("setrlimit (RLIMIT_CORE)")?;
+    if spec.uid.is_none() && spec.gid.is_none() {
+        return Ok(());
+    }
+    if let Some(processes) = spec.limits.processes.or_else(numbered) {
+        limit(Resource::Nproc, processes).context("setrlimit (RLIMIT_NPROC)")?;
+    }
+    // SAFETY: integers and a null pointer, which asks for a new and empty keyring. Where the kernel has no keyrings, or
+    // a filter denies the call, there is none that could be reached.
+    unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
+    set_no_new_privs(true).context("prctl(PR_SET_NO_NEW_PRIVS)")
+}
+
+/// Lower a limit; one that is lower already stays.
+fn limit(which: Resource, most: u64) -> rustix::io::Result<()> {
+    let found = getrlimit(which);
+    let lower = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
+    setrlimit(which, Rlimit { current: lower(found.current), maximum: lower(found.maximum) })
+}
+
+/// Half of the processes and threads that this kernel can number, and has memory for.
+fn numbered() -> Option<u64> {
+    let said = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let both = [said("/proc/sys/kernel/pid_max"), said("/proc/sys/kernel/threads-max")];
+    Some(both.into_iter().flatten().min()? / SHARE)
+}

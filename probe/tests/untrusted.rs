@@ -1,0 +1,246 @@
+//! `run` against workloads that mean harm: output without end, privileges by a setuid program, what root has in its
+//! session. Each is a demonstration that succeeded before there was a bound.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{events, need, need_root, one, text};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const MOST: u64 = 1 << 20;
+/// An account that nobody else has processes of.
+const STRANGER: u32 = 54_321;
+
+/// One attempt in a folder of its own, which other accounts may enter.
+struct Attempt {
+    folder: TempDir,
+    spec: Value,
+}
+
+impl Attempt {
+    fn new(argv: &[&str]) -> Attempt {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+        let spec = json!({
+            "v": 1, "argv": argv, "micro": false, "env": {"PATH": "/usr/bin:/bin"}, "cwd": "/",
+            "stdout": path("stdout"), "stderr": path("stderr"), "uid": null, "gid": null, "thp_disable": "none",
+            "cgroup_procs": [], "cpus": null, "timeout_s": 20.0, "counters": [], "scan": "none", "source": "smaps",
+            "limits": {"stream_bytes": MOST}
+        });
+        Attempt { folder, spec }
+    }
+
+    fn sh(script: &str) -> Attempt {
+        Attempt::new(&["sh", "-c", script])
+    }
+
+    fn python(script: &str) -> Attempt {
+        Attempt::new(&["python3", "-c", script])
+    }
+
+    fn with(mut self, key: &str, value: impl Into<Value>) -> Attempt {
+        self.spec[key] = value.into();
+        self
+    }
+
+    fn as_stranger(self) -> Attempt {
+        self.with("uid", STRANGER).with("gid", STRANGER)
+    }
+
+    /// The words of a command that runs it.
+    fn words(&self) -> Vec<String> {
+        let file = self.path("spec.json");
+        fs::write(&file, self.spec.to_string()).unwrap();
+        [env!("CARGO_BIN_EXE_hugewise-probe"), "run", "--spec", file.to_str().unwrap()].map(String::from).to_vec()
+    }
+
+    fn run(&self) -> Vec<Value> {
+        let words = self.words();
+        self.run_by(Command::new(&words[0]).args(&words[1..]))
+    }
+
+    fn run_by(&self, command: &mut Command) -> Vec<Value> {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        events(&output.stdout)
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.path("stdout")).unwrap() + &fs::read_to_string(self.path("stderr")).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn size(&self, name: &str) -> u64 {
+        self.path(name).metadata().unwrap().len()
+    }
+}
+
+fn exceeded(events: &[Value]) -> &str {
+    text(one(events, "exit"), "exceeded")
+}
+
+#[test]
+fn output_without_end_is_ended_and_cut() {
+    for (scan, script, stream) in [
+        ("none", "exec yes", "stdout"),
+        ("exit", "exec yes", "stdout"),
+        ("every-exit", "yes; true", "stdout"),
+        ("none", "exec yes >&2", "stderr"),
+        ("none", "yes & sleep 15", "stdout"),
+    ] {
+        let started = Instant::now();
+        let attempt = Attempt::sh(script).with("scan", scan);
+        let events = attempt.run();
+        assert_eq!(exceeded(&events), format!("its {stream} has more than {MOST} bytes, the most that is kept"));
+        assert_eq!(attempt.size(stream), MOST, "{scan} {script}");
+        assert!(started.elapsed() < Duration::from_secs(5), "{scan} {script}: {:?}", started.elapsed());
+        assert_eq!((&one(&events, "exit")["code"], &one(&events, "exit")["timed_out"]), (&json!(null), &json!(false)));
+    }
+}
+
+#[test]
+fn a_file_for_both_streams_is_cut_once() {
+    let attempt = Attempt::sh("yes >&2");
+    let both = attempt.spec["stderr"].clone();
+    let attempt = attempt.with("stdout", both);
+    assert!(exceeded(&attempt.run()).starts_with("its std"));
+    assert_eq!(attempt.size("stderr"), MOST);
+}
+
+#[test]
+fn a_sparse_stream_is_no_trap() {
+    // It ends well, and before anybody has looked.
+    let attempt = Attempt::python("import os; os.ftruncate(1, 1 << 43)");
+    let events = attempt.run();
+    assert!(exceeded(&events).starts_with("its stdout has more than"));
+    assert_eq!((attempt.size("stdout"), &one(&events, "exit")["code"]), (MOST, &json!(0)));
+}
+
+#[test]
+fn what_stays_within_its_bound_is_left_as_it_is() {
+    let attempt = Attempt::sh("head -c 1048576 /dev/zero; sleep 0.3");
+    let events = attempt.run();
+    assert_eq!((&one(&events, "exit")["exceeded"], attempt.size("stdout")), (&Value::Null, MOST));
+}
+
+#[test]
+fn the_last_of_a_disk_is_not_taken() {
+    if !need_root() {
+        return;
+    }
+    let attempt = Attempt::sh("while :; do head -c 256K /dev/zero >> $ROOM/large; sleep 0.01; done");
+    let room = attempt.path("room");
+    fs::create_dir(&room).unwrap();
+    let room = room.to_str().unwrap();
+    let environment = json!({"ROOM": room, "PATH": "/usr/bin:/bin"});
+    let attempt = attempt.with("limits", json!({"rooms": [room, "/nowhere"]})).with("env", environment);
+    let script = "mount -t tmpfs -o size=512m tmpfs $0 && cat /dev/zero | head -c 480M > $0/other && exec \"$@\"";
+    let events = attempt.run_by(Command::new("unshare").args(["-m", "sh", "-c", script, room]).args(attempt.words()));
+    let said = exceeded(&events);
+    assert!(said.contains(&format!("bytes are left free at {room}, below the 33")), "{said}");
+    assert_eq!(attempt.said(), "", "it was ended before its disk was full");
+}
+
+#[test]
+fn a_setuid_program_gains_nothing() {
+    if !need_root() {
+        return;
+    }
+    for scan in ["none", "exit"] {
+        let attempt = Attempt::new(&["./own-id", "-u"]).as_stranger().with("scan", scan);
+        let program = attempt.path("own-id");
+        fs::copy("/usr/bin/id", &program).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+        let folder = attempt.folder.path().to_str().unwrap().to_owned();
+        let attempt = attempt.with("cwd", folder);
+        attempt.run();
+        assert_eq!(attempt.said(), format!("{STRANGER}\n"));
+    }
+}
+
+#[test]
+fn the_callers_own_programs_stay_as_they_are() {
+    let attempt = Attempt::sh("grep NoNewPrivs /proc/self/status; ulimit -c");
+    attempt.run();
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let own = own.lines().find(|line| line.starts_with("NoNewPrivs")).unwrap();
+    assert_eq!(attempt.said(), format!("{own}\n0\n"));
+}
+
+#[test]
+fn a_stranger_has_nothing_of_roots_session() {
+    if !need_root() {
+        return;
+    }
+    let attempt = Attempt::sh("cat /proc/keys; grep -E '^(Groups|NoNewPrivs|CapEff|CapPrm|CapAmb)' /proc/self/status")
+        .as_stranger();
+    let words = attempt.words();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    // SAFETY: two system calls with constants, fit for a child before its exec.
+    unsafe {
+        command.pre_exec(|| {
+            let (kind, name) = (c"user".as_ptr(), c"hugewise-test-secret".as_ptr());
+            libc::syscall(libc::SYS_keyctl, 1, std::ptr::null::<libc::c_char>());
+            libc::syscall(libc::SYS_add_key, kind, name, name, 6, -3);
+            Ok(())
+        });
+    }
+    attempt.run_by(&mut command);
+    let said = attempt.said();
+    assert!(!said.contains("hugewise-test-secret"), "{said}");
+    let words: Vec<&str> = said.lines().filter(|line| !line.contains("key")).collect();
+    for expected in ["Groups:\t ", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000"] {
+        assert!(words.iter().any(|line| line.trim_end() == expected.trim_end()), "{expected}: {said}");
+    }
+}
+
+#[test]
+fn processes_of_a_stranger_are_counted() {
+    if !need_root() {
+        return;
+    }
+    let fork = "import os, time
+made = 0
+try:
+    while made < 200:
+        if os.fork() == 0:
+            time.sleep(20)
+        made += 1
+except BlockingIOError:
+    pass
+print(made)";
+    let attempt = Attempt::python(fork).as_stranger().with("limits", json!({"processes": 40}));
+    attempt.run();
+    assert_eq!(attempt.said(), "39\n");
+    let attempt = Attempt::sh("grep 'Max processes' /proc/self/limits").as_stranger();
+    attempt.run();
+    let (said, numbers) = (attempt.said(), fs::read_to_string("/proc/sys/kernel/pid_max").unwrap());
+    let most: u64 = numbers.trim().parse().unwrap();
+    let limits: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(limits.len() == 2 && limits.iter().all(|limit| *limit <= most / 2), "{said}");
+}
+
+#[test]
+fn there_is_no_terminal_to_type_into() {
+    let python = Command::new("python3").arg("--version").output();
+    if !need(python.is_ok(), "python3") {
+        return;
+    }
+    let attempt = Attempt::sh("(exec 3</dev/tty) 2>/dev/null && echo a terminal || echo none");
+    let spawn = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))";
+    let status = Command::new("python3").args(["-c", spawn]).args(attempt.words()).output().unwrap().status;
+    assert!(status.success());
+    assert_eq!(attempt.said(), "none\n");
+}

@@ -1,0 +1,50 @@
+"""Arguments and options that several verbs share, and those whose values a shell completes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hugewise.cli import completion
+
+__all__ = ["ANYWAY", "ARMS", "COMMAND", "ONLY", "POLICY", "RESULTS", "RUN", "SCALE", "STUDY", "STUDY_OR_WORD"]
+
+STUDY = click.argument("study", required=False, type=click.Path(path_type=Path), shell_complete=completion.studies)
+RUN = click.argument("run_", metavar="RUN", type=click.Path(path_type=Path), shell_complete=completion.runs)
+
+# Of `run`: a study, or the first word of a command.
+STUDY_OR_WORD = click.argument("study", required=False, type=click.UNPROCESSED, shell_complete=completion.studies)
+COMMAND = click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=completion.command)
+POLICY = click.option(
+    "--policy",
+    shell_complete=completion.policy_names,
+    help="Policies to compare on a command, the baseline first: base,thp (with -- COMMAND).",
+)
+
+RESULTS = click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Folder for results.",
+)
+SCALE = click.option(
+    "--scale",
+    metavar="NAME",
+    shell_complete=completion.scales,
+    help="Scale of STUDY, such as published (default: as it is written).",
+)
+ONLY = click.option(
+    "--only",
+    metavar="LABELS",
+    shell_complete=completion.labels,
+    help="Only these workloads of STUDY: memcached,redis.",
+)
+ARMS = click.option(
+    "--arms",
+    metavar="POLICIES",
+    shell_complete=completion.arms,
+    help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.",
+)
+ANYWAY = click.option("--anyway", is_flag=True, help="As root: run beside an account that holds this host's lock.")

@@ -1,0 +1,266 @@
+"""What others wrote, made into values: total functions with limits.
+
+    text(data)              bytes as text
+    decoded(decoder, data)  JSON of a declared type
+    json(data)              JSON of any shape, of limited depth
+    number(value)           a finite number of what JSON holds
+    count(value)            how many, of what JSON holds
+    figure(written)         a finite number as programs print it
+    whole(written)          a whole number as programs print it
+    content(path)           a file's bytes, at most so many
+    patiently(what)         at most so much processor time: for patterns of a user's
+    believing(what)         whatever else reading somebody's output raises
+
+Everything here returns a value or raises `UnreadableError`, whose text is the reason and whose `line` says where. Who
+calls knows what that means: an attempt *fails* with the reason, an importer names the file and the cure to its user, a
+run's folder cannot be reported. What stands in a file is never in the way of that: no depth, length or digit.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+import signal
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, NoReturn, TypeVar
+
+import msgspec
+
+__all__ = [
+    "DEEPEST",
+    "DIGITS",
+    "MOST",
+    "MOST_JSON",
+    "AbsentError",
+    "UnreadableError",
+    "believing",
+    "content",
+    "count",
+    "decoded",
+    "figure",
+    "json",
+    "number",
+    "patiently",
+    "shown",
+    "text",
+    "whole",
+]
+
+MOST = 256 << 20
+"""Bytes of a file that are read: a log of some million transactions."""
+
+MOST_JSON = 64 << 20
+"""Bytes of a file of JSON that are read: as values it takes ten times as many."""
+
+DEEPEST = 64
+"""Levels of lists and objects in JSON. What tools write has ten."""
+
+DIGITS = 400
+"""Characters of a printed number: those of the largest finite one, 309 digits, with a fraction."""
+
+_LARGEST = 1 << 63  # what the store keeps
+_PATIENCE = 5.0  # seconds of processor time
+_SHOWN = 60
+_LONGEST_REASON = 1000
+_FIGURE = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_BYTE = re.compile(r"\(byte (\d{1,18})\)")
+
+_Kind = TypeVar("_Kind")
+
+
+class UnreadableError(ValueError):
+    """What somebody wrote is no value. Its text says why; `line` where, from 1, if that is known."""
+
+    def __init__(self, reason: str, *, line: int | None = None) -> None:
+        self.reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
+        super().__init__(self.reason)
+        self.line = line
+
+
+class AbsentError(UnreadableError):
+    """There is no such file."""
+
+
+def shown(value: object) -> str:
+    """The beginning of a value's repr, also of one that has none."""
+    try:
+        written = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, thousands of levels
+        return f"a {type(value).__name__} too large to show"
+    return written if len(written) <= _SHOWN else f"{written[: _SHOWN - 3]}..."
+
+
+def content(path: Path, most: int = MOST, *, part: Literal["whole", "head", "tail"] = "whole") -> bytes:
+    """The bytes of a regular file, of no larger one than `most` bytes; else its first or last so many.
+
+    A pipe or a device is never waited for. Raises AbsentError, UnreadableError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise AbsentError(_strerror(error)) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in its name
+        raise UnreadableError(_strerror(error)) from error
+    try:
+        kind = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(kind):
+            raise UnreadableError("a folder" if stat.S_ISDIR(kind) else "not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            if part == "tail":
+                file.seek(max(0, os.fstat(descriptor).st_size - most))
+            found = file.read(most + 1 if part == "whole" else most)
+    except OSError as error:
+        raise UnreadableError(_strerror(error)) from error
+    finally:
+        os.close(descriptor)
+    if len(found) > most:
+        raise UnreadableError(f"larger than {most:,} bytes")
+    return found
+
+
+def _strerror(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def text(data: bytes) -> str:
+    """UTF-8, with or without a byte order mark. Raises UnreadableError with the line and the byte."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or data[:8].count(b"\0") >= 3:
+        raise UnreadableError("it is UTF-16 or UTF-32, not UTF-8 text", line=1)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableError(
+            f"byte {error.start} is not UTF-8 text", line=data.count(b"\n", 0, error.start) + 1
+        ) from error
+
+
+def decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
+    """JSON of the decoder's type. Raises UnreadableError."""
+    try:
+        return decoder.decode(data)
+    except RecursionError as error:
+        raise UnreadableError("it is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise UnreadableError("it holds bytes that are not UTF-8 text", line=_line(data)) from error
+    except ValueError as error:  # msgspec's errors, and surrogates without their other half
+        where = _BYTE.search(str(error))
+        line = None if where is None else data.count(b"\n", 0, int(where[1])) + 1
+        if "truncated" in str(error):  # also said of an escape that is none
+            line = data.count(b"\n") + 1
+        reason = str(error).replace("JSON is malformed:", "it is not JSON:")
+        raise UnreadableError(reason, line=line) from error
+
+
+def _line(data: bytes) -> int | None:
+    """The line of the first byte that is not UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return data.count(b"\n", 0, error.start) + 1
+    return None
+
+
+_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any)
+
+
+def json(data: bytes) -> Any:
+    """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge. Raises UnreadableError."""
+    found = decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf"))
+    level, depth = [found], 0
+    while level:
+        if depth > DEEPEST:
+            raise UnreadableError(f"it is nested deeper than {DEEPEST} levels")
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict | list):
+                below += value.values() if isinstance(value, dict) else value
+        level, depth = below, depth + 1
+    return found
+
+
+def number(value: object, what: str = "it", *, low: float = -math.inf) -> float:
+    """A number that JSON holds: finite, at least `low`; `true` is none. Raises UnreadableError, which names `what`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnreadableError(f"{what} is {shown(value)}, not a number")
+    try:
+        found = float(value)
+    except OverflowError:
+        raise UnreadableError(f"{what} is {shown(value)}, beyond all numbers") from None
+    if not math.isfinite(found) or found < low:
+        raise UnreadableError(f"{what} is {shown(value)}, not a number" + (f" from {low:g}" if found < low else ""))
+    return found
+
+
+def count(value: object, what: str = "it") -> int:
+    """How many: a number that JSON holds, from 0 to what the store keeps. Raises UnreadableError with `what`."""
+    found = number(value, what, low=0)
+    if found >= _LARGEST:
+        raise UnreadableError(f"{what} is {shown(value)}, beyond all counts")
+    return int(found)
+
+
+def figure(written: str, what: str = "it", *, low: float = -math.inf) -> float:
+    """A number as programs print it, in ASCII digits: finite, at least `low`. Raises UnreadableError with `what`."""
+    stripped = written.strip()
+    if len(stripped) > DIGITS or _FIGURE.fullmatch(stripped) is None:
+        raise UnreadableError(f"{what} is {shown(written)}, not a number")
+    found = float(stripped)
+    if not math.isfinite(found) or found < low:
+        raise UnreadableError(f"{what} is {shown(written)}, not a number" + (f" from {low:g}" if found < low else ""))
+    return found
+
+
+def whole(written: str, what: str = "it", *, low: int = 0) -> int:
+    """A whole number as programs print it, from `low` to what the store keeps. Raises UnreadableError as `figure`."""
+    if _WHOLE.fullmatch(written.strip()) is None or not low <= int(written) < _LARGEST:
+        raise UnreadableError(f"{what} is {shown(written)}, not a whole number from {low}")
+    return int(written)
+
+
+@contextmanager
+def patiently(what: str, seconds: float = _PATIENCE) -> Iterator[None]:
+    """Give up after so much processor time. Raises UnreadableError, which names `what`.
+
+    Python's patterns look for signals while they match. Signals are the main thread's: in another one there is no
+    limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def give_up(_: int, __: FrameType | None) -> NoReturn:
+        raise UnreadableError(f"{what}: not done after {seconds:g} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@contextmanager
+def believing(what: str) -> Iterator[None]:
+    """Turn whatever a reader of somebody's output raises into UnreadableError, which names `what`.
+
+    Readers are to raise UnreadableError, or another ValueError, themselves: fuzzers hold them to it. What they did not
+    foresee must end as well, as one failed attempt and not as a run that is lost. MemoryError and the errors of
+    hugewise itself pass.
+    """
+    try:
+        yield
+    except UnreadableError:
+        raise
+    except ValueError as error:
+        raise UnreadableError(str(error)) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, RecursionError, OSError, csv.Error) as error:
+        raise UnreadableError(f"{what} is not as expected: {type(error).__name__}: {error}") from error

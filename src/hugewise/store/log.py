@@ -1,0 +1,225 @@
+"""A run's log: a record a line, fsynced, each with a running hash over all that stands before it.
+
+    {"record":"begun","t":...,"chain":"<64 hexadecimal digits>"}
+
+The running hash of a line is SHA-256 over that of the line before (its digits) and the line without it. Before the
+first line stands the commitment to the run's seed. So a line that was changed, left out, repeated or moved does not
+follow from the one before it; whoever noted the last hash can see that nothing was written anew either.
+
+What is not the whole of a record is normal in one place: after the last newline, where a kill or a full disk tears.
+Logs of versions before there was a hash are read as they are; there a torn line also stands before a `resumed` one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, TypeVar
+
+import msgspec
+
+from hugewise.errors import RunError
+from hugewise.files import storing, sync
+from hugewise.store.records import Opened, Record, Resumed
+
+__all__ = ["ANEW", "PERMISSIONS", "Contents", "Log", "sealed"]
+
+ANEW = "start a new run of its study"
+PERMISSIONS = "check its permissions"
+
+_RECORD = msgspec.json.Decoder(Record)
+_FIELD, _DIGITS = b',"chain":"', 64
+_SEAL = len(_FIELD) + _DIGITS + len(b'"}')
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_UNFIT = "does not follow from the line before it: one of the two was changed, or lines between them are missing"
+
+_Kind = TypeVar("_Kind", bound=Record)
+
+
+class Contents(NamedTuple):
+    """What a log holds.
+
+    opened    the first record
+    records   all in their order, each with the number of its line, counted from 1
+    size      bytes
+    hash      the last running hash; None of a run of before there was one, and of a salvaged one
+    chained   whether its lines have running hashes
+    left_out  what salvaging passed over, in words
+    """
+
+    opened: Opened
+    records: tuple[tuple[int, Record], ...]
+    size: int
+    hash: str | None
+    chained: bool
+    left_out: tuple[str, ...]
+
+
+class _Line(NamedTuple):
+    """A line: its record or what is wrong with it, and its running hash where it has one."""
+
+    record: Record | None
+    problem: str | None
+    body: bytes
+    chain: str | None
+
+
+class Log:
+    """The file `run.jsonl`. One process writes it: the one that holds the host."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._end = -1  # where this object's last line ended; another process may have gone on
+        self._head: str | None = None
+
+    def append(self, record: Record) -> None:
+        """Add a record; on disk when this returns. Raises StorageError, and leaves no half line where it can."""
+        with storing(str(self.path)):
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self.path, flags, 0o644)
+            try:
+                line = self._prepared(descriptor, record)
+                end = os.lseek(descriptor, 0, os.SEEK_END)
+                try:
+                    _written(descriptor, line)
+                except OSError:
+                    self._end = -1
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(descriptor, end)
+                    raise
+                if not end:
+                    sync(self.path.parent)
+                self._end = end + len(line)
+            finally:
+                os.close(descriptor)
+
+    def chained(self) -> bool:
+        """Whether what is added gets a running hash: not in a run of before there was one. Raises StorageError."""
+        if self._end < 0:
+            with storing(str(self.path)), contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+                self._look(file.fileno())
+        return self._head is not None
+
+    def _prepared(self, descriptor: int, record: Record) -> bytes:
+        """The line that is to be written: what a kill or a full disk has torn before it is cut off."""
+        if os.fstat(descriptor).st_size != self._end:
+            torn = self._look(descriptor)
+            if torn:
+                os.ftruncate(descriptor, self._end)
+        if self._end == 0 and isinstance(record, Opened):
+            self._head = record.seed_hash
+        line = msgspec.json.encode(record)
+        if self._head is not None:
+            line, self._head = sealed(line, self._head)
+        ended = self._end == 0 or os.pread(descriptor, 1, self._end - 1) == b"\n"
+        return (b"" if ended else b"\n") + line + b"\n"
+
+    def _look(self, descriptor: int) -> int:
+        """Find the last whole line; how many bytes stand behind it."""
+        size = os.fstat(descriptor).st_size
+        text = os.pread(descriptor, size, 0)
+        start = text.rfind(b"\n") + 1
+        rest = _line(text[start:])
+        self._end = size if rest.record is not None else start
+        last = rest if rest.record is not None else _line(text[text.rfind(b"\n", 0, max(0, start - 1)) + 1 : start - 1])
+        self._head = last.chain
+        return size - self._end
+
+    def first(self) -> Opened:
+        """The first record; no more is read. Raises RunError."""
+        with self._open() as file:
+            return self._opened(_line(file.readline().rstrip(b"\n")))
+
+    def read(self, *, salvage: bool = False) -> Contents:
+        """All of it. Raises RunError at the first line that is not what was written; with `salvage` it is left out."""
+        with self._open() as file:
+            text = file.read()
+        lines = [_line(each) for each in text.split(b"\n")]
+        if lines[-1].record is None:  # what stands behind the last newline is nothing, or torn
+            lines.pop()
+        opened = self._opened(lines[0] if lines else _line(b""))
+        chained, previous = lines[0].chain is not None, opened.seed_hash
+        found: list[tuple[int, Record]] = []
+        left_out: list[str] = []
+        known: str | None = previous
+        for number, line in enumerate(lines, 1):
+            problem = line.problem or _misplaced(line, known, chained=chained)
+            if problem is None and line.record is not None:
+                found.append((number, line.record))
+            elif chained or line.record is not None or not _resumed(lines[number:]):
+                if not salvage:
+                    raise RunError(f"{self.path}, line {number}: {problem}", hint=self._cure())
+                if number == 1:
+                    raise RunError(f"{self.path}, line 1: {problem}: nothing can be made of the rest", hint=ANEW)
+                left_out.append(f"{self.path.name}, line {number}: {problem}")
+            # After a line that cannot be read nothing is known of the hash before the next one.
+            known = line.chain
+        return Contents(
+            opened=opened,
+            records=tuple(found),
+            size=len(text),
+            hash=known if chained and not left_out else None,
+            chained=chained,
+            left_out=tuple(left_out),
+        )
+
+    def _cure(self) -> str:
+        return f"put a copy of it back; or go on knowingly without it: hugewise report --salvage {self.path.parent}"
+
+    def _opened(self, line: _Line) -> Opened:
+        if not isinstance(line.record, Opened):
+            raise RunError(f"{self.path} has no first record", hint=ANEW)
+        return line.record
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        try:
+            with self.path.open("rb") as file:
+                yield file
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunError(
+                f"{self.path.parent} is not a run's folder (no run.jsonl)", hint="see: ls results/*"
+            ) from None
+        except OSError as error:
+            raise RunError(f"{self.path}: {error.strerror}", hint=PERMISSIONS) from None
+
+
+def _written(descriptor: int, line: bytes) -> None:
+    if os.write(descriptor, line) != len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(descriptor)
+
+
+def sealed(body: bytes, previous: str) -> tuple[bytes, str]:
+    """The line of a record with its running hash, and that hash; `previous` is the one before it."""
+    chain = hashlib.sha256(previous.encode() + body).hexdigest()
+    return body[:-1] + _FIELD + chain.encode() + b'"}', chain
+
+
+def _line(text: bytes) -> _Line:
+    body, chain = text, None
+    if text[-_SEAL:].startswith(_FIELD) and text.endswith(b'"}'):
+        body = text[:-_SEAL] + b"}"
+        chain = text[-_DIGITS - 2 : -2].decode("ascii", "replace")
+    try:
+        return _Line(_RECORD.decode(text), None, body, chain)
+    except _UNREADABLE as error:
+        return _Line(None, f"it is not a record ({error})", body, None)
+
+
+def _misplaced(line: _Line, previous: str | None, *, chained: bool) -> str | None:
+    """Why a line that can be read cannot stand where it does. `previous` is None where it is not known."""
+    if chained != (line.chain is not None):
+        return "it has no running hash" if chained else "it has a running hash, and the lines before it have none"
+    if not chained or previous is None or sealed(line.body, previous)[1] == line.chain:
+        return None
+    return _UNFIT
+
+
+def _resumed(after: Sequence[_Line]) -> bool:
+    """Whether a run goes on there: versions without a running hash ended a torn line when they did."""
+    return bool(after) and isinstance(after[0].record, Resumed)

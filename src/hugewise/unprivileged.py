@@ -1,0 +1,306 @@
+"""Programs and work that root does not do itself: what a study, PATH, a package or a source of somebody's names.
+
+Under root both run as `nobody`, without supplementary groups, without privileges to be gained by setuid programs, in
+a session of their own and away from the terminal. Any other caller is what runs them.
+
+    run(["/opt/pg/bin/postgres", "--version"]).stdout
+    call(lambda say: unpack(deb, folder))
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import select
+import selectors
+import signal
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final, NoReturn
+
+import msgspec
+
+from hugewise.errors import HugewiseError, MachineError, StorageError, UserError
+
+__all__ = ["NAME", "Finished", "Say", "account", "as_whom", "call", "run"]
+
+NAME: Final = "nobody"
+
+Say = Callable[[str], None]
+
+_SETPRIV: Final = "/usr/bin/setpriv"  # util-linux
+_NOT_STARTED: Final = (126, 127)  # setpriv's exit status where it cannot start the program
+_MOST_SAID: Final = 4 << 20  # bytes on each of stdout and stderr
+_CHUNK: Final = 1 << 16
+_GRACE_S: Final = 1.0  # for what a program that has ended left in its pipes
+_LONGEST: Final = 1 << 16  # bytes of a line that work in another process says
+# What a program may know of root's environment; the rest is root's.
+_PASSED: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # prctl(2)
+_ERRORS: Final = {each.__name__: each for each in (HugewiseError, MachineError, StorageError, UserError)}
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """What a program did: its exit status (negative: a signal's number), and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def why(self) -> str:
+        """Its last words, or its exit status: for an error."""
+        lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        return lines[-1] if lines else f"exit status {self.status}"
+
+
+def account() -> pwd.struct_passwd | None:
+    """The unprivileged account, under root; else None: the caller is one. Raises UserError where there is none."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(NAME)
+    except KeyError:
+        raise UserError(
+            f"no account `{NAME}`: as root, hugewise runs programs of others as it", hint=f"useradd --system {NAME}"
+        ) from None
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float = 30.0,
+    cwd: str = "/",
+    environment: Mapping[str, str] | None = None,
+    stdin: IO[bytes] | None = None,
+    most: int = _MOST_SAID,
+) -> Finished:
+    """Run a program as the unprivileged account to its end, and hear what it says.
+
+    timeout      seconds; then it is killed with all of its process group
+    environment  beside what root passes on (PATH, the locale); a caller that is not root passes on all it has
+    stdin        nothing, unless it is given
+    most         bytes that it may say on each of stdout and stderr; then it is killed
+
+    Raises HugewiseError where it cannot be started, does not end in time, or says too much.
+    """
+    name = argv[0]
+    try:
+        with _started(argv, cwd, environment, stdin) as running:
+            try:
+                out, err = _heard(running, name, timeout, most)
+            finally:
+                _end_group(running.pid)
+            status = running.wait()
+    except OSError as error:
+        raise _unstarted(name, error.strerror or str(error)) from None
+    found = Finished(status, out.decode(errors="replace"), err.decode(errors="replace"))
+    if found.status in _NOT_STARTED and found.stderr.startswith("setpriv: "):
+        raise _unstarted(name, found.why.rpartition(": ")[2])
+    return found
+
+
+def as_whom() -> str:
+    """` as nobody`, under root; else nothing: for what is said of a program that was run."""
+    return f" as {NAME}" if os.geteuid() == 0 else ""
+
+
+def _unstarted(name: str, why: str) -> HugewiseError:
+    whom = as_whom()
+    hint = f"as root, hugewise runs programs of others as {NAME}: that account must be able to run it" if whom else None
+    return HugewiseError(f"{name} cannot be run{whom}: {why}", hint=hint)
+
+
+def _started(
+    argv: Sequence[str], cwd: str, environment: Mapping[str, str] | None, stdin: IO[bytes] | None
+) -> subprocess.Popen[bytes]:
+    who = account()
+    passed = dict(os.environ) if who is None else {name: os.environ[name] for name in _PASSED if name in os.environ}
+    # It ends when this process does, even when this is killed. setpriv(1) rather than a function between fork and
+    # exec, which may hang where there are threads.
+    guard = (_SETPRIV, "--no-new-privs", "--pdeathsig", "KILL", "--") if os.access(_SETPRIV, os.X_OK) else ()
+    return subprocess.Popen(
+        (*guard, *argv),
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env={"PATH": os.defpath, **passed, **(environment or {})},
+        start_new_session=True,
+        user=None if who is None else who.pw_uid,
+        group=None if who is None else who.pw_gid,
+        extra_groups=None if who is None else [],
+    )
+
+
+def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: int) -> tuple[bytes, bytes]:
+    """What it says until it has ended; what it started and left behind is not waited for."""
+    assert running.stdout is not None
+    assert running.stderr is not None
+    said = {running.stdout.fileno(): bytearray(), running.stderr.fileno(): bytearray()}
+    end, open_streams = time.monotonic() + timeout, set(said)
+    ended = os.pidfd_open(running.pid)
+    try:
+        with selectors.DefaultSelector() as waiting:
+            for descriptor in (*said, ended):
+                waiting.register(descriptor, selectors.EVENT_READ)
+            while ended in waiting.get_map() or open_streams:
+                ready = waiting.select(max(0.0, end - time.monotonic()))
+                if not ready and ended in waiting.get_map():
+                    raise HugewiseError(f"{name} has not ended within {timeout:g} s")
+                if not ready:
+                    break
+                for key, _ in ready:
+                    descriptor = key.fd
+                    if descriptor == ended:
+                        waiting.unregister(ended)
+                        _end_group(running.pid)
+                        end = min(end, time.monotonic() + _GRACE_S)
+                        continue
+                    more = os.read(descriptor, _CHUNK)
+                    said[descriptor] += more
+                    if not more:
+                        waiting.unregister(descriptor)
+                        open_streams.discard(descriptor)
+                    elif len(said[descriptor]) > most:
+                        raise HugewiseError(f"{name} says more than {most} bytes")
+    finally:
+        os.close(ended)
+    out, err = (bytes(each) for each in said.values())
+    return out, err
+
+
+def _end_group(pid: int) -> None:
+    """End what is left of a program's group: its number is no other's until the program is reaped."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def call(work: Callable[[Say], None], say: Say = lambda _: None, *, keep: Sequence[int] = ()) -> None:
+    """Do `work` as the unprivileged account: under root in a process of its own, else here.
+
+    `work` is given a function for lines of progress, which `say` gets here; what it makes, it leaves in files. Under
+    root it sees the variables of this process as they are now and changes none of them, and has no descriptors but
+    `keep`. It must not import anything, as the account may be unable to read this program; and of other threads
+    only their locks are there: it neither prints nor logs.
+
+    Raises what `work` raises of HugewiseError and OSError; HugewiseError where it ends in another way.
+    """
+    who = account()
+    if who is None:
+        work(say)
+        return
+    heard, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _work(work, who, told, keep)
+    os.close(told)
+    over = os.pidfd_open(child)
+    try:
+        with os.fdopen(heard, "rb") as lines:
+            failed = _listen(lines, say)
+    except BaseException:
+        os.kill(child, signal.SIGTERM)  # it ends what it has started, and then itself
+        raise
+    finally:
+        select.select([over], [], [], _GRACE_S)
+        os.kill(child, signal.SIGKILL)  # not reaped yet: if it has ended, nothing happens
+        _, status = os.waitpid(child, 0)
+        os.close(over)
+    if failed is not None:
+        raise failed
+    if status != 0:
+        raise HugewiseError(f"a process of {NAME} that worked for this one ended: {_ending(status)}")
+
+
+class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of the process that works: of progress (`kind` is empty), or the error that ends it."""
+
+    text: str
+    kind: str = ""
+    hint: str | None = None
+    number: int = 0
+
+
+def _work(work: Callable[[Say], None], who: pwd.struct_passwd, told: int, keep: Sequence[int]) -> NoReturn:
+    """In the new process, which never returns into what called this one."""
+    status = 1
+
+    def tell(line: _Told) -> None:
+        os.write(told, msgspec.json.encode(line)[: _LONGEST - 1] + b"\n")
+
+    try:
+        _become(who, {told, *keep})
+        try:
+            work(lambda text: tell(_Told(text)))
+            status = 0
+        except HugewiseError as error:
+            tell(_Told(error.message, _known(error), error.hint))
+        except OSError as error:
+            tell(_Told(f"{error.filename}: {error.strerror}", "OSError", number=error.errno or 0))
+    except BaseException:  # whatever it is, it is told, and ends here
+        with suppress(OSError):
+            tell(_Told(f"a process of {NAME} that worked for this one failed:\n{traceback.format_exc(-6)}", "defect"))
+    finally:
+        os._exit(status)
+
+
+def _known(error: HugewiseError) -> str:
+    return next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
+
+
+def _become(who: pwd.struct_passwd, keep: set[int]) -> None:
+    """Be that account for good, with nothing of root's at hand. Raises OSError."""
+    for each in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever waits for a program ends that first
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    for descriptor in {int(each.name) for each in Path("/proc/self/fd").iterdir()} - {0, 1, 2, *keep}:
+        with suppress(OSError):  # the one that this list was read by
+            os.close(descriptor)
+    os.setsid()
+    os.umask(0o022)
+    os.chdir("/")
+    os.setgroups([])
+    os.setresgid(who.pw_gid, who.pw_gid, who.pw_gid)
+    os.setresuid(who.pw_uid, who.pw_uid, who.pw_uid)
+    for name in set(os.environ) - set(_PASSED):
+        del os.environ[name]
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _listen(lines: IO[bytes], say: Say) -> HugewiseError | OSError | None:
+    """Pass on what the process says until it ends; the error that it ended with. It is believed in nothing else."""
+    while line := lines.readline(_LONGEST):
+        try:
+            told = msgspec.json.decode(line, type=_Told)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return HugewiseError(f"a process of {NAME} that worked for this one said something unknown")
+        text = _printable(told.text)
+        if not told.kind:
+            say(text)
+        elif told.kind == "OSError":
+            return OSError(told.number, text)
+        else:
+            hint = None if told.hint is None else _printable(told.hint)
+            return _ERRORS.get(told.kind, HugewiseError)(text, hint=hint)
+    return None
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would obey."""
+    return "".join(each if each.isprintable() or each == "\n" else "\ufffd" for each in text)
+
+
+def _ending(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit status {code}" if code >= 0 else f"killed by signal {-code}"

@@ -1,0 +1,75 @@
+"""TAB, as a shell asks: bash itself with the script that it reads, the others by the words that they send."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import HUGEWISE, Call, tiny
+from tests.requirements import need_program
+
+
+def completed(line: str, here: Path, shell: str = "bash") -> list[str]:
+    """What is offered for the last word of `line`, with its kind: plain, file or dir."""
+    words = shlex.split(line) + ([""] if line.endswith(" ") else [])
+    told = {
+        "_HUGEWISE_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
+    }
+    done = subprocess.run(HUGEWISE, cwd=here, env=os.environ | told, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("hugewise doc", ["plain,doctor"]),
+        ("hugewise run dem", ["plain,demo"]),
+        ("hugewise run tin", ["plain,tiny.toml"]),
+        ("hugewise run no/such", ["file,no/such"]),
+        ("hugewise run --policy base -- ./pro", ["file,./pro"]),
+        ("hugewise run --policy base,mad", ["plain,base,madvise"]),
+        ("hugewise run demo --only chase-inside,chase-f", ["plain,chase-inside,chase-far"]),
+        ("hugewise run tiny.toml --arms ", ["plain,base", "plain,thp"]),
+        ("hugewise run no-such --arms ", []),
+        ("hugewise doctor lpc-2024-mthp --scale ", ["plain,published"]),
+        ("hugewise resume res", ["dir,res"]),
+        ("hugewise list stu", ["plain,studies"]),
+    ],
+)
+def test_what_tab_offers(line: str, offered: list[str], tmp_path: Path) -> None:
+    tiny(tmp_path, "base", "thp")
+    assert completed(line, tmp_path) == offered
+
+
+def test_bash_completes_with_the_script_that_it_reads(tmp_path: Path) -> None:
+    (tmp_path / "hugewise").write_text(f'#!/bin/sh\nexec {shlex.join(HUGEWISE)} "$@"\n')
+    (tmp_path / "hugewise").chmod(0o755)
+    asks = (
+        'eval "$(hugewise completion bash)"; COMP_WORDS=(hugewise run redh) COMP_CWORD=2; _hugewise_completion hugewise'
+    )
+    done = subprocess.run(
+        [need_program("bash", "bash"), "--norc", "-c", f'{asks}; complete -p hugewise; echo "${{COMPREPLY[@]}}"'],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "complete -o nosort -F _hugewise_completion hugewise",
+        "redhat-2021 redhat-2021-vm",
+    ]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_a_script_and_are_answered(shell: str, call: Call, tmp_path: Path) -> None:
+    status, out, err = call("completion", shell)
+    assert (status, err) == (0, "")
+    assert f"_HUGEWISE_COMPLETE={shell}_complete" in out
+    assert any("demo" in line for line in completed("hugewise run dem", tmp_path, shell))

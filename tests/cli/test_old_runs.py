@@ -1,0 +1,62 @@
+"""Run folders that earlier hugewises wrote are read for ever, and say what they said.
+
+tests/golden/runs has three of format 1, as 0.1.0 wrote them before its records carried a hash: one that ended (its
+attempts are in Parquet), one that was interrupted (each in a file of its own), one of emulated guests. They are never
+written anew: only `verdicts.json`, which the code of that day found, could be. Taken out: what no reader needs (the
+probe's files, outputs, reports) and the rest of the kernel's command line.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Call
+from tests.golden import GOLDEN, same
+
+RUNS = ("ended", "interrupted", "guests")
+
+
+def said(report: dict[str, Any]) -> str:
+    """What a run found, in the digits that hold on any machine."""
+
+    def number(value: float | None) -> str | None:
+        return None if value is None else f"{value:.9g}"
+
+    found = {
+        "state": report["state"],
+        "blocks": [report[f"blocks_{name}"] for name in ("complete", "incomplete", "disturbed")],
+        "cells": {
+            cell["cell"]: {
+                "arms": {
+                    arm["arm"]: [arm["n"], arm["failed"], arm["undelivered"], number(arm["mean"])]
+                    for arm in cell["arms"]
+                },
+                "verdicts": {
+                    one["arm"]: [one["verdict"], *(number(one[name]) for name in ("ratio", "low", "high"))]
+                    for one in cell["comparisons"]
+                },
+            }
+            for cell in report["cells"]
+        },
+    }
+    return json.dumps(found, indent=1) + "\n"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_folder_of_format_1_is_reported_as_it_was(name: str, call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    shutil.copytree(GOLDEN / "runs" / name, folder)
+    status, out, err = call("report", folder)
+    assert (status, err) == (0, "")
+    assert "Report: " in out
+    same(said(json.loads((folder / "report.json").read_bytes())), GOLDEN / "runs" / name / "verdicts.json")
+
+
+def test_the_kept_folders_stay_small() -> None:
+    for name in RUNS:
+        assert sum(path.stat().st_size for path in (GOLDEN / "runs" / name).rglob("*") if path.is_file()) < 300_000

@@ -1,0 +1,88 @@
+"""Files are written whole and are on disk before anything is built on them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from hugewise.analysis import calibration
+from hugewise.files import changeable, write_whole
+from hugewise.model import guest_record
+from hugewise.model.guest_record import GuestsRecord
+from hugewise.report.write import write
+from tests.analysis.test_calibration import record as a_calibration
+from tests.build.results import example
+from tests.build.trials import attempt, begun
+from tests.durable import is_lasting, lasting
+from tests.requirements import need_root
+
+
+def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"old", 0o600)
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"old", 0o600)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_whole(path, b"new")
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_a_run_is_built_on_is_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """study.json, the seed, guests.json, attempts, their gathered form, the report, a calibration."""
+    done = lasting(monkeypatch)
+    folder = begun(tmp_path / "results" / "deeper")
+    kernels = GuestsRecord(arch="arm64", accelerator="tcg", why="w", counting=False, baseline="16k", kernels=())
+    guest_record.write(folder.path, kernels)
+    place = folder.accept(folder.draft("b1"), attempt("thp", 1.0, block=1))
+    accepted = len(done)
+    folder.compact()
+    reports = write(example(), folder.path)
+    kept = calibration.save(a_calibration(), tmp_path / "calibration")
+    for path in (
+        *(folder.path / name for name in ("study.json", "seed", "guests.json", "attempts.parquet")),
+        *(place, kept),
+        *reports.values(),
+    ):
+        assert is_lasting(done, path), path
+    synced = [path for what, path, _ in done[:accepted] if what == "sync"]
+    assert {tmp_path, tmp_path / "results", folder.path.parent.parent, folder.path.parent, folder.path} <= set(synced)
+    assert folder.path / "run.jsonl" in synced
+    assert os.path.commonpath(synced) == str(tmp_path)
+
+
+# -- where a path leads
+
+
+NOBODY = 65534
+
+
+def test_whether_others_can_change_where_a_path_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_root()
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, NOBODY, NOBODY)
+    ours = theirs.parent / "ours"
+    ours.mkdir(mode=0o755)
+    assert changeable(ours / "not there yet") is None
+    assert changeable(Path("/tmp")) is None, "sticky"
+    assert changeable(theirs / "x") == f"{theirs} belongs to the account {NOBODY}"
+    (ours / "link").symlink_to("../theirs/x")
+    assert changeable(ours / "link/y") == f"{theirs} belongs to the account {NOBODY}"
+    (ours / "circle").symlink_to("circle")
+    with pytest.raises(OSError, match="circle"):
+        changeable(ours / "circle/x")
+    (ours / "shared").mkdir()
+    (ours / "shared").chmod(0o777)
+    assert changeable(ours / "shared/x") == f"{ours}/shared can be written by others"
+    (ours / "shared").chmod(0o1777)
+    assert changeable(ours / "shared/x") is None
+    (ours / "shared/x").mkdir()
+    os.chown(ours / "shared/x", NOBODY, NOBODY)
+    assert changeable(ours / "shared/x") == f"{ours}/shared/x belongs to the account {NOBODY}"
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    assert changeable(ours / "shared/x") is None, "who calls root through sudo decides what root does"

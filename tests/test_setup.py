@@ -1,0 +1,101 @@
+"""tools/setup.sh on machines that lack something: root has it installed, anybody else is given one line of apt.
+
+The script is the real one; the programs that it finds are stubs in a PATH of its own. tools/bare.sh is the whole proof.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SETUP = Path(__file__).parents[1] / "tools" / "setup.sh"
+NEW, OLD = "1.96.0+dfsg1-1~deb12u2", "1.85.0+dfsg3-1~deb12u3"
+ALL = "python3 python3-pip ca-certificates gcc libc6-dev cargo-web"
+
+
+class Bare:
+    """A checkout in a machine with nothing but a shell and coreutils, whose apt knows a cargo-web of one version."""
+
+    def __init__(self, folder: Path, cargo_web: str, uid: int) -> None:
+        self.bin, self.log = folder / "bin", folder / "log"
+        self.script = folder / "tools" / "setup.sh"
+        self.script.parent.mkdir()
+        self.bin.mkdir()
+        shutil.copy(SETUP, self.script)
+        shutil.copy(SETUP.parent / "uv.txt", self.script.parent)
+        for name in ("sh", "dirname", "cut", "sort", "head", "sed", "tr", "cmp", "rm", "cp"):
+            (self.bin / name).symlink_to(shutil.which(name) or name)
+        self.program("id", f"echo {uid}")
+        known = {"cargo": "0.66.0+ds1-1", "cargo-web": cargo_web}
+        cases = "".join(f"{name}) echo '  Candidate: {version}' ;; " for name, version in known.items())
+        self.program("apt-cache", f"case $2 in {cases} esac")
+        self.program("apt-get", f'echo "$@" >> {self.log}')
+
+    def program(self, name: str, body: str) -> None:
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def set_up(self) -> str:
+        """Run the script, which cannot end well here; what it said."""
+        environment = {"PATH": str(self.bin), "SSL_CERT_FILE": "/nonexistent"}
+        done = subprocess.run([str(self.script)], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        return done.stderr
+
+    def asked(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def _debian() -> None:
+    from tests.requirements import need
+
+    need(Path("/etc/debian_version").exists(), "Debian, or a system made of it")
+
+
+def test_a_user_is_given_one_line_for_everything(tmp_path: Path) -> None:
+    bare = Bare(tmp_path, NEW, 1000)
+    assert bare.set_up() == f"hugewise: packages are missing: sudo apt update && sudo apt install {ALL}\n"
+    assert bare.asked() == []
+
+
+def test_root_has_it_installed_and_nothing_removed(tmp_path: Path) -> None:
+    bare = Bare(tmp_path, NEW, 0)
+    assert f"setup: installing with apt: {ALL}" in bare.set_up()
+    assert bare.asked() == ["-q update", f"-q -y --no-install-recommends --no-remove install {ALL}"]
+
+
+def test_only_what_is_missing_is_named(tmp_path: Path) -> None:
+    bare = Bare(tmp_path, NEW, 1000)
+    bare.program("cc", "exit 0")
+    bare.program("python3", "exit 0")
+    bare.program("cargo", "echo cargo 1.88.0")
+    assert bare.set_up().endswith("sudo apt install ca-certificates\n")
+
+
+def test_an_old_cargo_is_replaced_by_a_newer_of_apt(tmp_path: Path) -> None:
+    bare = Bare(tmp_path, NEW, 1000)
+    bare.program("cargo", "echo cargo 1.87.9")
+    assert "cargo-web" in bare.set_up()
+
+
+def test_where_apt_has_none_that_is_new_enough_rust_is_told_by_its_own_way(tmp_path: Path) -> None:
+    bare = Bare(tmp_path, OLD, 1000)
+    for name in ("cc", "python3", "uv"):
+        bare.program(name, "exit 0")
+    bare.program("cargo", "echo cargo 1.65.0")
+    told = bare.set_up()
+    assert "cargo-web" not in told
+
+
+def test_rustup_is_left_to_its_user(tmp_path: Path) -> None:
+    bare = Bare(tmp_path, NEW, 0)
+    for name in ("cc", "python3", "uv", "rustup"):
+        bare.program(name, "exit 0")
+    bare.program("cargo", "echo cargo 1.65.0")
+    bare.set_up()
+    assert not [line for line in bare.asked() if "cargo" in line]
