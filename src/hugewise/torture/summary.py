@@ -73,6 +73,7 @@ def summarise(
 ) -> TortureReport:
     """Count what was found, by kind and over all."""
     kinds = []
+    planned = {kind: number for kind, number in planned.items() if number and kind not in begun.left_out}
     for kind, number in planned.items():
         kinds.append(_counted(kind, what[kind], number, [one for one in done.values() if one.kind == kind]))
     wanted = [one for one in done.values() if one.kind in planned]
