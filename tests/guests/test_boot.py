@@ -270,7 +270,7 @@ def test_the_seed_alone_decides_what_a_counting_guest_does_to_the_instruction(
 ) -> None:
     """Where the kernel and programs lie is drawn from it too: guests of another seed differ in everything.
 
-    On one CPU, as boarding has it. Should QEMU's clock be off in one boot nevertheless, a third one decides.
+    On one CPU, as boarding has it.
     """
     found: Bootable = request.getfixturevalue(kind)
     reads = [b'{"id":%d,"do":"read","path":"%s"}\n' % (number, path.encode()) for number, path in enumerate(DRAWN, 2)]
@@ -286,9 +286,7 @@ def test_the_seed_alone_decides_what_a_counting_guest_does_to_the_instruction(
             return [msgspec.json.decode(lines.readline())["ok"]["text"] for _ in DRAWN]
 
     one, again = drawn(42), drawn(42)
-    if one != again:
-        assert drawn(42) in (one, again), (one, again)
-    assert one[1:3] == again[1:3]  # the clock moves no address
+    assert one == again
     for path, mine, others in zip(DRAWN, one, drawn(43), strict=True):
         assert mine, path
         assert mine != others, path
@@ -306,7 +304,7 @@ def test_each_vcpu_has_a_cpu_of_its_own_where_there_are_as_many(x86: Bootable, h
 
 def test_consoles_are_told_as_text() -> None:
     said = "\x1b[2J\x1b[01;01HSeaBIOS\r\n\x1b]0;title\x07one\r\n\r\n\x1b(Btwo\x07\tthree \rfour\r\r\n"
-    assert plain_lines(said) == ["SeaBIOS", "one", "two\tthree", "four"]
+    assert plain_lines(said) == ["SeaBIOS", "one", "two three", "four"]
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_named(tmp_path: Path) -> None:

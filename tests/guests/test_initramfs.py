@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import lzma
+import os
 import struct
 import sys
 from pathlib import Path
@@ -69,6 +70,15 @@ def test_it_is_named_by_what_is_in_it(tmp_path: Path, monkeypatch: pytest.Monkey
     assert initramfs.told(one).path == str(one)
     assert initramfs.told(one).digest == hashlib.sha256(one.read_bytes()).hexdigest() != initramfs.told(another).digest
     assert not list(one.parent.glob(".*.new"))
+
+
+def test_a_truncated_one_in_the_cache_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_probe(monkeypatch, tmp_path, a_program())
+    one = initramfs.build(a_kernel())
+    whole = one.read_bytes()
+    os.truncate(one, 100)
+    assert initramfs.build(a_kernel()) == one
+    assert one.read_bytes() == whole
 
 
 def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

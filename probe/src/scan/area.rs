@@ -53,6 +53,9 @@ pub fn merged(ranges: &[Range]) -> Vec<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     #[test]
     fn lines_are_read() {
@@ -85,5 +88,18 @@ mod tests {
         let range = |start, end| Range { start, end };
         let mixed = [range(8, 9), range(1, 4), range(2, 3), range(4, 5), range(7, 7)];
         assert_eq!(merged(&mixed), [range(1, 5), range(8, 9)]);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn merged_ranges_are_apart_and_in_order(ranges in prop::collection::vec(any::<(u64, u64)>(), 0..9), shift in 0..64u32) {
+            let ranges: Vec<Range> =
+                ranges.iter().map(|(start, end)| Range { start: start >> shift, end: end >> shift }).collect();
+            let whole = merged(&ranges);
+            prop_assert!(whole.iter().all(|range| range.start < range.end));
+            prop_assert!(whole.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
     }
 }

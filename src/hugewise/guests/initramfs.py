@@ -85,7 +85,10 @@ def build(kernel: Kernel) -> Path:
     Raises UserError, StorageError, HugewiseError where a module cannot be read.
     """
     data = cpio.archive(_entries(kernel, need_probe(kernel.arch)))
-    return cache.kept("images", data, lambda path: _write(path, data))
+    path = cache.kept("images", data, lambda path: _write(path, data))
+    if cache.sha256(path) != cache.digest(data):  # it was changed since it was made
+        return cache.replaced("images", data, lambda path: _write(path, data))
+    return path
 
 
 def told(initramfs: Path) -> Initramfs:

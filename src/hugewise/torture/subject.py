@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hugewise.torture import descent
 
-__all__ = ["THIS", "Ended", "Subject"]
+__all__ = ["THIS", "CommandEnded", "Subject"]
 
 THIS = (sys.executable, "-P", "-c", "from hugewise.cli.main import main; main()")
 """The hugewise that this is, as a command."""
@@ -24,7 +24,7 @@ _LONGEST_S = 600.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandEnded:
     """A command that has ended. `status`: its exit status, negative the signal that ended it. `seconds`: its life.
 
     `hit`: it was still there when it was to be killed.
@@ -92,7 +92,7 @@ class Subject:
         if self.address is not None:
             resource.setrlimit(resource.RLIMIT_AS, (self.address, self.address))
 
-    def run(self, *words: str, beside: Callable[[subprocess.Popen[bytes]], object] = lambda _: None) -> Ended:
+    def run(self, *words: str, beside: Callable[[subprocess.Popen[bytes]], object] = lambda _: None) -> CommandEnded:
         """From its start to its end; `beside` is called meanwhile, and is done when the process is."""
         begin = time.monotonic()
         with self.started(*words) as (process, path):
@@ -103,7 +103,7 @@ class Subject:
                 os.killpg(process.pid, signal.SIGABRT)
         return _ended(words[0], process, begin, path)
 
-    def kill_after(self, seconds: float, *words: str) -> Ended:
+    def kill_after(self, seconds: float, *words: str) -> CommandEnded:
         """SIGKILL when it has lived for so many `seconds`."""
         begin = time.monotonic()
         with self.started(*words) as (process, path):
@@ -114,7 +114,7 @@ class Subject:
                 return _ended(words[0], process, begin, path, hit=True)
         return _ended(words[0], process, begin, path)
 
-    def kill_when(self, reached: Callable[[], bool], *words: str) -> Ended:
+    def kill_when(self, reached: Callable[[], bool], *words: str) -> CommandEnded:
         """SIGKILL as soon as `reached` says so; it is asked without a pause."""
         begin = time.monotonic()
         with self.started(*words) as (process, path):
@@ -125,8 +125,8 @@ class Subject:
         return _ended(words[0], process, begin, path)
 
 
-def _ended(verb: str, process: subprocess.Popen[bytes], begin: float, path: Path, *, hit: bool = False) -> Ended:
+def _ended(verb: str, process: subprocess.Popen[bytes], begin: float, path: Path, *, hit: bool = False) -> CommandEnded:
     status, seconds = process.wait(), time.monotonic() - begin
     descent.reap()
     # One that has ended in the moment before the signal was not killed.
-    return Ended(verb, status, seconds, path.read_text(errors="replace"), hit and status == -signal.SIGKILL)
+    return CommandEnded(verb, status, seconds, path.read_text(errors="replace"), hit and status == -signal.SIGKILL)
