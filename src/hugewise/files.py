@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hugewise.errors import StorageError, UserError
 
-__all__ = ["RESUME", "changeable", "made_folder", "own", "storing", "sync", "write_whole"]
+__all__ = ["OWN", "RESUME", "changeable", "made_folder", "own", "storing", "sync", "write_whole"]
 
 RESUME = "free some space or name another folder with --results; what was accepted is kept: hugewise resume"
 """The cure for a file of a run."""
@@ -67,7 +67,11 @@ def made_folder(path: Path) -> None:
         sync(path.parent)
 
 
-def own(path: Path, called: str, hint: str) -> None:
+OWN = "as root, name a folder that root alone can change; or let sudo call root for that account"
+"""The cure for a folder that another account can change."""
+
+
+def own(path: Path, called: str, hint: str = OWN) -> None:
     """Raise UserError where the caller is root and another account could change where `path` leads; `called` is what it
     was named by. An ordinary user looks after their own folders. Raises OSError.
     """

@@ -3,6 +3,8 @@
     text(data)              bytes as text
     decoded(decoder, data)  JSON of a declared type
     json(data)              JSON of any shape, of limited depth
+    stored(path, kind)      a file of JSON of a declared type
+    toml(text)              TOML, of limited depth
     number(value)           a finite number of what JSON holds
     count(value)            how many, of what JSON holds
     figure(written)         a finite number as programs print it
@@ -25,6 +27,7 @@ import re
 import signal
 import stat
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +52,9 @@ __all__ = [
     "number",
     "patiently",
     "shown",
+    "stored",
     "text",
+    "toml",
     "whole",
 ]
 
@@ -173,8 +178,29 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any)
 
 def json(data: bytes) -> Any:
     """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge. Raises UnreadableError."""
-    found = decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf"))
-    level, depth = [found], 0
+    return _shallow(decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf")))
+
+
+def stored(path: Path, kind: type[_Kind]) -> _Kind:
+    """A file of JSON of that type. Raises AbsentError, UnreadableError."""
+    return decoded(msgspec.json.Decoder(kind), content(path, MOST_JSON))
+
+
+def toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text. Raises UnreadableError."""
+    try:
+        found = tomllib.loads(text)
+    except RecursionError as error:
+        raise UnreadableError("it is nested too deeply") from error
+    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
+        raise UnreadableError(f"it is not TOML: {error}") from error
+    return _shallow(found)
+
+
+def _shallow(found: _Kind) -> _Kind:
+    """What was decoded, if it is not deeper than anything that is meant. Raises UnreadableError."""
+    level: list[Any] = [found]
+    depth = 0
     while level:
         if depth > DEEPEST:
             raise UnreadableError(f"it is nested deeper than {DEEPEST} levels")

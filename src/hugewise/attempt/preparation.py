@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pwd
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from hugewise.attempt.stage import Stage, StageError
 from hugewise.errors import HugewiseError
-from hugewise.host.scratch import Scratch, need_room
+from hugewise.host.scratch import Scratch, fresh, need_room
 from hugewise.machine.machine import Contained, Machine
 from hugewise.model.scene import Data, Places, Staged
 from hugewise.store import dataset
@@ -45,15 +44,16 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
         client=everywhere,
     )
     leaf = contain("data")
-    with tempfile.TemporaryDirectory(prefix="hugewise-") as outputs:
-        stage = Stage(machine, Path(outputs), places, account, leaf, leaf, None, "smaps")
-        try:
-            stage.play(data.recipe(places))
-            return dataset.keep(results, data, Path(places.data))
-        except StageError as error:
-            raise HugewiseError(f"{data.name} cannot be made: {error.message}", hint="see: hugewise doctor") from None
-        finally:
-            stage.end()
-            leaf.kill()
-            leaf.remove()
-            scratch.clear()
+    outputs = scratch.path / "outputs"
+    fresh(outputs, None, None)  # nobody else writes there
+    stage = Stage(machine, outputs, places, account, leaf, leaf, None, "smaps")
+    try:
+        stage.play(data.recipe(places))
+        return dataset.keep(results, data, Path(places.data))
+    except StageError as error:
+        raise HugewiseError(f"{data.name} cannot be made: {error.message}", hint="see: hugewise doctor") from None
+    finally:
+        stage.end()
+        leaf.kill()
+        leaf.remove()
+        scratch.clear()

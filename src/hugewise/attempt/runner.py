@@ -6,10 +6,10 @@ made from this list, so that a new step is killed too). Nothing here decides wha
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -21,9 +21,12 @@ from hugewise.attempt.recording import stored
 from hugewise.attempt.same import held, telling
 from hugewise.attempt.stage import StageError
 from hugewise.attempt.underway import Bench, Disturbed, Group, Work
+from hugewise.beneath import Folder
 from hugewise.errors import MachineError
 from hugewise.files import storing
+from hugewise.host.scratch import copy
 from hugewise.machine import noise, probe
+from hugewise.machine.foreign import heard
 from hugewise.model.design import Resident
 from hugewise.model.scene import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
@@ -63,7 +66,8 @@ def together(
         for step in STEPS:
             bench.on_step(step.__name__)
             try:
-                step(group)
+                with _hearing(group):
+                    step(group)
             except MachineError as error:
                 if not group.started:
                     error.arm = None if group.turn is None else group.turn.arm.name
@@ -75,6 +79,12 @@ def together(
     if group.drift:
         raise Disturbed(group.drift)
     return group.stored
+
+
+def _hearing(group: Group) -> AbstractContextManager[None]:
+    """A guest may say anything: what makes no sense takes the guest away, as if it were gone, and not the run."""
+    guests = [work.site.host.name for work in group.works if work.aboard is not None and work.aboard.own]
+    return heard(" or ".join(guests), "what it said") if guests else nullcontext()
 
 
 def _broken(group: Group, error: MachineError) -> None:
@@ -288,9 +298,8 @@ def store(group: Group) -> None:
         if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
             attempt = msgspec.structs.replace(attempt, state="abandoned", reason=str(Disturbed(group.drift)))  # noqa: PLW2901
         if group.shared and work is not group.works[0]:
-            with storing(str(work.draft)):
-                for path in group.works[0].draft.iterdir():
-                    shutil.copy2(path, work.draft / path.name)
+            with storing(str(work.draft)), Folder.open(work.draft) as own:
+                copy(group.works[0].draft, own)
         group.stored.append(attempt)
     # Together, as late as possible: a run that is killed between two of them begins the block anew.
     for work, attempt in zip(group.works, group.stored, strict=True):

@@ -18,6 +18,7 @@ import click
 
 from hugewise.cli import completion, options
 from hugewise.cli.guest import guest
+from hugewise.cli.torture import torture
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.visible import printable, say, say_json
 
@@ -35,6 +36,7 @@ def cli() -> None:
 
 
 cli.add_command(guest)
+cli.add_command(torture)
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})
@@ -119,7 +121,7 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
     from hugewise.cli import unit  # noqa: PLC0415
 
     if as_unit:
-        click.echo(unit.text(), nl=False)
+        say(unit.text().removesuffix("\n"))
         return
     _check_scale(study, scale)
     sys.exit(examination.main(study, scale, as_json=as_json))
@@ -199,7 +201,7 @@ def list_(what: str) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_(shell: str) -> None:
     """Print what a SHELL reads to complete hugewise: eval "$(hugewise completion bash)"."""
-    click.echo(completion.script(cli, shell))
+    say(completion.script(cli, shell))
 
 
 @cli.command()
@@ -300,31 +302,6 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     else:
         show.show(found)
     sys.exit(0 if found.passed else 1)
-
-
-@cli.command()
-@click.option("--kills", type=click.IntRange(0), default=200, show_default=True, help="Runs that are killed.")
-@click.option(
-    "--faults", type=click.IntRange(0), default=70, show_default=True, help="Runs that something else befalls."
-)
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all that is drawn.")
-@click.option("--kinds", metavar="KINDS", help="Only these: host,pool,guest,disk,journal,scratch,address,memory,...")
-@click.option("--now", type=click.IntRange(0), help="Cases to do in this call (default: all that are left).")
-@click.option("--time", "time_", default="70m", show_default=True, help="Begin no other case after this time.")
-@click.option("--case", metavar="NAME", help="Do this case again, such as host-017.")
-@click.option("--soak", "soaking", metavar="TIME", help="Instead: one long run, whose memory is watched, such as 30m.")
-@click.option("--hugewise", metavar="COMMAND", help="The hugewise that is tortured (default: this one).")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@options.RESULTS
-def torture(**asked: Any) -> None:
-    """Kill and starve runs on this machine, and see that nothing is left of them and nothing lost.
-
-    Keeps what it found in RESULTS/torture-SEED; called again, it goes on with the cases that are left. Exit status 1
-    when a promise of docs/concepts/trust.md is broken.
-    """
-    from hugewise.cli import torture as torturing  # noqa: PLC0415
-
-    sys.exit(0 if torturing.main(**asked) else 1)
 
 
 def _study(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:

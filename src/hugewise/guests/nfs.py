@@ -24,12 +24,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hugewise.beneath import Folder
 from hugewise.errors import MachineError, ProbeError, UserError
 from hugewise.files import storing
 from hugewise.guests.agent import Agent
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.network import Link
-from hugewise.host.scratch import Scratch, discard
+from hugewise.host.scratch import Scratch, discard, fresh
 from hugewise.machine import programs
 from hugewise.machine.probe import Job, Spec
 from hugewise.machine.serving import Serving
@@ -247,12 +248,12 @@ class Export:
 
 def _lay_out(folder: Path, owner: tuple[int, int]) -> None:
     """The folder with all that the server needs; nobody but root can enter it. Raises StorageError."""
-    discard(str(folder))
-    with storing(str(folder)):
-        folder.mkdir(mode=0o700)
-        (folder / "recovery").mkdir()
-        (folder / "export").mkdir(mode=0o755)
-        os.chown(folder / "export", *owner)
+
+    def fill(made: Folder) -> None:
+        with made.make("recovery"), made.make("export") as export:
+            export.hand_over(*owner, 0o755)
+
+    fresh(folder, None, None, fill)
 
 
 def _free_port(bind: str) -> int:

@@ -8,16 +8,17 @@ journal of another boot is closed, not replayed. Only root has one: an ordinary 
 from __future__ import annotations
 
 import errno
-import functools
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from hugewise.errors import LockedError, SettingError, StorageError, UserError
+from hugewise import reading
+from hugewise.errors import HugewiseError, LockedError, SettingError, StorageError, UserError
 from hugewise.host import cgroup, hugetlbfs, knob, network, pool, scratch
-from hugewise.host.ledger import JournalClosed, JournalOpened, JournalRecord, Ledger
+from hugewise.host.ledger import FoldersMade, JournalClosed, JournalOpened, JournalRecord, Ledger
 from hugewise.host.lock import boot_id
 from hugewise.machine.drift import Drift
 from hugewise.model.host import Host
@@ -147,8 +148,8 @@ def _load(path: Path) -> Ledger:
     *lines, _torn = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
-            ledger.add(_DECODER.decode(line))
-        except (msgspec.DecodeError, KeyError) as error:
+            ledger.add(reading.decoded(_DECODER, line))
+        except (reading.UnreadableError, KeyError) as error:
             raise UserError(
                 f"{path}, line {number}: not a record of this version ({error})",
                 hint=f"compare your page settings with what you want, then: rm {path}",
@@ -160,7 +161,7 @@ def recover(host: Host, path: Path = JOURNAL) -> Recovery:
     """Put back what a dead run left turned, kill what it left running, and close its journal.
 
     The caller holds the host's lock. Raises LockedError when the owner lives, UserError when root is needed or the
-    journal cannot be trusted, SettingError when the kernel refuses a value (the journal then stays open).
+    journal cannot be trusted, SettingError with everything that could not be put back (the journal then stays open).
     """
     try:
         ledger = _load(path)
@@ -193,10 +194,11 @@ def _needs_root(path: Path) -> UserError:
 
 
 def _check_trust(path: Path, ledger: Ledger) -> None:
+    """By what it names alone: what lies there, others may have made to keep the host from being put back."""
     status = path.stat()
     foreign = [name for name in (*ledger.turned, *ledger.beside, *ledger.pools) if not knob.is_knob(name)]
     foreign += [name for made in ledger.folders for name in made.paths if not cgroup.is_own(name)]
-    foreign += [name for name in ledger.scratch if not scratch.is_own(name)]
+    foreign += [name for name in ledger.scratch if not scratch.is_named(name)]
     foreign += [name for name in ledger.mounts if not hugetlbfs.is_own(name)]
     foreign += [name for name in ledger.links if not network.is_own(name)]
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or foreign:
@@ -204,31 +206,85 @@ def _check_trust(path: Path, ledger: Ledger) -> None:
         raise UserError(f"{path} cannot be trusted: {what}", hint=f"look at it, then remove it: rm {path}")
 
 
-def _note(journal: Journal, ledger: Ledger, record: JournalRecord) -> None:
-    with suppress(StorageError):  # a full disk must not keep the host from being put back
-        journal.append(record)
-    ledger.add(record)
+class _Replay:
+    """Undoes what a ledger says, one step after the other, each on its own: what fails is kept, and the next is done.
+
+    What belongs to the whole host comes first, and last what a workload had in its hands.
+    """
+
+    def __init__(self, host: Host, path: Path, ledger: Ledger) -> None:
+        self.host, self.ledger = host, ledger
+        self.put_back: dict[str, str | int] = {}
+        self.left: list[Drift] = []
+        self.killed = 0
+        self.failed: list[HugewiseError] = []
+        self.journal: Journal | None = None
+        self._do(self._reopen, path)
+
+    def _do(self, undo: Callable[..., object], *of: object) -> None:
+        try:
+            undo(*of)
+        except HugewiseError as error:
+            self.failed.append(error)
+        except (OSError, ValueError) as error:  # ValueError: a file of the kernel's that says something unknown
+            self.failed.append(SettingError(str(error)))
+
+    def all(self) -> None:
+        """Every step."""
+        ledger = self.ledger
+        self._do(self._knobs)
+        self._do(self._pools)
+        for made in ledger.folders:
+            self._do(self._kill, made)
+        for mount in ledger.mounts:  # a file in it would keep its pages
+            self._do(hugetlbfs.remove, mount)
+        self._do(self._in_use)
+        for name in reversed(ledger.links):
+            self._do(network.remove, name)
+        for folder in ledger.scratch:
+            if scratch.is_own(folder):
+                self._do(scratch.discard, folder)
+
+    def end(self) -> None:
+        """Close the journal; where something is left to do, the next root call finds it open."""
+        if self.journal is not None:
+            if self.failed:
+                self.journal.keep_open()
+            self._do(self.journal.close, "recovered")
+
+    def _reopen(self, path: Path) -> None:
+        self.journal = Journal.reopen(path)
+
+    def _knobs(self) -> None:
+        back, left = knob.put_back(self.host, self.ledger.turned, self.ledger.beside)
+        self.put_back |= back
+        self.left += left
+
+    def _pools(self) -> None:
+        back, left = pool.give_back(self.host, self.ledger, self._note)
+        self.put_back = {**back, **self.put_back}
+        self.left = [*left, *self.left]
+
+    def _in_use(self) -> None:
+        self.left += pool.in_use_still(self.host, self.ledger)
+
+    def _kill(self, made: FoldersMade) -> None:
+        self.killed += cgroup.clear(made)
+
+    def _note(self, record: JournalRecord) -> None:
+        with suppress(StorageError):  # a full disk must not keep the host from being put back
+            if self.journal is not None:
+                self.journal.append(record)
+        self.ledger.add(record)
 
 
 def _replay(host: Host, path: Path, ledger: Ledger, owner: JournalOpened) -> Recovery:
-    journal = Journal.reopen(path)
-    try:
-        killed = sum(cgroup.clear(made) for made in ledger.folders)
-        for folder in ledger.scratch:
-            scratch.discard(folder)
-        for mount in ledger.mounts:  # before the pools: a file in it would keep its pages
-            hugetlbfs.remove(mount)
-        returned, left = pool.take_back(host, ledger, functools.partial(_note, journal, ledger))
-        back, drifted = knob.put_back(host, ledger.turned, ledger.beside)
-        for name in reversed(ledger.links):
-            network.remove(name)
-    except SettingError as error:
-        journal.abandon()
-        raise SettingError(f"{error.message}; run {owner.run} is not wholly put back", hint=error.hint) from error
-    journal.close("recovered")
-    return Recovery(
-        run=owner.run,
-        put_back=tuple(f"{name} = {value}" for name, value in (*returned.items(), *back.items())),
-        left=(*left, *drifted),
-        killed=killed,
-    )
+    replay = _Replay(host, path, ledger)
+    replay.all()
+    replay.end()
+    put_back = tuple(f"{name} = {value}" for name, value in replay.put_back.items())
+    if replay.failed:
+        told = [f"put back {each}" for each in put_back] + [error.message for error in replay.failed]
+        hint = next((error.hint for error in replay.failed if error.hint is not None), None)
+        raise SettingError("\n  ".join([f"run {owner.run} is not wholly put back:", *told]), hint=hint)
+    return Recovery(run=owner.run, put_back=put_back, left=tuple(replay.left), killed=replay.killed)

@@ -187,7 +187,9 @@ def put_back(
             back[path] = original
         else:
             left.append(Drift(path, ours[0], found))
-    turn(host, back)
-    changed = {drift.path: drift.expected for drift in differing(host, aside)}
-    turn(host, changed)
+    try:
+        turn(host, back)
+    finally:
+        changed = {drift.path: drift.expected for drift in differing(host, aside)}
+        turn(host, changed)
     return back | changed, left

@@ -27,7 +27,7 @@ from hugewise.machine.drift import Drift
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB
 
-__all__ = ["Pools", "Where", "available", "in_use", "pool_folder", "take_back"]
+__all__ = ["Pools", "Where", "available", "give_back", "in_use", "in_use_still", "pool_folder"]
 
 Where = tuple[int, int | None]  # pages of a size in bytes, on one NUMA node or (None) on any
 
@@ -158,7 +158,8 @@ class Pools:
         """
         settings = self._settings
         with settings.closing_only_when_done():
-            back, left = take_back(self._host, settings.ledger, settings.note_return)
+            back, left = give_back(self._host, settings.ledger, settings.note_return)
+            left += in_use_still(self._host, settings.ledger)
         settings.expect({path: str(pages) for path, pages in back.items()})
         totals = {f"{pool_folder(size)}/nr_hugepages" for size, _ in self._granted}
         settings.expect({path: knob.read(self._host, path) for path in totals if settings.expected(path)})
@@ -180,29 +181,43 @@ def _grow(host: Host, total: str, pages: int) -> None:
             return
 
 
-def take_back(host: Host, ledger: Ledger, note: Callable[[PoolReturn], None]) -> tuple[dict[str, int], list[Drift]]:
+def give_back(host: Host, ledger: Ledger, note: Callable[[PoolReturn], None]) -> tuple[dict[str, int], list[Drift]]:
     """Give back the pages that the ledger says were added; returns the new sizes by path, and what was left alone.
 
     `note` keeps each return before it is made. A pool that grew under others loses only what was added; one that
-    somebody made smaller is theirs. Pages that a program still uses become surplus, and go when it lets go of them:
-    that is waited for, up to 5 s for all pools, and then left to the program.
+    somebody made smaller is theirs. Pages that a program still uses become surplus, and go when it lets go of them
+    (`in_use_still`). What the kernel refuses is raised as SettingError when all other pools were given back.
     """
     back: dict[str, int] = {}
     left: list[Drift] = []
+    refused: list[SettingError] = []
     for path, share in reversed(ledger.pools.items()):
-        found = int(knob.read(host, path))
-        goal = _after_return(share, found)
-        if goal is None:
-            left.append(Drift(path, str(share.before + (share.added or 0)), str(found)))
-        elif goal != found:
-            note(PoolReturn(path, found, goal))
-            knob.turn(host, {path: str(goal)})
-            back[path] = goal
+        try:
+            found = int(knob.read(host, path))
+            goal = _after_return(share, found)
+            if goal is None:
+                left.append(Drift(path, str(share.before + (share.added or 0)), str(found)))
+            elif goal != found:
+                note(PoolReturn(path, found, goal))
+                knob.turn(host, {path: str(goal)})
+                back[path] = goal
+        except SettingError as error:
+            refused.append(error)
+        except OSError as error:
+            refused.append(SettingError(f"{path}: {error.strerror}"))
+    if refused:
+        raise refused[0]
+    return back, left
+
+
+def in_use_still(host: Host, ledger: Ledger) -> list[Drift]:
+    """Wait until what was given back is free, up to 5 s for all pools; what programs still use is left to them."""
+    left: list[Drift] = []
     end = time.monotonic() + _PATIENCE_S
     for path, share in ledger.pools.items():
         if share.returned is not None and (held := _held(host, path, share.surplus, end)) is not None:
             left.append(held)
-    return back, left
+    return left
 
 
 def _held(host: Host, path: str, surplus: int, end: float) -> Drift | None:

@@ -25,7 +25,7 @@ from hugewise.errors import StorageError, UserError
 from hugewise.machine.proc import mounts
 from hugewise.quantity import format_size
 
-__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_own", "need_room", "tree"]
+__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_named", "is_own", "need_room", "tree"]
 
 _OWN = re.compile(r"hugewise-\d+(-[0-9a-f]{8})?")
 _CHUNK = 1 << 20
@@ -34,13 +34,18 @@ _DEEPEST = 200  # folders in folders of data; two descriptors each
 _NAMES = 16
 
 
+def is_named(path: str) -> bool:
+    """Whether the path is one that a session gives to its folder."""
+    folder = Path(path)
+    return folder.is_absolute() and ".." not in folder.parts and _OWN.fullmatch(folder.name) is not None
+
+
 def is_own(path: str) -> bool:
     """Whether the path can be a session's folder: by its name, and (where it is there) its owner and kind."""
-    folder = Path(path)
-    if not folder.is_absolute() or ".." in folder.parts or _OWN.fullmatch(folder.name) is None:
+    if not is_named(path):
         return False
     with suppress(OSError):
-        found = folder.lstat()
+        found = Path(path).lstat()
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     return True
 

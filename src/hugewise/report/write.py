@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hugewise.errors import StorageError
-from hugewise.files import write_whole
+from hugewise.files import made_folder, own, write_whole
 from hugewise.model.results import Results
 from hugewise.report.document import Document, figures
 
@@ -63,7 +63,8 @@ def write_document(document: Document, folder: Path | str, data: Mapping[str, tu
 def _write(path: Path, data: bytes) -> Path:
     """Write it whole. Raises StorageError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        own(path.parent, str(path.parent), "write it as the account that the folder belongs to")
+        made_folder(path.parent)
         write_whole(path, data)
     except OSError as error:
         raise StorageError(

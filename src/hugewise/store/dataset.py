@@ -16,9 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import reading
 from hugewise.beneath import Folder
 from hugewise.errors import StorageError
-from hugewise.files import storing
+from hugewise.files import made_folder, storing
 from hugewise.host import scratch
 from hugewise.model.scene import Data
 
@@ -53,8 +54,8 @@ def find(results: Path, data: Data) -> Kept | None:
     """The data as they were kept, or None where they must be made."""
     folder = _folder(results, data)
     try:
-        kept = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Kept)
-    except (OSError, msgspec.DecodeError):
+        kept = reading.stored(folder / "manifest.json", Kept)
+    except reading.UnreadableError:
         return None
     return msgspec.structs.replace(kept, folder=str(folder.resolve()))
 
@@ -64,7 +65,7 @@ def keep(results: Path, data: Data, made: Path) -> Kept:
     folder = _folder(results, data)
     draft = folder.with_name(f".{folder.name}-{os.getpid()}")
     with storing(str(folder)):
-        draft.parent.mkdir(parents=True, exist_ok=True)
+        made_folder(draft.parent)
         with Folder.open(draft.parent.resolve()) as above:
             above.remove(draft.name)
             with above.make(draft.name, 0o755) as new:

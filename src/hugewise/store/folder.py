@@ -20,7 +20,6 @@ import contextlib
 import hashlib
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,8 +27,9 @@ from typing import TypeVar
 
 import msgspec
 
+from hugewise.beneath import discard
 from hugewise.errors import RunError
-from hugewise.files import made_folder, storing, sync, write_whole
+from hugewise.files import made_folder, own, storing, sync, write_whole
 from hugewise.model import guest_record
 from hugewise.model.clock import Clock
 from hugewise.model.coin import commitment
@@ -72,11 +72,13 @@ class RunFolder:
         seed: bytes,
         clock: Clock | None = None,
     ) -> RunFolder:
-        """A new folder `results/<study>/<run-id>/`. Raises StorageError."""
+        """A new folder `results/<study>/<run-id>/`. Raises StorageError, and UserError where others could change it."""
         run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
         folder = cls(results / _UNSAFE.sub("-", study) / run, clock)
         with storing(f"the run's folder {folder.path}"):
+            own(results, f"results = {str(results)!r}")
             made_folder(folder.path / "attempts")
+            own(folder.path / "attempts", f"results = {str(results)!r}")
             write_whole(folder.path / "study.json", study_json)
             if study_toml is not None:
                 write_whole(folder.path / "study.toml", study_toml.encode())
@@ -101,7 +103,7 @@ class RunFolder:
         """A fresh hidden folder for an attempt that is not there yet. Raises StorageError."""
         path = self.path / "attempts" / f".{_UNSAFE.sub('-', name)}"
         with storing(f"the attempt's folder {path}"):
-            shutil.rmtree(path, ignore_errors=True)
+            discard(path)
             path.mkdir()
         return path
 
@@ -145,7 +147,8 @@ class RunFolder:
             if self._named(draft).name in stored and not self._named(draft).exists():
                 self._renamed(draft)
             else:
-                shutil.rmtree(draft, ignore_errors=True)
+                with storing(f"the attempt's folder {draft}"):
+                    discard(draft)
 
     def opened(self) -> Opened:
         """The first record; no more of the log is read. Raises RunError."""

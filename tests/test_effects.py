@@ -1,0 +1,222 @@
+"""Where the source may touch files by path, or start programs: the rule of CONTRIBUTING, by walking the source.
+
+A path is looked up anew at each call. Where another account can write in one of its folders, that account decides
+where it leads: root works there through `hugewise.beneath`, or has it done as `nobody` (`hugewise.unprivileged`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hugewise
+
+SOURCE = Path(hugewise.__file__).parent
+
+BY_PATH = {
+    "it is what everybody else goes through": ("beneath", "files", "unprivileged", "reading"),
+    "files of the kernel, and folders below /run and /var/lib, where root alone can write": (
+        "host/cgroup",
+        "host/host_wide",
+        "host/hugetlbfs",
+        "host/journal",
+        "host/local_host",
+        "host/network",
+    ),
+    "the run's folder, which is root's own under root (`files.own`)": (
+        "attempt/performance",
+        "guests/machine",
+        "host/local_machine",
+        "machine/probe",
+        "store/compacted",
+        "store/folder",
+        "store/log",
+    ),
+    "the run's folder; and sockets, whose last name neither bind nor unlink follows, in a folder that lies in root's": (
+        "guests/boot",
+    ),
+    "a folder of root's below the session's own": ("guests/hosting", "guests/nfs"),
+    "by a descriptor only": ("host/scratch",),
+    "the cache, which is root's own under root": (
+        "guests/cache",
+        "guests/debian",
+        "guests/initramfs",
+        "guests/kernels/store",
+        "guests/survey",
+        "guests/workshop",
+    ),
+    "done as nobody": (
+        "guests/image",
+        "guests/kernels/build",
+        "guests/kernels/packages",
+        "guests/kernels/source",
+        "guests/unpacking",
+        "workloads/_postgres",
+    ),
+    "a device of this host, opened and closed": ("cli/main", "guests/accelerator"),
+    "an archive in memory": ("workloads/_elf",),
+    "the torture tool: its own folder": (
+        "torture/faults",
+        "torture/findings",
+        "torture/kills",
+        "torture/rack",
+        "torture/rooms",
+        "torture/soak",
+        "torture/studies",
+        "torture/subject",
+        "torture/torture",
+        "torture/traces",
+    ),
+}
+PROGRAMS = {
+    "the probe": ("host/counting", "host/local_machine", "machine/probe"),
+    "mount and ip, of this host's own, by root's own PATH": ("host/hugetlbfs", "host/network"),
+    "as nobody": ("unprivileged", "guests/unpacking", "guests/kernels/build"),
+    "hugewise itself, to be killed": (
+        "torture/faults",
+        "torture/rooms",
+        "torture/soak",
+        "torture/subject",
+        "torture/torture",
+    ),
+}
+
+FUNCTIONS: dict[str, set[str] | None] = {
+    "os": {  # what takes a path
+        *("open", "chown", "chmod", "lchown", "mkdir", "makedirs", "unlink", "remove", "rename", "renames", "replace"),
+        *("symlink", "link", "rmdir", "removedirs", "truncate", "mkfifo", "mknod", "utime", "mount", "startfile"),
+    },
+    "shutil": None,  # all but `which`
+    "tarfile": None,
+    "zipfile": None,
+    "tempfile": None,
+}
+STARTING = {"system", "popen", "fork", "forkpty", "execv", "execve", "execvp", "execvpe", "execl", "execle", "execlp"}
+STARTING |= {"posix_spawn", "posix_spawnp", "spawnv", "spawnve", "spawnl", "spawnlp", "spawnvp"}
+METHODS = {
+    "write_text",
+    "write_bytes",
+    "mkdir",
+    "unlink",
+    "rmdir",
+    "symlink_to",
+    "hardlink_to",
+    "touch",
+    "chmod",
+    "lchmod",
+}
+
+
+def modules() -> dict[str, ast.Module]:
+    return {
+        str(path.relative_to(SOURCE).with_suffix("")): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
+
+
+def imported(tree: ast.AST) -> dict[str, str]:
+    """What each name of the module is called where it comes from: `sp` is subprocess, `rmtree` is shutil.rmtree."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {each.asname or each.name.partition(".")[0]: each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+    return found
+
+
+def called(node: ast.expr, names: dict[str, str]) -> str | None:
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute) and (above := called(node.value, names)) is not None:
+        return f"{above}.{node.attr}"
+    return None
+
+
+def by_path(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Each effect on a path, with its line. Reading is none: `Path.open` and `open` without a mode that writes."""
+    names = imported(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and (found := called(node, names)) is not None:
+            module, _, function = found.partition(".")
+            known = FUNCTIONS.get(module, set())
+            if function not in ("", "which") and (known is None or function in known):
+                yield node.lineno, found
+        if isinstance(node, ast.Call):
+            words = [*node.args, *(each.value for each in node.keywords if each.arg == "mode")]
+            modes = {each.value for each in words if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+            writes = any(set(mode) <= set("rwxab+t") and set(mode) & set("wxa+") for mode in modes)
+            if isinstance(node.func, ast.Name) and node.func.id == "open" and writes:
+                yield node.lineno, "open"
+            if isinstance(node.func, ast.Attribute) and called(node.func, names) is None:
+                name = node.func.attr
+                one = len(node.args) == 1 and not node.keywords  # of a text: two
+                if name in METHODS or (name in ("rename", "replace") and one) or (name == "open" and writes):
+                    yield node.lineno, f".{name}"
+
+
+def programs(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Each use of subprocess, and of what in `os` starts programs."""
+    names = imported(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and (found := called(node, names)) is not None:
+            module, _, function = found.partition(".")
+            if module in ("subprocess", "pty") or (module == "os" and function in STARTING):
+                yield node.lineno, found
+
+
+@pytest.mark.parametrize(("effects", "listed"), [(by_path, BY_PATH), (programs, PROGRAMS)])
+def test_what_touches_a_path_or_starts_a_program_is_on_the_list(
+    effects: Callable[[ast.AST], Iterator[tuple[int, str]]], listed: dict[str, tuple[str, ...]]
+) -> None:
+    allowed = {module for group in listed.values() for module in group}
+    found = {name: list(effects(tree)) for name, tree in modules().items()}
+    strays = {f"{name}.py:{line}": what for name, all_ in found.items() if name not in allowed for line, what in all_}
+    assert strays == {}, "go through hugewise.beneath, or hugewise.unprivileged; see CONTRIBUTING"
+    idle = {name for name in allowed if not found.get(name)}
+    assert idle == set(), "these have no such effect any more: take them off the list"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "import os\nos.chown(path, 1, 1)",
+        "import os as o\no.open(path, 0)",
+        "from os import rename as move\nmove(a, b)",
+        "import shutil\nshutil.rmtree(path)",
+        "from shutil import copy2\ncopy2(a, b)",
+        "import tarfile\ntarfile.open(path)",
+        "import tempfile\ntempfile.mkdtemp()",
+        "path.write_text('x')",
+        "Path(path).mkdir(parents=True)",
+        "path.rename(other)",
+        "path.replace(other)",
+        "path.open('wb')",
+        "open(path, mode='a')",
+        "path.unlink(missing_ok=True)",
+    ],
+)
+def test_an_effect_that_is_planted_is_seen(planted: str) -> None:
+    assert list(by_path(ast.parse(planted)))
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "import subprocess\nsubprocess.run(['x'])",
+        "from subprocess import Popen as P\nP(['x'])",
+        "import os\nos.system('x')",
+    ],
+)
+def test_a_program_that_is_started_is_seen(planted: str) -> None:
+    assert list(programs(ast.parse(planted)))
+
+
+@pytest.mark.parametrize(
+    "harmless", ["'a'.replace('b', 'c')", "path.open('rb')", "open(path)", "import shutil\nshutil.which('x')"]
+)
+def test_what_only_reads_is_none(harmless: str) -> None:
+    assert list(by_path(ast.parse(harmless))) == list(programs(ast.parse(harmless))) == []
