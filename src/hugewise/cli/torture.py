@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration
+from hugewise.visible import say, say_json
 
 __all__ = ["torture"]
 
@@ -71,10 +71,10 @@ def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bo
 def _told(found: object, lines: Any, *, passed: bool) -> None:
     """Print what was found, as JSON where that was asked for, and end."""
     if found is not None:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        say_json(found)
     else:
         for line in lines:
-            click.echo(line)
+            say(line)
     sys.exit(0 if passed else 1)
 
 
@@ -86,5 +86,4 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
-    sys.stderr.flush()
+    say(line, err=True)
