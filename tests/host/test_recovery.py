@@ -81,7 +81,7 @@ def before() -> tuple[str, str]:
 
 
 def restore() -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "hugewise.cli.main", "restore"]
+    words = [sys.executable, "-c", "from hugewise.cli.main import main; main()", "restore"]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
 
 

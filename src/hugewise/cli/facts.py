@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import reading
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
 from hugewise.host.journal import JOURNAL, start_time
@@ -30,6 +31,7 @@ PROGRAMS = {
     "hyperfine": ("the comparison of `make bench`", "sudo apt install hyperfine"),
 }
 _OBSERVE_S = 0.25
+_JOURNAL: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +104,8 @@ def leftover(host: Host, path: Path) -> tuple[str, str] | None:
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}", "sudo hugewise restore"
     try:
-        records = [msgspec.json.decode(line, type=JournalRecord) for line in lines]
-    except msgspec.DecodeError as error:
+        records = [reading.decoded(_JOURNAL, line) for line in lines]
+    except reading.UnreadableError as error:
         return f"{path} is not a journal of this version ({error})", f"compare your settings, then: sudo rm {path}"
     owner = next((record for record in records if isinstance(record, JournalOpened)), None)
     if owner is None or any(isinstance(record, JournalClosed) for record in records):

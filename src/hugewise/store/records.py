@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from hugewise.model.clock import Moment
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.metric import Metric
@@ -75,7 +76,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
     (`model.clock`); None in runs that were made before it was kept.
     """
 
-    t: float
+    t: Moment
     up: float | None = None
 
 

@@ -31,6 +31,7 @@ def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -
             "deviation": min(max(point.value / median - 1, low), high),
             "zero": 0,
             "state": point.state,
+            "counted": point.state == "counted",
             "first": point.first,
         }
         for point in found
@@ -46,7 +47,7 @@ def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -
     layers = [
         # Aggregated: one line for each strip, not one for each point.
         layer("rule", {"x": None, "y": {**y, "field": "zero", "aggregate": "min"}}, opacity=0.4),
-        layer("line", {"color": color}, "datum.state == 'counted'", strokeWidth=1, opacity=0.5),
+        layer("line", {"color": color}, "datum.counted", strokeWidth=1, opacity=0.5),
         layer("point", {"color": color, "shape": shape}, filled=True, size=26, opacity=0.85),
         layer("point", None, "datum.first", filled=False, size=110, color=INK, opacity=0.8),
     ]
