@@ -90,7 +90,9 @@ def test_what_once_broke_a_domain_is_refused(path: Path, capsys: pytest.CaptureF
     assert ended.value.code == 2 and str(path) in told and "cure: " in told
 
 
-@pytest.mark.parametrize("pages", ["9" * 5000, "1e999", "[" * 3000, "{ a = " * 1000, '"hugetlb-2m", nodes = [' + "9" * 400 + "]"])
+@pytest.mark.parametrize(
+    "pages", ["9" * 5000, "1e999", "[" * 3000, "{ a = " * 1000, '"hugetlb-2m", nodes = [' + "9" * 400 + "]"]
+)
 def test_a_backing_that_is_none_is_refused(pages: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["guest", "xml", "--backing", f"{{ pages = {pages} }}"])
