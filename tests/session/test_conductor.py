@@ -100,7 +100,7 @@ class Stage:
         self.study: Study = parse(study, "test.toml")
         self.folder = begun(path, self.study, seed=SEED)
         self.now, self.jump = 1000.0, 0.0
-        self.folder.clock = Clock(wall=lambda: self.now + self.jump, up=lambda: self.now)
+        self.folder.clock = Clock(wall=lambda: 1e9 + self.now + self.jump, up=lambda: self.now)
         self.ran: list[tuple[int, str, str, int]] = []
         self.script: Callable[[Trial, int], str] = accepted
         self.events: list[progress.Event] = []

@@ -346,7 +346,7 @@ def test_an_attempt_is_part_of_the_run_from_its_record_on(
     there = 0 if moment == "record" else 1
     assert len(RunFolder(folder.path).read().attempts) == there
     again = RunFolder(folder.path)
-    again.discard_drafts()
+    again.discard_drafts(again.read())
     assert [path.name for path in (folder.path / "attempts").iterdir()] == ["b00001-0-thp-1"] * there
     again.append(BlockClosed(t=2.0, block=1, state="incomplete"))
     again.append(Closed(t=2.0, state="finished", seed=""))

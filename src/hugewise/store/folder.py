@@ -140,9 +140,9 @@ class RunFolder:
             self._knobs.add(name)
         return msgspec.structs.replace(attempt, knobs={}, knobs_as=name)
 
-    def discard_drafts(self) -> None:
-        """Remove what a killed run left half written, and rename what it had stored. Raises RunError, StorageError."""
-        stored = {record.attempt for _, record in self._log.read().records if isinstance(record, AttemptStored)}
+    def discard_drafts(self, run: Run) -> None:
+        """Remove what a killed run left half written, and rename what it had stored. Raises StorageError."""
+        stored = {record.attempt for record in run.records if isinstance(record, AttemptStored)}
         for draft in (self.path / "attempts").glob(".*"):
             if self._named(draft).name in stored and not self._named(draft).exists():
                 self._renamed(draft)

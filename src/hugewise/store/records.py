@@ -202,7 +202,7 @@ Record = (
 class OpenBlock:
     """A block that is not closed: its attempts so far, and the records of its tries.
 
-    up      of the last record since it was opened
+    up      of the end of its last attempt, or of its opening
     paused  whether a session ended in it: how long it took is not known then
     """
 
