@@ -6,49 +6,45 @@
 #   tools/bare.sh wheel                      the root has pipx instead, and still no compiler: tools/installed.sh in it
 #
 # As root, on Debian 12 with mmdebstrap, and 5 GB below $TMPDIR (/var/tmp).
+#
 # The root gets the commit that is checked out here, and this machine's own settings of apt, pip and cargo, its
-# certificates and proxies. Kernel and page settings are the machine's. Everything runs in a mount and a PID namespace of
-# its own, so that mounts and processes end with this script however it ends; the folder is removed unless it is killed (9).
+# certificates and proxies. Kernel and page settings are the machine's. Everything that mounts runs in a mount and a PID
+# namespace of its own: mounts and processes end with this script however it ends. The folder stays if it is killed (9).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-
-if [ "${1:-}" = --inside ]; then # in the namespaces: mount, enter, and become the command
-  root=$2; shift 2
-  mount -t proc proc "$root/proc"
-  for each in sys dev; do mount --rbind "/$each" "$root/$each"; done
-  # What a killed run leaves turned is put back by this machine's hugewise: the journal is the machine's too.
-  mkdir -p /var/lib/hugewise "$root/var/lib/hugewise"
-  mount --bind /var/lib/hugewise "$root/var/lib/hugewise"
-  IFS=: read -ra shared <<<"$BARE_SHARED"
-  for each in "${shared[@]}"; do mkdir -p "$root$each"; mount --bind -o ro "$each" "$root$each"; done
-  unset BARE_SHARED
-  # Not exec: as the first process of its namespace this shell takes in orphans, as init does.
-  chroot "$root" /bin/sh -c 'cd /hugewise && exec "$@"' sh "$@"
-  exit
-fi
-
 fail() { echo "bare: $1" >&2; exit 1; }
-[ "$(id -u)" = 0 ] || fail "mounting and chroot are root's: sudo tools/bare.sh"
-# shellcheck source=/dev/null
-[ "$(. /etc/os-release; echo "${VERSION_CODENAME:-}")" = bookworm ] || fail "this machine's sources of apt must be Debian 12's"
-command -v mmdebstrap >/dev/null || fail "mmdebstrap is missing: apt install mmdebstrap"
-packages=make,git
+
+packages=make,git command=(make "${1:-run}")
 case ${1:-run} in
-  --) shift; command=("$@") ;;
-  wheel)
-    compgen -G 'dist/*.whl' >/dev/null || fail "there is no wheel in dist: make wheel"
-    packages=pipx,ca-certificates command=(tools/installed.sh) ;;
-  *) command=(make "${1:-run}") ;;
+  --) command=("${@:2}") ;;
+  wheel) packages=pipx,ca-certificates command=(tools/installed.sh) ;;
 esac
 
-work=$(mktemp -d "${TMPDIR:-/var/tmp}/hugewise-bare.XXXXXX")
-trap 'rm -rf --one-file-system "$work"' EXIT
-chmod 711 "$work" # for the account that apt fetches as
-root=$work/root
+if [ -z "${BARE_WORK:-}" ]; then # outside: the folder, and the namespaces
+  [ "$(id -u)" = 0 ] || fail "mounting and chroot are root's: sudo tools/bare.sh"
+  # shellcheck source=/dev/null
+  [ "$(. /etc/os-release; echo "${VERSION_CODENAME:-}")" = bookworm ] || fail "this machine's sources of apt must be Debian 12's"
+  command -v mmdebstrap >/dev/null || fail "mmdebstrap is missing: apt install mmdebstrap"
+  [ "$packages" = make,git ] || compgen -G 'dist/*.whl' >/dev/null || fail "there is no wheel in dist: make wheel"
+  BARE_WORK=$(mktemp -d "${TMPDIR:-/var/tmp}/hugewise-bare.XXXXXX")
+  export BARE_WORK
+  chmod 711 "$BARE_WORK" # for the account that apt fetches as
+  # A job of its own, so that it can be ended as a whole: what is asked to end puts the machine back first.
+  set -m
+  setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child "$0" "$@" &
+  job=$!
+  trap 'kill -TERM -- "-$job"' INT TERM HUP
+  trap 'kill -KILL -- "-$job" 2>/dev/null || true; wait || true; rm -rf --one-file-system "$BARE_WORK"' EXIT
+  code=128
+  while [ "$code" -ge 128 ] && kill -0 "$job" 2>/dev/null; do code=0; wait "$job" || code=$?; done # a signal ends a wait
+  echo "bare: ${command[*]} ended with status $code" >&2
+  exit "$code"
+fi
 
-apt-config dump Acquire | grep -Ev '^Acquire(::(IndexTargets|cdrom|Changelogs|CompressionTypes).*)? ' >"$work/apt.conf"
-hand=$(mktemp "$work/hand.XXXX")
-cat >"$hand" <<'HOOK'
+root=$BARE_WORK/root
+mount -t proc proc /proc # of this namespace
+cat >"$BARE_WORK/hand" <<'HOOK'
+#!/bin/sh
 set -eu
 for each in /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/preferences.d /etc/apt/auth.conf.d /etc/apt/auth.conf \
   /etc/apt/keyrings /etc/apt/trusted.gpg /etc/apt/trusted.gpg.d /usr/share/keyrings /usr/local/share/ca-certificates \
@@ -56,9 +52,11 @@ for each in /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/preferences.d
   [ ! -e "$each" ] || { mkdir -p "$1${each%/*}"; cp -aL --remove-destination "$each" "$1${each%/*}/"; }
 done
 HOOK
-chmod +x "$hand"; sed -i '1i #!/bin/sh' "$hand"
+chmod +x "$BARE_WORK/hand"
+apt-config dump Acquire | grep -Ev '^Acquire(::(IndexTargets|cdrom|Changelogs|CompressionTypes).*)? ' >"$BARE_WORK/apt.conf"
 # An empty suite: the sources are those of this machine.
-mmdebstrap --quiet --mode=root --variant=apt --include="$packages" --aptopt="$work/apt.conf" --setup-hook="$hand \"\$1\"" '' "$root" - </dev/null
+mmdebstrap --quiet --mode=root --variant=apt --include="$packages" --aptopt="$BARE_WORK/apt.conf" \
+  --setup-hook="$BARE_WORK/hand \"\$1\"" '' "$root" - </dev/null
 unwanted=(usr/bin/cargo usr/bin/rustc usr/bin/cc usr/bin/gcc)
 [ "$packages" != make,git ] || unwanted+=(usr/bin/python3 usr/bin/pip etc/ssl/certs/ca-certificates.crt)
 for each in "${unwanted[@]}"; do [ ! -e "$root/$each" ] || fail "the root is not bare: it has /$each"; done
@@ -66,7 +64,16 @@ git clone -q --no-hardlinks . "$root/hugewise"
 [ "$packages" = make,git ] || cp -a dist "$root/hugewise/"
 echo "bare: ${command[*]} of $(git rev-parse --short HEAD), in a root of $(du -sm "$root" | cut -f1) MB with $(chroot "$root" dpkg-query -W | wc -l) packages" >&2
 
+mount -t proc proc "$root/proc"
+for each in sys dev; do mount --rbind "/$each" "$root/$each"; done
+# What a killed run leaves turned is put back by this machine's hugewise: the journal is the machine's too.
+mkdir -p /var/lib/hugewise "$root/var/lib/hugewise"
+mount --bind /var/lib/hugewise "$root/var/lib/hugewise"
+
 # The settings of the environment that name registries, proxies and certificates, and folders of wheels that pip is told.
+for each in ${PIP_FIND_LINKS:-} ${UV_FIND_LINKS:-}; do
+  [ ! -d "$each" ] || { mkdir -p "$root$each"; mount --bind -o ro "$each" "$root$each"; }
+done
 handed=()
 while IFS= read -r -d '' each; do
   case ${each%%=*} in
@@ -74,17 +81,7 @@ while IFS= read -r -d '' each; do
       handed+=("$each") ;;
   esac
 done < <(env -0)
-shared=
-for each in ${PIP_FIND_LINKS:-} ${UV_FIND_LINKS:-}; do [ ! -d "$each" ] || shared+="$each:"; done
-
-# A job of its own, so that it can be ended as a whole: what is asked to end puts the machine back first.
-set -m
-setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child \
-  env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \
-  BARE_SHARED="$shared" "${handed[@]}" "$PWD/tools/bare.sh" --inside "$root" "${command[@]}" &
-job=$!
-trap 'kill -TERM -- "-$job" 2>/dev/null' INT TERM HUP
-code=0
-while wait "$job" || code=$?; [ "$code" -gt 128 ] && kill -0 "$job" 2>/dev/null; do code=0; done
-echo "bare: ${command[*]} ended with status $code" >&2
-exit "$code"
+# Not exec: as the first process of its namespace this shell takes in orphans, as init does.
+env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \
+  "${handed[@]}" chroot "$root" /bin/sh -c 'cd /hugewise && exec "$@"' sh "${command[@]}"
+exit

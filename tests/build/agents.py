@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hugewise.guests.agent import Agent
+from hugewise.guests.agent import PATIENCE_S, Agent
 
 __all__ = ["HELLO", "FakeGuest", "fake_guest", "greeted"]
 
@@ -51,11 +51,13 @@ class FakeGuest:
 
 @contextmanager
 def fake_guest(
-    reacts: Callable[[dict[str, Any]], bytes | None] = lambda _: b'{"id":ID,"ok":{}}\n', greeting: bytes = HELLO
+    reacts: Callable[[dict[str, Any]], bytes | None] = lambda _: b'{"id":ID,"ok":{}}\n',
+    greeting: bytes = HELLO,
+    patience: float = PATIENCE_S,
 ) -> Iterator[tuple[Agent, FakeGuest]]:
     ours, theirs = socket.socketpair()
     guest = FakeGuest(theirs, reacts)
-    agent = Agent(ours, "fake")
+    agent = Agent(ours, "fake", patience=patience)
     guest.say(greeting)
     try:
         yield agent, guest
@@ -67,8 +69,9 @@ def fake_guest(
 @contextmanager
 def greeted(
     reacts: Callable[[dict[str, Any]], bytes | None] = lambda _: b'{"id":ID,"ok":{}}\n',
+    patience: float = PATIENCE_S,
 ) -> Iterator[tuple[Agent, FakeGuest]]:
     """One that has said hello."""
-    with fake_guest(reacts) as (agent, guest):
+    with fake_guest(reacts, patience=patience) as (agent, guest):
         agent.hello(10)
         yield agent, guest

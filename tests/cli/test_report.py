@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
-from tests.cli.conftest import Call
+import pytest
+
+from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import boot_id
+from tests.build.logs import lines, of_before, rewritten, write_lines
+from tests.cli.conftest import Call, tiny
+from tests.host.test_lock import as_nobody, bound
+from tests.requirements import need_root
 
 
 def test_texts_of_a_study_are_escaped_in_its_reports(finished: Path) -> None:
@@ -40,3 +48,71 @@ def test_a_torn_last_line_is_passed_over(call: Call, copy: Path) -> None:
     status, out, _ = call("report", copy)
     assert status == 0
     assert "Interrupted: 2 blocks complete" in out
+
+
+def flat(text: str) -> str:
+    """Without line breaks and what a terminal indents."""
+    return " ".join(text.split())
+
+
+def test_a_damaged_record_is_refused_and_salvaged_only_knowingly(call: Call, copy: Path) -> None:
+    kept = lines(copy)
+    place = next(number for number, line in enumerate(kept) if b'"block_closed"' in line)
+    write_lines(copy, [*kept[:place], kept[place][:30] + b"\n", *kept[place + 1 :]])
+    for verb in ("report", "resume"):
+        status, out, err = call(verb, copy)
+        assert (status, out) == (2, "")
+        assert f"run.jsonl, line {place + 1}: it is not a record" in err
+        assert "cure: put a copy of it back; or go on knowingly without it: hugewise report --salvage" in err
+    status, out, _ = call("report", "--salvage", copy)
+    assert status == 0
+    assert "Salvaged: what was not what hugewise had written was left out" in flat(out)
+    assert f"run.jsonl, line {place + 1}: it is not a record" in flat(out)
+    assert "1 incomplete" in flat(out)
+    for name in ("report.md", "report.html", "report.json"):
+        assert f"line {place + 1}: it is not a record" in (copy / name).read_text(encoding="utf-8").replace("\\", "")
+
+
+def test_the_last_hash_is_printed_when_a_run_ends_and_can_be_held_against_it(
+    call: Call, finished: Path, copy: Path
+) -> None:
+    noted = json.loads(lines(copy)[-1])["chain"]
+    assert f"their last hash is {noted}" in flat((finished.parents[2] / "shown.txt").read_text(encoding="utf-8"))
+    status, out, _ = call("report", copy)
+    assert f"Its records are consistent; their last hash is {noted}." in flat(out)
+    status, out, _ = call("report", "--expect", noted, copy)
+    assert status == 0
+    assert f"Its records are unaltered: their last hash is the expected {noted}." in flat(out)
+    rewritten(copy, lambda records: [records[0] | {"study": "another"}, *records[1:]])
+    status, out, err = call("report", "--expect", noted, copy)
+    assert (status, out) == (2, "")
+    assert "it is not the one that was expected" in err
+    assert "consistent" in call("report", copy)[1]
+
+
+def test_a_run_of_before_there_was_a_running_hash_says_so(call: Call, copy: Path) -> None:
+    of_before(copy)
+    status, out, _ = call("report", copy)
+    assert status == 0
+    assert "no running hash, made by an older version" in flat(out)
+    status, _, err = call("report", "--expect", "ab" * 32, copy)
+    assert status == 2
+    assert "was not kept by its version" in err
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_root_goes_on_beside_an_accounts_socket_only_when_it_says_so(call: Call, tmp_path: Path) -> None:
+    need_root()
+    study, name = tiny(tmp_path), boot_id(LocalHost())
+    with as_nobody(lambda: bound(name, queue=16)) as pid:
+        status, out, err = call("run", study, "--results", tmp_path / "r")
+        assert (status, out) == (2, "")
+        assert f"nobody holds the lock of this host (pid {pid})" in err
+        assert f"cure: wait for it, or end it with: kill {pid}, or go on beside it with: --anyway" in flat(err)
+        status, out, _ = call("run", study, "--results", tmp_path / "r", "--anyway")
+    assert status == 0
+    said = f"session 1: root went on (--anyway) beside nobody (pid {pid}), who has the lock that accounts share"
+    assert said in flat(out)
+    run = next(path for path in (tmp_path / "r" / "tiny").iterdir() if (path / "run.jsonl").exists())
+    for form in ("report.md", "report.html", "report.json"):
+        assert said in (run / form).read_text(encoding="utf-8").replace("\\", "")

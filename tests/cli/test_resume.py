@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.build.logs import rewritten
 from tests.cli.conftest import SEED, Call
 
 
 def unfinished(run: Path) -> list[dict[str, Any]]:
     """Make a finished run what it was before its last record; returns its records."""
-    lines = (run / "run.jsonl").read_bytes().splitlines()[:-1]
-    (run / "run.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     (run / "seed").write_text(SEED)
-    return [json.loads(line) for line in lines]
+    return rewritten(run, lambda records: records[:-1])
 
 
 def test_a_finished_run_is_not_resumed(call: Call, finished: Path) -> None:
@@ -55,7 +53,7 @@ def _tear_first(path: Path) -> None:
         ("run.jsonl", _remove, "is not a run's folder"),
         ("run.jsonl", _tear_first, "has no first record"),
         ("attempts.parquet", _spoil, "attempts.parquet cannot be read"),
-        ("attempts.parquet", _remove, "block 1 is complete, but its attempt of"),
+        ("attempts.parquet", _remove, "attempts/b00001-0-"),
     ],
     ids=lambda damage: f"{damage[0].rpartition('/')[2]}-{damage[1].__name__[1:]}",
 )
@@ -88,9 +86,8 @@ def test_a_damaged_run_is_refused_by_name(
 def test_a_run_of_another_user_or_machine_is_not_resumed(
     call: Call, copy: Path, change: dict[str, Any], message: str
 ) -> None:
-    first, *others = unfinished(copy)
-    lines = [json.dumps(record) for record in (first | change, *others)]
-    (copy / "run.jsonl").write_text("\n".join(lines) + "\n")
+    unfinished(copy)
+    rewritten(copy, lambda records: [records[0] | change, *records[1:]])
     status, out, err = call("resume", copy)
     assert (status, out) == (2, "")
     assert message in err
@@ -100,7 +97,7 @@ def test_a_run_of_another_user_or_machine_is_not_resumed(
 def test_a_run_under_another_kernel_is_not_resumed(call: Call, copy: Path) -> None:
     first, *others = unfinished(copy)
     first["host"]["kernel"]["release"] = "1.2.3"
-    (copy / "run.jsonl").write_text("\n".join(json.dumps(record) for record in (first, *others)) + "\n")
+    rewritten(copy, lambda _: [first, *others])
     status, _, err = call("resume", copy)
     assert status == 2
     assert "was begun under the kernel 1.2.3" in err

@@ -14,7 +14,7 @@ import pytest
 
 from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import messages
-from hugewise.guests.agent import Agent
+from hugewise.guests.agent import CHUNK, Agent
 from hugewise.machine import probe
 from tests.build.agents import HELLO, FakeGuest, fake_guest, greeted
 from tests.guests.live_agent import SPEC
@@ -156,14 +156,14 @@ def test_names_that_no_file_can_have_are_refused(name: str) -> None:
 
 
 def test_no_more_of_a_file_is_taken_than_was_asked_for() -> None:
-    whole = base64.b64encode(bytes(1000))
+    whole = base64.b64encode(bytes(CHUNK))
     with greeted(says(b'{"id":ID,"ok":{"data":"%s","size":700}}\n' % whole)) as (agent, _):
-        assert sum(map(len, agent.get("/x"))) == 1000  # the first piece tells the size
+        assert sum(map(len, agent.get("/x"))) == CHUNK  # the first piece tells the size
     with (
-        greeted(says(b'{"id":ID,"ok":{"data":"%s","size":1500}}\n' % whole)) as (agent, _),
+        greeted(says(b'{"id":ID,"ok":{"data":"%s","size":%d}}\n' % (whole, CHUNK + 500))) as (agent, _),
         pytest.raises(MachineError, match="it gave more of a file than it was asked for"),
     ):
-        list(agent.get("/x"))  # 1000 bytes again, where 500 are left
+        list(agent.get("/x"))  # as many bytes again, where 500 are left
 
 
 def test_a_file_that_shrinks_ends_where_it_ends() -> None:

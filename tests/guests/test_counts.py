@@ -195,18 +195,13 @@ def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mappi
 def test_the_same_seed_gives_the_same_instructions_and_another_seed_others(x86: Bootable, tmp_path: Path) -> None:
     """To the last one, over two boots of two runs: of one seed, one agent, one kernel and one QEMU.
 
-    On a busy host a boot in about forty is off, by 12 to 10,000 instructions of 30 million (seen twice; boarding._cpus
-    says of what): then a third one decides.
+    The guest is pinned to one CPU: boarding._cpus says what else would move QEMU's clock on a busy host.
     """
-    boots = [instructions(x86, bytes(16), tmp_path / str(number)) for number in range(2)]
-    if boots[0][0] != boots[1][0]:
-        boots.append(instructions(x86, bytes(16), tmp_path / "2"))
-    counts = [count for count, _ in boots]
+    one, again = (instructions(x86, bytes(16), tmp_path / str(number)) for number in range(2))
     other, others = instructions(x86, bytes([1] * 16), tmp_path / "other")
-    facts = boots[0][1]
-    assert all(each == facts for _, each in boots)
+    count, facts = one
+    assert again == one
     assert facts["guest_seed"] != others["guest_seed"]
     assert facts["initramfs_sha256"] == others["initramfs_sha256"]
-    assert len(set(counts)) == len(counts) - 1, counts
-    assert min(counts) > 1_000_000
-    assert other not in counts
+    assert count > 1_000_000
+    assert other != count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import lzma
+import os
 import struct
 import sys
 from pathlib import Path
@@ -71,6 +72,15 @@ def test_it_is_named_by_what_is_in_it(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not list(one.parent.glob(".*.new"))
 
 
+def test_a_truncated_one_in_the_cache_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_probe(monkeypatch, tmp_path, a_program())
+    one = initramfs.build(a_kernel())
+    whole = one.read_bytes()
+    os.truncate(one, 100)
+    assert initramfs.build(a_kernel()) == one
+    assert one.read_bytes() == whole
+
+
 def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_probe(monkeypatch, tmp_path, a_program())
     base = initramfs.build(a_kernel())
@@ -82,7 +92,7 @@ def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_module_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_probe(monkeypatch, tmp_path, a_program())
     (tmp_path / "bad.ko.xz").write_bytes(b"no xz")
-    with pytest.raises(HugewiseError, match="bad.ko.xz: the module cannot be read"):
+    with pytest.raises(HugewiseError, match="bad.ko.xz is not a kernel module that can be read"):
         initramfs.build(a_kernel(str(tmp_path / "bad.ko.xz")))
 
 

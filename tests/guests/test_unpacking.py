@@ -80,6 +80,7 @@ def tries(outside: Path) -> dict[str, list[list[tarfile.TarInfo]]]:
         "a file below an absolute link": [[away, member("away/made", text="x")]],
         "a file below an absolute link of another package": [[away], [member("away/made", text="x")]],
         "a folder below an absolute link of another package": [[away], [member("away/made", tarfile.DIRTYPE)]],
+        "the mode of a folder behind a link": [[away], [member("away", tarfile.DIRTYPE, mode=0o700)]],
         "a file below a link that climbs": [[member("up", tarfile.SYMTYPE, link=way)], [member("up/made", text="x")]],
         "a file through a link": [
             [member("v", tarfile.SYMTYPE, link=f"{outside}/victim")], [member("v", text="overwritten")],
@@ -124,6 +125,7 @@ def test_a_package_reaches_nothing_outside_and_leaves_no_rights(reached: Path, o
             uids.add(found.st_uid)
     assert (outside / "victim").read_text() == TEXT
     assert (outside / "victim").stat().st_nlink == 1
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o777
     assert [path.name for path in outside.iterdir()] == ["victim"]
     after = sorted(str(path) for path in reached.rglob("*"))
     assert after == sorted([*before, *map(str, debs)])

@@ -1,17 +1,33 @@
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
+import time
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from hugewise.errors import LockedError
+from hugewise.host import host_wide, recovery
+from hugewise.host.host_wide import LockPlace
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock, boot_id
 from tests.build import known
 from tests.build.hosts import FakeHost
+from tests.requirements import need, need_root
+
+NOBODY, DAEMON = 65534, 1
+PR_SET_DUMPABLE = 4
+NEW_USER, NEW_NET = 0x10000000, 0x40000000
 
 _HOLDER = """
 import sys, time
@@ -68,3 +84,218 @@ def test_it_is_not_inherited(host: FakeHost) -> None:
 
 def test_boot_id_of_this_machine() -> None:
     assert str(uuid.UUID(boot_id(LocalHost()))) == boot_id(LocalHost())
+
+
+@contextmanager
+def as_nobody(action: Callable[[], object]) -> Iterator[int]:
+    """A process of the account nobody in which `action` was done, and what it returned is kept; its pid."""
+    ready, done = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)  # as a process that was nobody's from the beginning
+            kept = action()
+            os.write(done, b"y")
+            time.sleep(60)
+            del kept
+        finally:
+            os._exit(1)
+    os.close(done)
+    try:
+        assert os.read(ready, 1) == b"y"
+        yield child
+    finally:
+        os.close(ready)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def bound(name: str, *, queue: int | None) -> list[socket.socket]:
+    """The lock's socket as somebody else may have it: listening with that queue, which is full, or not at all."""
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    holder.bind(f"\0hugewise-{name}")
+    kept = [holder]
+    if queue is not None:
+        holder.listen(queue)
+    for _ in range(0 if queue is None or queue > 1 else queue + 1):
+        asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        asking.connect(f"\0hugewise-{name}")
+        kept.append(asking)
+    return kept
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> FakeHost:
+    """A host of root's with a boot id of its own, and a lock that is not that of this machine."""
+    need_root()
+    host = FakeHost()
+    host.fixed["/proc/sys/kernel/random/boot_id"] = str(uuid.uuid4())
+    return host
+
+
+def own(tmp_path: Path, *, whole: bool = True) -> tuple[LockPlace, ...]:
+    """A place of this test alone."""
+    path = tmp_path / "lock"
+    return (LockPlace(str(path), partial(host_wide._file, path), whole),)
+
+
+@pytest.mark.parametrize("queue", [16, 0, None], ids=["listening", "full", "deaf"])
+def test_a_socket_that_an_account_has_bound_is_named_and_root_goes_on_anyway(
+    root: FakeHost, tmp_path: Path, queue: int | None
+) -> None:
+    with as_nobody(lambda: bound(boot_id(root), queue=queue)) as pid:
+        with pytest.raises(LockedError, match=rf"nobody holds the lock of this host \(pid {pid}\)") as caught:
+            HostLock(root, places=own(tmp_path)).__enter__()
+        assert f"kill {pid}, or go on beside it with: --anyway" in (caught.value.hint or "")
+        with HostLock(root, anyway=True, places=own(tmp_path)) as lock:
+            assert lock.remarks == (
+                f"root went on (--anyway) beside nobody (pid {pid}), who has the lock that accounts share",
+            )
+            with pytest.raises(LockedError, match=f"pid {os.getpid()}"):  # and is a lock all the same
+                HostLock(root, anyway=True, places=own(tmp_path)).__enter__()
+
+
+def test_the_pid_of_a_socket_whose_process_is_gone_is_not_named(root: FakeHost, tmp_path: Path) -> None:
+    """The one that called listen(2) has handed it to a child and ended: its pid may be anybody's by now."""
+
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        kept = bound(boot_id(root), queue=16)
+        grandchild = os.fork()
+        if grandchild:
+            os.write(writing, str(grandchild).encode())
+            os._exit(0)
+        time.sleep(60)
+        del kept
+        os._exit(0)
+    holder = int(os.read(reading, 16))
+    os.waitpid(child, 0)
+    try:
+        with pytest.raises(LockedError, match=r"nobody holds the lock of this host \(pid unknown\)"):
+            HostLock(root, places=own(tmp_path)).__enter__()
+    finally:
+        os.kill(holder, signal.SIGKILL)
+
+
+def test_accounts_exclude_each_other_and_are_not_offered_to_go_on(host: FakeHost) -> None:
+    need_root()
+    with as_nobody(lambda: bound(boot_id(host), queue=16)) as pid:
+        os.seteuid(DAEMON)
+        try:
+            with pytest.raises(LockedError, match=f"nobody holds the lock of this host .pid {pid}") as caught:
+                HostLock(host, anyway=True).__enter__()
+        finally:
+            os.seteuid(0)
+        assert "--anyway" not in (caught.value.hint or "")
+
+
+def test_an_account_sees_the_run_of_root(root: FakeHost, host: FakeHost, tmp_path: Path) -> None:
+    host.fixed = root.fixed
+    with HostLock(root, places=own(tmp_path)):
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(LockedError, match=rf"another hugewise run holds this host \(pid {os.getpid()}\)"):
+                HostLock(host).__enter__()
+        finally:
+            os.seteuid(0)
+
+
+NAMESPACE = """
+import sys
+from hugewise.errors import LockedError
+from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock
+try:
+    with HostLock(LocalHost()) as lock:
+        print("taken", *lock.remarks)
+except LockedError as error:
+    print(error.pid, error.message)
+"""
+
+
+def asked_in(*namespaces: str) -> str:
+    """What a run says in those namespaces."""
+    command = ["unshare", *namespaces, sys.executable, "-c", NAMESPACE]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+@pytest.mark.parametrize("namespaces", [("--net",), ("--mount",), ("--net", "--mount", "--uts", "--ipc")], ids=str)
+def test_the_lock_of_root_reaches_every_namespace_of_the_host(namespaces: tuple[str, ...]) -> None:
+    need_root()
+    need(reaches_all(), "a kernel with debugfs or tracefs whose root is root's alone, and fsopen(2)")
+    with HostLock(LocalHost()) as lock:
+        assert lock.remarks == ()
+        assert asked_in(*namespaces).startswith(f"{os.getpid()} another hugewise run holds this host")
+        hidden = asked_in("--pid", "--fork", "--mount-proc", "--net")
+        assert hidden == "None another hugewise run holds this host (in another pid namespace)\n"
+    assert asked_in(*namespaces) == "taken\n"
+
+
+def test_the_root_of_a_user_namespace_is_an_account_to_the_host() -> None:
+    """It takes none of root's locks, so it keeps nobody from anything."""
+    need_root()
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def as_root_of_its_own() -> HostLock:
+        assert libc.unshare(NEW_USER | NEW_NET) == 0
+        Path("/proc/self/uid_map").write_text(f"0 {NOBODY} 1")
+        assert os.geteuid() == 0
+        lock = HostLock(LocalHost()).__enter__()
+        assert lock.remarks == ("root's lock could not be had: runs elsewhere on this host are not kept out",)
+        return lock
+
+    with as_nobody(as_root_of_its_own), HostLock(LocalHost()) as lock:
+        assert lock.remarks == ()
+
+
+def reaches_all() -> bool:
+    for place in host_wide.PLACES:
+        with suppress(OSError):
+            os.close(place.open())
+            return place.whole
+    return False
+
+
+def test_a_lock_that_does_not_reach_the_whole_host_says_how_far_it_does(root: FakeHost, tmp_path: Path) -> None:
+    def none() -> int:
+        raise PermissionError
+
+    places = (LockPlace("debugfs", none, whole=True), *own(tmp_path, whole=False))
+    with HostLock(root, places=places) as lock:
+        assert lock.remarks == (
+            f"the lock of this host reaches only as far as {tmp_path}/lock: a run in a container with another one is"
+            " not kept out",
+        )
+        assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
+        with pytest.raises(LockedError, match=f"pid {os.getpid()}"):
+            HostLock(root, places=places).__enter__()
+
+
+@pytest.mark.parametrize("kind", ["link", "theirs", "open", "fifo"])
+def test_a_lock_file_that_others_made_is_not_locked(root: FakeHost, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lock"
+    if kind == "link":
+        path.symlink_to(tmp_path / "victim")
+    elif kind == "fifo":
+        os.mkfifo(path, 0o666)
+        path.chmod(0o666)
+    else:
+        path.touch(0o600)
+        os.chown(path, NOBODY if kind == "theirs" else 0, 0)
+        path.chmod(0o600 if kind == "theirs" else 0o644)
+    with HostLock(root, places=own(tmp_path)) as lock:
+        assert lock.remarks == ("root's lock could not be had: runs elsewhere on this host are not kept out",)
+    assert not (tmp_path / "victim").exists()
+
+
+def test_an_account_never_keeps_root_from_restoring(unchanged: None) -> None:
+    need_root()
+    name = boot_id(LocalHost())
+    with as_nobody(lambda: bound(name, queue=16)):
+        assert recovery.restore() == ["nothing to restore"]

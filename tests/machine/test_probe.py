@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from hugewise.errors import ProbeError
+from hugewise.errors import ProbeError, UserError
 from hugewise.machine import probe
 from hugewise.model.metric import COUNTERS
+from tests.requirements import need_root
 
 
 def examples() -> list[probe.Event]:
@@ -69,3 +72,16 @@ def test_a_missing_probe_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -
 def test_ask_reports_what_the_probe_said() -> None:
     with pytest.raises(ProbeError, match="nosuch"):
         probe.ask("nosuch")
+
+
+def test_root_runs_no_probe_that_another_account_can_change(reached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_root()
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    other = reached / "hugewise-probe"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("HUGEWISE_PROBE", str(other))
+    assert probe.find() == str(other)
+    os.chown(other, pwd.getpwnam("nobody").pw_uid, -1)
+    with pytest.raises(UserError, match=f"the probe {other}: {other} belongs to the account"):
+        probe.find()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
+import pwd
 import threading
 from pathlib import Path
 
 import pytest
 
+from hugewise.errors import UserError
 from hugewise.machine import programs
 from hugewise.model.scene import Places
 from hugewise.workloads import _mariadb, _postgres, discover
 from tests.build.workloads import BASE, given
+from tests.requirements import need_root
 
 IMAGE = ("/usr/bin/gcc", "/usr/bin/make", "/bin/tar", "/usr/bin/xz", "/usr/games/stockfish", "/opt/own/tool")
 ARCHIVE = "/usr/src/lua5.4_5.4.6.orig.tar.gz"
@@ -141,3 +144,26 @@ def test_database_servers_of_an_image_have_the_versions_of_their_packages() -> N
     with programs.looking_in(IMAGE):
         assert _postgres.missing()[0].package == "postgresql"
         assert _mariadb.missing()[0].package == "mariadb-server"
+
+
+def test_what_root_runs_itself_is_not_looked_for_on_the_callers_path(
+    reached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_root()
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    mine, theirs = reached / "mine", reached / "theirs"
+    for folder in (mine, theirs):
+        folder.mkdir()
+        (folder / "ip").write_text("#!/bin/sh\n")
+        (folder / "ip").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{theirs}:{mine}")
+    assert programs.of_root("ip") not in (f"{theirs}/ip", f"{mine}/ip")
+    monkeypatch.setattr(programs, "PATH", f"{theirs}:{mine}")
+    assert programs.of_root("ip") == f"{theirs}/ip"
+    os.chown(theirs, pwd.getpwnam("nobody").pw_uid, -1)
+    with pytest.raises(UserError, match=f"ip is {theirs}/ip: {theirs} belongs to the account"):
+        programs.of_root("ip")
+    (mine / "ip").chmod(0o777)
+    monkeypatch.setattr(programs, "PATH", str(mine))
+    with pytest.raises(UserError, match=f"{mine}/ip can be written by others"):
+        programs.of_root("ip")

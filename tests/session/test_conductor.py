@@ -12,7 +12,7 @@ import pytest
 
 from hugewise.attempt import runner
 from hugewise.attempt.underway import Bench, Disturbed
-from hugewise.errors import HugewiseError, MachineError
+from hugewise.errors import AttemptLostError, HugewiseError, MachineError
 from hugewise.machine.drift import Drift
 from hugewise.model import coin as design
 from hugewise.model.clock import Clock
@@ -23,7 +23,9 @@ from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
 from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision
-from hugewise.store.records import BlockOpened
+from hugewise.stats.pairs import Pairs
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import BlockClosed, BlockOpened, Noted, Resumed
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build.logs import rewritten
@@ -507,3 +509,144 @@ def test_a_rejected_try_without_its_record_is_a_late_start_all_the_same(stage: S
     stage.conduct([cell("one", "thp")], {})
     rewritten(stage.folder.path, lambda records: [one for one in records if one["record"] != "unstarted"])
     assert stage.folder.read().blocks[0].late == ("thp",)
+
+
+WEEK = 7 * 86400.0
+
+
+@of(STUDY.replace("blocks = 3", 'blocks = 4\ntime = "100s"'))
+@pytest.mark.parametrize("jump", [WEEK, -WEEK])
+def test_a_clock_that_is_set_within_a_block_ends_no_run(stage: Stage, jump: float) -> None:
+    """Nor are seeds revealed by it, or what a block takes mistaken."""
+
+    def script(trial: Trial, _: int) -> str:
+        if (trial.block, trial.order) == (2, 1):
+            stage.jump += jump
+        return "accepted"
+
+    stage.script = script
+    stage.conduct([cell("one", "thp")], {("one", "thp"): 4})
+    assert (stage.state, len(stage.opened())) == ("finished", 4)
+    assert [event.left_s for event in stage.ended()] == pytest.approx([4.0, 2.0, 0.0, 0.0])
+
+
+@of(STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
+@pytest.mark.parametrize("jump", [WEEK, -WEEK])
+def test_a_clock_that_is_set_prolongs_no_run(stage: Stage, jump: float) -> None:
+    stage.script = raising(KilledError(), lambda trial: trial.block == 2)
+    with pytest.raises(KilledError):
+        stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
+    stage.jump += jump
+    stage.folder.append(Resumed(t=stage.now + stage.jump, session=2, boot_id="b"))
+    stage.script = accepted
+    stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
+    assert (stage.state, len(stage.opened())) == ("time is up", 3)  # 2 s each, of 7 that stand in its records
+
+
+@pytest.mark.parametrize("jump", [WEEK, -WEEK])
+def test_the_window_of_an_open_block_is_not_told_by_a_clock_that_is_set(stage: Stage, jump: float) -> None:
+    for paused, state in ((10.0, "complete"), (301.0, "incomplete")):
+        block = len(stage.folder.read().blocks) + 1
+        stage.script = raising(KilledError(), lambda trial, block=block: (trial.block, trial.order) == (block, 1))  # type: ignore[misc]
+        with pytest.raises(KilledError):
+            stage.conduct([cell("one", "thp")], {("one", "thp"): 9})
+        stage.jump, stage.now = stage.jump + jump, stage.now + paused
+        stage.script = raising(KilledError(), lambda trial, block=block: trial.block > block)  # type: ignore[misc]
+        with pytest.raises(KilledError):
+            stage.conduct([cell("one", "thp")], {("one", "thp"): 9})
+        stage.folder.append(BlockClosed(t=0.0, block=block + 1, state="incomplete"))
+        assert stage.folder.read().blocks[block - 1].state == state
+
+
+def test_a_session_in_another_boot_has_a_clock_of_its_own(stage: Stage) -> None:
+    """The seconds since boot begin anew: what was spent is told from each session's own."""
+    stage.now = 50_000.0
+    stage.conduct([cell("one", "thp")], {("one", "thp"): 1})
+    stage.folder.path.joinpath("seed").write_text(SEED.hex())
+    rewritten(stage.folder.path, lambda records: records[:-1])
+    spent = stage.folder.read().active_seconds
+    stage.folder = RunFolder(stage.folder.path, stage.folder.clock)
+    stage.now = 5.0
+    stage.folder.append(Resumed(t=1.0, session=2, boot_id="c"))
+    stage.now = 8.0
+    stage.folder.append(Noted(t=2.0, text="later"))
+    assert stage.folder.read().active_seconds == spent + 3.0
+
+
+def test_an_attempt_that_is_lost_is_not_made_again_and_costs_the_others_nothing(stage: Stage) -> None:
+    stage.script = raising(AttemptLostError("killed"), lambda trial: (trial.block, trial.arm) == (2, "thp"))
+    methods = stage.conduct([cell("one", "thp", "mthp-64k")], {})
+    assert [set(method.seen) for method in methods] == [{1, 3, 4}, {1, 2, 3}]
+    assert [number for block, _, arm, number in stage.ran if (block, arm) == (2, "thp")] == [1]
+    second = stage.folder.read().blocks[1]
+    assert (second.state, dict(second.lost), second.late, second.redone) == ("complete", {"thp": "killed"}, (), ())
+    assert second.reason == "thp is lost: killed"
+    for arm, lost, bad in (("thp", 1, True), ("mthp-64k", 0, False)):
+        pairs = Pairs(Contrast("one", arm, "base", LOWER, proof_demanded=False))
+        for block in stage.folder.read().blocks[:3]:
+            pairs.take(block)
+        assert (pairs.lost, len(pairs.usable)) == (lost, 3 - lost)
+        assert (pairs.refusal(3) is not None) == bad
+        assert not bad or "an attempt of thp was lost in 1 of 3 blocks: killed" in (pairs.refusal(3) or "")
+
+
+def test_a_lost_attempt_stays_lost_when_the_run_is_killed_within_its_block(stage: Stage) -> None:
+    first, second = (trial.arm for trial in design.order(SEED, 1, ["base", "thp"]))
+
+    def script(trial: Trial, _: int) -> str:
+        raise AttemptLostError("killed") if trial.arm == first else KilledError
+
+    stage.script = script
+    with pytest.raises(KilledError):
+        stage.conduct([cell("one", "thp")], {})
+    stage.script = accepted
+    stage.conduct([cell("one", "thp")], {})
+    assert [arm for block, _, arm, _ in stage.ran if block == 1] == [first, second, second]
+    one = stage.folder.read().blocks[0]
+    assert (one.state, dict(one.lost), one.redone) == ("incomplete", {first: "killed"}, (second,))
+
+
+@of(DUET)
+def test_a_lost_attempt_of_a_duet_ends_its_block(stage: Stage) -> None:
+    lost = AttemptLostError("killed")
+    lost.arm = "thp"
+    stage.script = raising(lost, lambda trial: (trial.block, trial.arm) == (1, "thp"))
+    stage.conduct([cell("one", "thp", together=True)], {})
+    first = stage.folder.read().blocks[0]
+    assert (first.state, dict(first.lost)) == ("incomplete", {"thp": "killed"})
+    assert [block for block, *_ in stage.asked] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("under_way", [True, False])
+def test_an_open_block_is_replaced_when_page_settings_were_changed_before_it_goes_on(
+    stage: Stage, under_way: bool
+) -> None:
+    first, second = (trial.arm for trial in design.order(SEED, 1, ["base", "thp"]))
+    if under_way:
+        stage.script = raising(KilledError(), lambda trial: trial.arm == second)
+        with pytest.raises(KilledError):
+            stage.conduct([cell("one", "thp")], {})
+    else:
+        stage.left()
+    stage.settings.initial = {"/sys/k": "always"}
+    rewritten(stage.folder.path, lambda records: [records[0] | {"settings": {"/sys/k": "never"}}, *records[1:]])
+    stage.folder = RunFolder(stage.folder.path, stage.folder.clock)
+    stage.script = accepted
+    (method,) = stage.conduct([cell("one", "thp")], {})
+    assert method.seen == [2, 3, 4]
+    one, *others = stage.folder.read().blocks
+    why = "page settings were changed before it went on: /sys/k is always, it was never"
+    assert one.state == "incomplete"
+    assert (one.reason or "").startswith(why)
+    assert [each.arm for each in one.attempts] == [first]
+    assert dict(one.lost) == ({second: f"it was under way when hugewise ended, and {why}"} if under_way else {})
+    assert all(not each.lost for each in others)
+
+
+def test_an_open_block_goes_on_when_nothing_was_changed(stage: Stage) -> None:
+    stage.settings.initial = {"/sys/k": "never"}
+    stage.left()
+    rewritten(stage.folder.path, lambda records: [records[0] | {"settings": {"/sys/k": "never"}}, *records[1:]])
+    stage.folder = RunFolder(stage.folder.path, stage.folder.clock)
+    (method,) = stage.conduct([cell("one", "thp")], {})
+    assert method.seen == [1, 2, 3]

@@ -24,7 +24,7 @@ from hugewise.session import closing, identity, session, steps
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockOpened
 from tests.drive import drive, words
-from tests.requirements import need, need_root
+from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
 
 pytestmark = pytest.mark.usefixtures("unchanged")
@@ -297,6 +297,7 @@ def test_a_program_that_disables_thp_for_itself_gets_no_verdict_but_the_reason(t
 
 def test_a_full_disk_is_said_and_what_was_accepted_is_kept(tmp_path: Path) -> None:
     need_root()
+    need_program("mount", "mount")
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192k", "tmpfs", str(disk)], check=True)

@@ -236,6 +236,9 @@ fn remove_groups(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     #[test]
     fn options_are_told_apart() {
@@ -265,5 +268,15 @@ mod tests {
         assert_eq!(get(path, 3, 100).unwrap(), json!({"data": "NDU=", "size": 5}));
         assert_eq!(get(path, 9, 100).unwrap(), json!({"data": "", "size": 5}));
         assert_eq!(status(path).unwrap(), json!({"kind": "file", "mode": 0o640, "size": 5}));
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_a_path_or_an_option_is_the_root_stays(text in fuzz::broken_text(&["/a/b/../c", "ro,vers=4.2,,rw"])) {
+            mount_options(&text);
+            prop_assert!(!removable(&text).is_ok_and(|path| path == Path::new("/")));
+        }
     }
 }

@@ -253,6 +253,9 @@ pub fn examples() -> Vec<Said> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     #[test]
     fn requests_are_read() {
@@ -307,5 +310,27 @@ mod tests {
         assert_eq!(Failure::from(io::Error::from_raw_os_error(2)), Failure::new(2, "No such file or directory"));
         let deep = anyhow::Error::from(io::Error::from_raw_os_error(3)).context("there is no process 5");
         assert_eq!(Failure::from(deep).errno, libc::ESRCH);
+    }
+
+    const REQUESTS: [&str; 6] = [
+        r#"{"id": 3, "do": "get", "path": "/x", "offset": 5, "length": 6}"#,
+        r#"{"id": 4, "do": "put", "path": "/x", "mode": 420, "offset": 0, "data": "AAH/"}"#,
+        r#"{"id": 5, "do": "network", "interface": "eth0", "address": "10.0.2.15", "prefix": 24, "gateway": null}"#,
+        r#"{"id": 6, "do": "spawn", "process": 1, "spec": {"argv": ["true"], "stdout": "/o", "stderr": "/e"}}"#,
+        r#"{"id": 7, "do": "coverage", "pid": 5, "ranges": [{"start": 1, "end": 2}], "source": "smaps"}"#,
+        r#"{"id": 8, "do": "settle", "seconds": 0.5}"#,
+    ];
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_the_host_asks_it_is_understood_or_answered(line in fuzz::broken(&REQUESTS)) {
+            let Request { id, what } = parse(&line);
+            if let Err(failure) = what {
+                let line = encode(&Said::Error { id, error: failure }).unwrap();
+                prop_assert!(line.len() <= LONGEST_LINE && line.ends_with(b"\n"));
+            }
+        }
     }
 }

@@ -58,6 +58,9 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     fn whole(text: &str) -> Line {
         Line::Whole(text.as_bytes().to_vec())
@@ -79,5 +82,21 @@ mod tests {
         assert_eq!(lines.push(b"678\n1234\n"), [Line::TooLong, whole("1234")]);
         assert_eq!(lines.push(b"12345"), []);
         assert_eq!(lines.finish(), Some(Line::TooLong));
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn lines_are_the_same_however_they_come(text in fuzz::broken(&["a\nbc\n\ndefgh\n"]), cut in 1..9usize, limit in 0..9usize) {
+            let mut whole = Lines::new(limit);
+            let mut found = whole.push(&text);
+            found.extend(whole.finish());
+            let mut pieces = Lines::new(limit);
+            let mut seen: Vec<Line> = text.chunks(cut).flat_map(|chunk| pieces.push(chunk)).collect();
+            seen.extend(pieces.finish());
+            prop_assert_eq!(&seen, &found);
+            prop_assert!(found.iter().all(|line| !matches!(line, Line::Whole(line) if line.len() > limit)));
+        }
     }
 }

@@ -3,6 +3,8 @@
 //! Nothing of this crate may be imported here. A thing comes here when two rooms that do not see each other need it.
 
 pub mod clock;
+#[cfg(test)]
+pub mod fuzz;
 pub mod lines;
 pub mod mistake;
 pub mod random;

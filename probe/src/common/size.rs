@@ -26,6 +26,9 @@ pub fn format(size: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     #[test]
     fn reads_what_people_write() {
@@ -45,6 +48,17 @@ mod tests {
     fn writes_what_it_reads() {
         for size in [1, 4096, 65536, 2 << 20, 1 << 30, 3 << 20, 4097] {
             assert_eq!(parse(&format(size)), Ok(size));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_is_written_is_a_size_or_none(text in fuzz::broken_text(&["64k", "2MiB", "1g", "16t", "4096"])) {
+            if let Ok(size) = parse(&text) {
+                prop_assert_eq!(parse(&format(size)), Ok(size));
+            }
         }
     }
 }

@@ -118,6 +118,9 @@ fn cache(name: &str) -> Option<Cache> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     #[test]
     fn every_name_that_is_tried_is_known() {
@@ -135,5 +138,19 @@ mod tests {
     fn cache_names_are_taken_apart() {
         let Ok(Which::Cache(cache)) = Which::named("dTLB-load-misses") else { panic!("not a cache event") };
         assert_eq!((cache.which, cache.operation, cache.result), (CacheId::DTLB, CacheOp::READ, CacheResult::MISS));
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_a_counter_is_called_it_is_known_or_refused(
+            name in fuzz::broken_text(&["dTLB-load-misses", "r01c4", "context-switches", "L1-dcache-loads"]),
+        ) {
+            if let Ok(which) = Which::named(&name) {
+                which.is_clock();
+                which.is_kernel_only();
+            }
+        }
     }
 }

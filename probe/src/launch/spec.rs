@@ -135,6 +135,9 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     fn good() -> serde_json::Value {
         serde_json::json!({
@@ -202,5 +205,21 @@ mod tests {
     fn a_missing_file_is_named() {
         let error = Spec::read(Path::new("/nowhere/spec.json")).unwrap_err();
         assert!(error.0.starts_with("/nowhere/spec.json: cannot read"));
+    }
+
+    const GOOD: &str = r#"{"v": 1, "argv": ["true"], "micro": false, "env": {"PATH": "/bin"}, "cwd": null, "stdout": "out",
+        "stderr": "err", "uid": null, "gid": 5, "thp_disable": "except-advised", "cgroup_procs": ["/x"], "cpus": [0, 1],
+        "timeout_s": 5.0, "counters": ["cycles"], "scan": "every-exit", "source": "smaps", "announce": true,
+        "barrier": {"ready": 3, "go": 4}, "limits": {"stream_bytes": 5, "rooms": ["/tmp"], "processes": null}}"#;
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_it_is_told_it_understands_or_refuses(text in fuzz::broken(&[GOOD])) {
+            if let Ok(spec) = Spec::parse(&text) {
+                prop_assert!(!spec.argv.is_empty() && spec.timeout() <= Duration::from_secs(1_000_000_000));
+            }
+        }
     }
 }

@@ -56,6 +56,9 @@ impl Dialect for Memcached {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     fn memcached() -> (Memcached, Payloads) {
         let payloads = Payloads::new(&"5:1".parse().unwrap(), 1);
@@ -84,5 +87,16 @@ mod tests {
         let full = b"SERVER_ERROR out of memory storing object\r\n";
         assert_eq!(memcached.parse(full), Parsed::Refused(&full[..full.len() - 2]));
         assert_eq!(memcached.parse(b"+OK\r\n"), Parsed::Wrong);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_a_server_answers_no_more_is_taken_than_came(input in fuzz::broken(&["STORED\r\nEND\r\n", "VALUE memtier-42 0 5\r\nhello\r\nEND\r\n", "SERVER_ERROR no\r\n"])) {
+            if let Parsed::Whole(_, end) = memcached().0.parse(&input) {
+                prop_assert!(0 < end && end <= input.len());
+            }
+        }
     }
 }

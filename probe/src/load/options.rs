@@ -224,6 +224,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     #[test]
     fn addresses_are_read_and_written() {
@@ -242,5 +245,16 @@ mod tests {
         assert!("p95:1ms".parse::<Sla>().is_err() && "p99:1".parse::<Sla>().is_err());
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert!(seconds("-1").is_err());
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_is_asked_for_is_understood_or_refused(
+            text in fuzz::broken_text(&["p99:250us", "1:10", "unix:/tmp/a", "[::1]:11211", "127.0.0.1:6379", "0.5s"]),
+        ) {
+            let _ = (text.parse::<Address>(), text.parse::<SetGet>(), text.parse::<Sla>(), seconds(&text));
+        }
     }
 }

@@ -51,6 +51,9 @@ impl Dialect for Redis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     fn redis() -> (Redis, Payloads) {
         let payloads = Payloads::new(&"5:1".parse().unwrap(), 1);
@@ -80,5 +83,16 @@ mod tests {
         assert_eq!(redis.parse(b"-OOM command not allowed\r\n"), Parsed::Refused(b"OOM command not allowed"));
         assert_eq!(redis.parse(b":1\r\n"), Parsed::Wrong);
         assert_eq!(redis.parse(b"$2\r\nhello\r\n"), Parsed::Wrong);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_a_server_answers_no_more_is_taken_than_came(input in fuzz::broken(&["+OK\r\n$-1\r\n", "$5\r\nhello\r\n", "-OOM command\r\n", "$999999999\r\nx"])) {
+            if let Parsed::Whole(_, end) = redis().0.parse(&input) {
+                prop_assert!(0 < end && end <= input.len());
+            }
+        }
     }
 }

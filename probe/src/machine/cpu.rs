@@ -136,7 +136,7 @@ fn intel_leaf_18(subleaves: impl IntoIterator<Item = Registers>) -> Vec<Tlb> {
             .collect();
         let ways = b >> 16;
         let fully = d >> 8 & 1 == 1;
-        Some(tlb((d >> 5 & 7) as u8, kind, &sizes, ways * sets, if fully { 0 } else { ways }))
+        Some(tlb((d >> 5 & 7) as u8, kind, &sizes, ways.saturating_mul(sets), if fully { 0 } else { ways }))
     };
     subleaves.into_iter().filter_map(describe).collect()
 }
@@ -203,6 +203,9 @@ fn descriptor(byte: u8) -> Vec<Tlb> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     /// A processor whose recorded leaves are `leaves`: (leaf, subleaf, registers).
     fn recorded(leaves: &[(u32, u32, Registers)]) -> (String, String, Vec<Tlb>, Option<String>) {
@@ -323,5 +326,21 @@ mod tests {
         let (_, model, _, _) =
             recorded(&[(0x8000_0000, 0, [0x8000_0004, 0, 0, 0]), (0x8000_0002, 0, [0x2044_4d41, 0x4359_5045, 0, 0])]);
         assert_eq!(model, "AMD EPYC");
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_a_processor_states_is_described(seed in any::<u64>(), vendor in 0..3usize) {
+            let mix = |value: u64| crate::common::random::mix(value ^ seed);
+            let name = [b"AuthenticAMD", b"GenuineIntel", b"xxxxxxxxxxxx"][vendor];
+            let word = |at: usize| u32::from_le_bytes(name[at..at + 4].try_into().unwrap());
+            decode(|leaf, subleaf| match leaf {
+                0 => [mix(1) as u32, word(0), word(8), word(4)],
+                0x8000_0000 => [u32::MAX, 0, 0, 0],
+                _ => [0, 1, 2, 3].map(|register| mix(u64::from(leaf) << 20 | u64::from(subleaf) << 2 | register) as u32),
+            });
+        }
     }
 }

@@ -112,6 +112,9 @@ fn parse_stat(stat: &str) -> Option<(Pid, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     #[test]
     fn stat_lines_with_awkward_names_are_read() {
@@ -142,5 +145,16 @@ mod tests {
         assert_eq!(cgroup_kill_file(&procs), Some(folder.path().join("cgroup.kill")));
         fs::write(&procs, std::process::id().to_string()).unwrap();
         assert_eq!(cgroup_kill_file(&procs), None, "never kills itself");
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_a_process_calls_itself_its_stat_is_read(
+            text in fuzz::broken_text(&["43 (a) b (c) S 4242 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 100 0 0"]),
+        ) {
+            parse_stat(&text);
+        }
     }
 }

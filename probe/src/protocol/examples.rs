@@ -105,6 +105,9 @@ fn following(event: &Event) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     #[test]
     fn every_kind_has_one_example_that_reads_back() {
@@ -121,5 +124,22 @@ mod tests {
         let body = source.split("pub enum Event {").nth(1).unwrap().split("\n}").next().unwrap();
         let is_variant = |line: &&str| line.starts_with("    ") && line.as_bytes()[4].is_ascii_uppercase();
         assert_eq!(kinds.len(), body.lines().filter(|line| line.len() > 4).filter(is_variant).count());
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_a_workload_says_is_an_event_or_none(
+            line in fuzz::broken(&[
+                r#"{"ev":"hold","ranges":[{"start":4096,"end":8192}],"more":true}"#,
+                r#"{"ev":"result","workload":"chase","wall_ns":5,"metrics":{"a":1.5},"facts":{"hash":"x","loads":3}}"#,
+                r#"{"ev":"exit","t_ns":1,"wall_ns":1,"code":0,"signal":null,"timed_out":false,"early_exits":0,"killed":0}"#,
+            ]),
+        ) {
+            if let Ok(event) = serde_json::from_slice::<Event>(&line) {
+                prop_assert!(serde_json::to_vec(&event).is_ok());
+            }
+        }
     }
 }

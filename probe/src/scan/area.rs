@@ -18,6 +18,9 @@ impl Area {
         let (addresses, rest) = line.split_once(' ')?;
         let (start, end) = addresses.split_once('-')?;
         let range = Range { start: u64::from_str_radix(start, 16).ok()?, end: u64::from_str_radix(end, 16).ok()? };
+        if range.end < range.start {
+            return None;
+        }
         let (permissions, rest) = rest.split_once(' ')?;
         let (_offset, rest) = rest.split_once(' ')?;
         let (device, rest) = rest.split_once(' ')?;
@@ -53,6 +56,9 @@ pub fn merged(ranges: &[Range]) -> Vec<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     #[test]
     fn lines_are_read() {
@@ -85,5 +91,18 @@ mod tests {
         let range = |start, end| Range { start, end };
         let mixed = [range(8, 9), range(1, 4), range(2, 3), range(4, 5), range(7, 7)];
         assert_eq!(merged(&mixed), [range(1, 5), range(8, 9)]);
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn merged_ranges_are_apart_and_in_order(ranges in prop::collection::vec(any::<(u64, u64)>(), 0..9), shift in 0..64u32) {
+            let ranges: Vec<Range> =
+                ranges.iter().map(|(start, end)| Range { start: start >> shift, end: end >> shift }).collect();
+            let whole = merged(&ranges);
+            prop_assert!(whole.iter().all(|range| range.start < range.end));
+            prop_assert!(whole.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
     }
 }

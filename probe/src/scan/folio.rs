@@ -89,7 +89,11 @@ impl Splitter {
                 continue;
             }
             self.find(pfn, own, flags)?;
-            let pages = left.min(self.head + self.pages - pfn);
+            // A tail found beyond the end of its folio: this was split, or another one began, between two looks.
+            let Some(rest) = (self.head + self.pages).checked_sub(pfn).filter(|rest| *rest > 0) else {
+                return Err(io::Error::other(format!("page {pfn:#x} left its folio while it was read")));
+            };
+            let pages = left.min(rest);
             let aligned = vpn.wrapping_sub(pfn).is_multiple_of(self.pages);
             take(Piece { vpn, pages, folio: self.pages, aligned, flags: self.flags });
             done += pages;
@@ -160,6 +164,9 @@ fn size_of(head: u64, guess: u64, flags: &mut impl Flags) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
     use crate::common::random::SplitMix64;
 
     /// Physical memory as a list of flags; counts the looks.
@@ -287,5 +294,34 @@ mod tests {
         let mut memory = Memory { flags: vec![KPF_ANON, KPF_TAIL], looks: 0 };
         let error = Splitter::default().split(Run { vpn: 0, pfn: 1, len: 1 }, &mut memory, |_| ()).unwrap_err();
         assert!(error.to_string().contains("tail without a head"));
+    }
+
+    /// Flags that no kernel would give, by the page.
+    struct Hostile(u64);
+
+    impl Flags for Hostile {
+        fn get(&mut self, pfn: u64, _: u64) -> io::Result<u64> {
+            let drawn = crate::common::random::mix(pfn.rotate_left(7) ^ self.0);
+            Ok([KPF_HEAD, KPF_TAIL, KPF_TAIL, 0, KPF_HEAD | KPF_TAIL, drawn][(drawn % 6) as usize]
+                | drawn & (KPF_ANON | KPF_HUGE))
+        }
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_the_flags_are_a_run_is_taken_to_pieces_once(
+            entries in prop::collection::vec(prop_oneof![any::<u64>(), Just(0), (1..50u64).prop_map(|pfn| PRESENT | pfn)], 0..50),
+            vpn in 0..1u64 << 52,
+            seed in any::<u64>(),
+        ) {
+            let present = entries.iter().filter(|entry| **entry & PRESENT != 0).count() as u64;
+            let runs = runs(vpn, &entries);
+            prop_assert_eq!(runs.iter().map(|run| run.len).sum::<u64>(), present);
+            let (mut splitter, mut flags, mut taken) = (Splitter::default(), Hostile(seed), 0);
+            let split = runs.iter().try_for_each(|run| splitter.split(*run, &mut flags, |piece| taken += piece.pages));
+            prop_assert!(split.is_err() || taken == present);
+        }
     }
 }

@@ -207,6 +207,9 @@ pub fn pmd_mapped(text: &str, range: Range) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    use crate::common::fuzz;
 
     // Recorded on Linux 6.18 and shortened: 4 MiB advised (2 MiB huge), a memfd, a pool of 2 MiB pages, a library.
     const RECORDED: &str = "\
@@ -329,5 +332,44 @@ Anonymous:             8 kB
         assert!(all_off(Path::new("/nonexistent"), "enabled", "enabled"));
         assert!(off("always within_size advise never [deny] force", &[(64, "[always] inherit never")]));
         assert!(!off("always within_size advise never deny [force]", &[(64, none)]));
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn whatever_smaps_says_no_more_is_found_than_is_mapped(
+            text in fuzz::broken_text(&[RECORDED]),
+            parts in prop::collection::vec(any::<(u64, u64)>(), 0..4),
+            near in any::<bool>(),
+        ) {
+            let base = if near { 0x7f00_0000_0000 } else { 0 };
+            let parts: Vec<Range> = parts
+                .iter()
+                .map(|(start, size)| (base + (start >> 20), size >> 40))
+                .map(|(start, size)| Range { start, end: start.saturating_add(size) })
+                .collect();
+            let parts = crate::scan::area::merged(&parts);
+            for ranges in [None, Some(&parts[..])] {
+                let most: u128 = parse(&text)
+                    .iter()
+                    .flat_map(|entry| entry.area.wanted(ranges))
+                    .map(|part| u128::from(part.end - part.start))
+                    .sum();
+                let found: u128 = tally(&text, ranges, &knowledge(near)).values().map(|bytes| u128::from(*bytes)).sum();
+                prop_assert!(found <= most, "{found} of {most}");
+            }
+            for part in &parts {
+                pmd_mapped(&text, *part);
+            }
+        }
+
+        #[test]
+        fn whatever_is_mounted_has_devices_or_none(
+            text in fuzz::broken_text(&["24 1 0:22 / /dev/shm rw shared:3 - tmpfs tmpfs rw\n25 1 254:0 / / rw - ext4 /dev/vda rw\n"]),
+        ) {
+            tmpfs_devices(&text);
+            selected(&text);
+        }
     }
 }

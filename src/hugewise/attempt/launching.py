@@ -54,7 +54,7 @@ def _said(work: Work, job: probe.Job, status: int) -> list[probe.Event]:
         how = f"was killed by signal {-status}" if status < 0 else f"failed (exit {status})"
         why = f"the probe {how}: {text or 'it said nothing'}"
         if "unknown field" in text:  # it has started nothing
-            raise ProbeError(why, hint="it is of another version: make setup")
+            raise ProbeError(why, hint="it is of another version: make setup, and one of guests: make guest-probes")
         lost = AttemptLostError(f"{why}; whether the clock ran is not known", hint=f"see {job.told}")
     lost.arm = work.arm.name
     raise lost

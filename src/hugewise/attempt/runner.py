@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -25,6 +26,7 @@ from hugewise.errors import MachineError
 from hugewise.files import storing
 from hugewise.host.scratch import copy
 from hugewise.machine import noise, probe
+from hugewise.machine.foreign import heard
 from hugewise.model.design import Resident
 from hugewise.model.scene import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
@@ -64,7 +66,8 @@ def together(
         for step in STEPS:
             bench.on_step(step.__name__)
             try:
-                step(group)
+                with _hearing(group):
+                    step(group)
             except MachineError as error:
                 if not group.started:
                     error.arm = None if group.turn is None else group.turn.arm.name
@@ -76,6 +79,12 @@ def together(
     if group.drift:
         raise Disturbed(group.drift)
     return group.stored
+
+
+def _hearing(group: Group) -> AbstractContextManager[None]:
+    """A guest may say anything: what makes no sense takes the guest away, as if it were gone, and not the run."""
+    guests = [work.site.host.name for work in group.works if work.aboard is not None and work.aboard.own]
+    return heard(" or ".join(guests), "what it said") if guests else nullcontext()
 
 
 def _broken(group: Group, error: MachineError) -> None:

@@ -18,8 +18,10 @@ import click
 
 from hugewise.cli import completion, options
 from hugewise.cli.guest import guest
+from hugewise.cli.torture import torture
+from hugewise.cli.verify import verify_statistics
 from hugewise.errors import HugewiseError, StorageError, UserError
-from hugewise.visible import printable, say, say_json
+from hugewise.visible import printable, say
 
 __all__ = ["main"]
 
@@ -35,6 +37,8 @@ def cli() -> None:
 
 
 cli.add_command(guest)
+cli.add_command(torture)
+cli.add_command(verify_statistics)
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})
@@ -261,70 +265,6 @@ def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> No
     from hugewise.cli import combine as combining  # noqa: PLC0415
 
     combining.main(runs, confidence, as_json=as_json)
-
-
-@cli.command("verify-statistics")
-@click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
-@click.option("--power", is_flag=True, help="Only the power replay, as --check power.")
-@click.option("--seed", type=int, help="Seed of all random streams (default: 1).")
-@click.option("--streams", type=int, help="Null streams of each noise family (default: 2000).")
-@click.option("--replays", type=int, help="Replays of each published benchmark (default: 400).")
-@click.option("--repeats", type=int, help="Repeats of each coverage case (default: 1000).")
-@click.option("--blocks", type=int, help="Streams of blocks of each case through the whole method (default: 200).")
-@click.option("--stops", type=int, help="Streams of each case of the correction for stopping (default: 1000).")
-@click.option("--spreads", type=int, help="Streams of each case of the test of spread (default: 100).")
-@click.option("--pilots", type=int, help="Simulated pilots of each case of planning (default: 300).")
-@click.option(
-    "--long", is_flag=True, help="More streams of blocks, spreads and pilots, and 20,000 pairs: hours of CPU."
-)
-@click.option("--vector", type=click.Path(path_type=Path), help="File of up to 16 magnitudes to prove the size on.")
-@click.option("--run", "run_", type=click.Path(path_type=Path), help="Folder of an ended run: its coins are checked.")
-@click.option("--jobs", type=int, help="Processes (default: one a CPU).")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **options: Any) -> None:
-    """Check the promises that verdicts rest on, in some 20 minutes of CPU: from closed blocks to the verdict.
-
-    Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
-    planning, power. Exit status 1 when one fails.
-    """
-
-    from hugewise.verification import show, suite  # noqa: PLC0415
-
-    given = {name.rstrip("_"): value for name, value in options.items() if value is not None}
-    if power or checks:
-        given["checks"] = (*checks, *(["power"] if power else []))
-    with show.progress(sys.stderr) as listener:
-        found = suite.verify(suite.Options(**given), listener)
-    if as_json:
-        say_json(found)
-    else:
-        show.show(found)
-    sys.exit(0 if found.passed else 1)
-
-
-@cli.command()
-@click.option("--kills", type=click.IntRange(0), default=200, show_default=True, help="Runs that are killed.")
-@click.option(
-    "--faults", type=click.IntRange(0), default=70, show_default=True, help="Runs that something else befalls."
-)
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all that is drawn.")
-@click.option("--kinds", metavar="KINDS", help="Only these: host,pool,guest,disk,journal,scratch,address,memory,...")
-@click.option("--now", type=click.IntRange(0), help="Cases to do in this call (default: all that are left).")
-@click.option("--time", "time_", default="70m", show_default=True, help="Begin no other case after this time.")
-@click.option("--case", metavar="NAME", help="Do this case again, such as host-017.")
-@click.option("--soak", "soaking", metavar="TIME", help="Instead: one long run, whose memory is watched, such as 30m.")
-@click.option("--hugewise", metavar="COMMAND", help="The hugewise that is tortured (default: this one).")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@options.RESULTS
-def torture(**asked: Any) -> None:
-    """Kill and starve runs on this machine, and see that nothing is left of them and nothing lost.
-
-    Keeps what it found in RESULTS/torture-SEED; called again, it goes on with the cases that are left. Exit status 1
-    when a promise of docs/concepts/trust.md is broken.
-    """
-    from hugewise.cli import torture as torturing  # noqa: PLC0415
-
-    sys.exit(0 if torturing.main(**asked) else 1)
 
 
 def _study(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:

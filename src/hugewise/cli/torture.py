@@ -7,20 +7,40 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
+
+from hugewise.cli import options
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration
-from hugewise.torture import soak, summary
-from hugewise.torture.subject import THIS
-from hugewise.torture.torture import TortureOptions, again, torture
 from hugewise.visible import say, say_json
 
-__all__ = ["main"]
+__all__ = ["torture"]
 
 
-def main(*, results: Path, case: str | None, soaking: str | None, as_json: bool, **asked: Any) -> bool:
-    """Do what was asked and say what was found; whether every promise held. Raises HugewiseError."""
+@click.command()
+@click.option("--kills", type=click.IntRange(0), default=200, show_default=True, help="Runs that are killed.")
+@click.option("--faults", type=click.IntRange(0), default=70, show_default=True, help="Runs that suffer otherwise.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all that is drawn.")
+@click.option("--kinds", metavar="KINDS", help="Only these kinds of cases: host,pool,guest,disk.")
+@click.option("--now", type=click.IntRange(0), help="Cases to do in this call (default: all that are left).")
+@click.option("--time", "time_", default="70m", show_default=True, help="Begin no other case after this time.")
+@click.option("--case", metavar="NAME", help="Do this case again, such as host-017; its folder stays.")
+@click.option("--soak", "soaking", metavar="TIME", help="Instead: one long run, whose memory is watched, such as 30m.")
+@click.option("--hugewise", metavar="COMMAND", help="The hugewise that is tortured (default: this one).")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@options.RESULTS
+def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bool, **asked: Any) -> None:
+    """Kill and starve runs on this machine, and see that nothing is left of them and nothing lost.
+
+    Keeps what it found in RESULTS/torture-SEED; called again, it goes on with the cases that are left. Exit status 1
+    when a promise is broken.
+    """
+    from hugewise.torture import soak, summary  # noqa: PLC0415  (each verb pays only for what it uses)
+    from hugewise.torture import torture as torturing  # noqa: PLC0415
+    from hugewise.torture.subject import THIS  # noqa: PLC0415
+
     command = asked["hugewise"]
-    options = TortureOptions(
+    chosen = torturing.TortureOptions(
         folder=results,
         seed=asked["seed"],
         kills=asked["kills"],
@@ -31,21 +51,26 @@ def main(*, results: Path, case: str | None, soaking: str | None, as_json: bool,
         hugewise=THIS if command is None else tuple(shlex.split(command)),
     )
     if soaking is not None:
-        soaked = soak.soak(options.folder, _seconds("--soak", soaking), options.hugewise, _say)
-        _print(soaked) if as_json else soak.show(soaked)
-        return soaked.passed
+        soaked = soak.soak(chosen.folder, _seconds("--soak", soaking), chosen.hugewise, _say)
+        _told(soaked if as_json else None, soak.lines(soaked), passed=soaked.passed)
     if case is not None:
-        one = again(options, case, _say)
-        if as_json:
-            _print(one)
-        else:
-            say(f"{one.name}: {one.did}")
-            for line in one.faults or ["every promise held"]:
-                say(f"  {line}")
-        return not one.faults
-    report = torture(options, _say)
-    _print(report) if as_json else summary.show(report)
-    return report.passed
+        one = torturing.again(chosen, case, _say)
+        lines = [f"{one.name}: {one.did}", *(f"  {line}" for line in one.faults or ["every promise held"])]
+        _told(one if as_json else None, lines, passed=not one.faults)
+    report = torturing.torture(chosen, _say)
+    if not as_json:
+        summary.show(report)
+    _told(report if as_json else None, (), passed=report.passed)
+
+
+def _told(found: object, lines: Any, *, passed: bool) -> None:
+    """Print what was found, as JSON where that was asked for, and end."""
+    if found is not None:
+        say_json(found)
+    else:
+        for line in lines:
+            say(line)
+    sys.exit(0 if passed else 1)
 
 
 def _seconds(option: str, text: str) -> float:
@@ -55,10 +80,5 @@ def _seconds(option: str, text: str) -> float:
         raise UserError(f"{option} {text}: {error}", hint=f"write for example {option} 30m") from None
 
 
-def _print(found: object) -> None:
-    say_json(found)
-
-
 def _say(line: str) -> None:
     say(line, err=True)
-    sys.stderr.flush()

@@ -1,17 +1,18 @@
 """The agent of a guest, asked over its channel: requests from any thread, answers and events read by one of its own.
 
-Whatever a guest does, the caller sees either an answer or a MachineError. Once one request was not answered in time, or
-one line was malformed, the machine counts as gone: nothing that it says later is believed.
+Whatever a guest does, the caller sees either an answer or a MachineError. Once a request was not answered in time, a
+line was malformed or too much came, the machine counts as gone: nothing that it says later is believed.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
 import socket
 import stat
 import struct
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,17 +24,18 @@ from hugewise.errors import MachineError, ProbeError
 from hugewise.guests import messages
 from hugewise.guests.messages import AgentFault, Answer, Ended, EventLine, Hello, Malformed, Request
 from hugewise.machine import probe
+from hugewise.machine.foreign import plain
 
-__all__ = ["CHUNK", "PATIENCE_S", "WATCHED_S", "Agent", "Listener"]
+__all__ = ["CHUNK", "MOST_OF_A_FILE", "PATIENCE_S", "WATCHED_S", "Agent", "Listener"]
 
 PATIENCE_S = 120.0  # for what takes a guest a moment; an emulated one may share its CPU with many others
 WATCHED_S = 30.0  # between two looks whether a guest still answers
-_LONG_S = 900.0  # for what takes as long as its size: page tables, trees of files, a network
+_LONG = 7.5  # times as long for what takes as long as its size: page tables, trees of files, a network
+_WAITED_S = 7200.0  # for all answers to all requests: who is slow each time is given up in the end
 CHUNK = 256 << 10  # bytes of a file in one message
+MOST_OF_A_FILE = probe.MOST_SAID  # bytes that are taken over
 _RECEIVED = 1 << 16
 _CLOSING_S = 5.0
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-
 _T = TypeVar("_T")
 
 
@@ -56,19 +58,26 @@ class Listener(Protocol):
 class Agent:
     """One guest's agent. Every method raises MachineError when the guest is gone.
 
-    error  makes that error of a message; whoever booted the guest adds what its console said last
+    error     makes that error of a message; whoever booted the guest adds what its console said last
+    patience  seconds for what takes a guest a moment
     """
 
     def __init__(
-        self, connected: socket.socket, name: str, error: Callable[[str], MachineError] = MachineError
+        self,
+        connected: socket.socket,
+        name: str,
+        error: Callable[[str], MachineError] = MachineError,
+        patience: float = PATIENCE_S,
     ) -> None:
-        """Take over the socket; nothing is read before `hello`."""
         self.name = name
-        self._socket, self._error = connected, error
+        self._socket, self._error, self._patience = connected, error, patience
         self._state, self._sending = threading.Lock(), threading.Lock()
         self._numbers, self._processes = itertools.count(1), itertools.count(1)
         self._waiting: dict[int, Future[Answer]] = {}
         self._listeners: dict[int, Listener] = {}
+        self._said: Counter[int] = Counter()  # bytes of lines by process
+        self._waited = 0.0
+        self._long = _LONG * patience
         self._hello: Future[Hello] = Future()
         self._gone: str | None = None
         self._closed = threading.Event()
@@ -172,7 +181,7 @@ class Agent:
 
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with everything in it. Raises OSError."""
-        self.ask_for(messages.Remove(path), messages.Nothing, _LONG_S)
+        self.ask_for(messages.Remove(path), messages.Nothing, self._long)
 
     def put(
         self, path: str, content: bytes, mode: int, *, uid: int | None = None, gid: int | None = None, offset: int = 0
@@ -181,27 +190,34 @@ class Agent:
         view = memoryview(content)
         for start in range(0, max(1, len(content)), CHUNK):
             data = bytes(view[start : start + CHUNK])
-            self.ask_for(messages.Put(path, mode, uid, gid, offset + start, data), messages.Nothing, _LONG_S)
+            self.ask_for(messages.Put(path, mode, uid, gid, offset + start, data), messages.Nothing, self._long)
 
     def get(self, path: str) -> Iterator[bytes]:
-        """The content of a file, piece by piece, up to the size that it has at first. Raises OSError."""
-        offset, size = 0, None
-        while size is None or offset < size:
-            length = CHUNK if size is None else min(CHUNK, size - offset)
-            piece = self.ask_for(messages.Get(path, offset, length), messages.Piece, _LONG_S)
+        """The content of a file, piece by piece, up to the size that it has at first, within MOST_OF_A_FILE.
+
+        A piece that is not whole is the last: there is less of the file by now. Raises OSError; MachineError for a file
+        that is too large, of which nothing is taken.
+        """
+        offset, size = 0, CHUNK
+        while offset < size:
+            length = min(CHUNK, size - offset)
+            piece = self.ask_for(messages.Get(path, offset, length), messages.Piece, self._long)
             if len(piece.data) > length:
                 raise self.give_up("it gave more of a file than it was asked for")
-            size = piece.size if size is None else size
-            if not piece.data:
-                return
+            size = max(piece.size, len(piece.data)) if offset == 0 else size
+            if size > MOST_OF_A_FILE:
+                why = f"has {size} bytes, more than the {MOST_OF_A_FILE} that are taken over"
+                raise self._error(f"guest {self.name}: {plain(path)} {why}")
             yield piece.data
-            offset += len(piece.data)
+            offset += length
+            if len(piece.data) < length:
+                return
 
     # -- the system
 
     def mount(self, source: str, target: str, kind: str, options: str = "") -> None:
         """Mount a file system; the target is made. Raises OSError."""
-        self.ask_for(messages.MountAt(source, target, kind, options), messages.Nothing, _LONG_S)
+        self.ask_for(messages.MountAt(source, target, kind, options), messages.Nothing, self._long)
 
     def network(self, interface: str, address: str, prefix: int) -> None:
         """Give an interface its address; it is told no gateway. Raises OSError."""
@@ -243,20 +259,28 @@ class Agent:
         """The first event of a short subcommand of the probe. Raises ProbeError."""
         request = messages.AskProbe(arguments)
         try:
-            asked = self.ask_for(request, messages.ProbeSaid, _LONG_S)
+            asked = self.ask_for(request, messages.ProbeSaid, self._long)
         except OSError as error:
             raise ProbeError(f"{request} failed in guest {self.name}: {error.strerror}") from None
-        return next(probe.decode([bytes(asked.event) + b"\n"]))
+        try:
+            return next(probe.decode([bytes(asked.event) + b"\n"]))
+        except ProbeError as error:
+            raise self.give_up(f"{request} said something unknown: {error.message}") from None
 
     # -- the channel
 
-    def ask_for(self, request: Request, form: type[_T], patience: float = PATIENCE_S) -> _T:
+    def ask_for(self, request: Request, form: type[_T], patience: float | None = None) -> _T:
         """Send a request and wait for what comes of it.
 
         Raises OSError with the guest's errno when it could not be done; MachineError when there is no answer within
-        `patience` seconds, and when the guest is gone.
+        `patience` seconds (None: the agent's), and when the guest is gone.
         """
+        began = time.monotonic()
+        patience = self._patience if patience is None else patience
         answer = self.await_answer(self._send(request), patience, f"does not answer ({request})")
+        self._waited += time.monotonic() - began
+        if self._waited > _WAITED_S:
+            raise self.give_up(f"its answers were waited for longer than {_WAITED_S:g} s in all")
         if isinstance(answer.came, AgentFault):
             raise answer.came.error(getattr(request, "path", None))
         return self.read_reply(answer.came, form)
@@ -269,7 +293,7 @@ class Agent:
             raise self.give_up(f"its agent answered something else than was asked for: {error}") from None
 
     def await_answer(self, future: Future[_T], patience: float, complaint: str) -> _T:
-        """Wait for what the guest owes; raises MachineError when it does not come, and with `complaint` if too late."""
+        """Wait for what the guest owes. Raises MachineError when it does not come, with `complaint` if too late."""
         try:
             return future.result(patience)
         except TimeoutError:
@@ -308,7 +332,7 @@ class Agent:
         except OSError as error:
             why = f"its channel broke: {error.strerror or error}"
         except Malformed as error:
-            why = f"its agent said something that was not agreed on: {_plain(str(error))}"
+            why = f"its agent said something that was not agreed on: {error}"
         finally:
             self._end(why)
             self._closed.set()
@@ -339,6 +363,9 @@ class Agent:
             else:
                 waiting = None
                 listener = self._listeners.get(heard.process)
+                self._said[heard.process] += len(line)
+                if self._said[heard.process] > probe.MOST_EVENTS:
+                    raise Malformed(f"more than {probe.MOST_EVENTS} bytes of events of one process")
                 if isinstance(heard, Ended):
                     self._listeners.pop(heard.process, None)
         match heard:
@@ -356,7 +383,7 @@ class Agent:
         with self._state:
             if self._gone is not None:
                 return
-            self._gone = why
+            self._gone = plain(why)
             waiting, self._waiting = list(self._waiting.values()), {}
             listeners, self._listeners = list(self._listeners.values()), {}
             if not self._hello.done():
@@ -371,7 +398,3 @@ class Agent:
 
 class _Gone(Exception):  # noqa: N818  (a state)
     """Set in what is waited for when the machine is gone."""
-
-
-def _plain(text: str) -> str:
-    return _CONTROL.sub(" ", text)[:300]

@@ -32,6 +32,7 @@ from hugewise.host.local_machine import LocalMachine
 from hugewise.host.network import USER, Bridge, Link
 from hugewise.host.pool import Pools
 from hugewise.host.scratch import Scratch, discard
+from hugewise.machine.foreign import heard
 from hugewise.machine.machine import Contained, Folders
 from hugewise.machine.noise import Snapshot, snapshot
 from hugewise.machine.probe import Event
@@ -199,7 +200,10 @@ class _Aboard:
 
     def look(self, here: Snapshot) -> Snapshot | None:
         """One that counts must not be looked at."""
-        return None if self.guest.counting else snapshot(self.site.host)
+        if self.guest.counting:
+            return None
+        with heard(self.name, "what its kernel counts"):
+            return snapshot(self.site.host)
 
     def flush(self) -> None:
         """It is new: all that matters of its pages is written."""
@@ -216,7 +220,8 @@ class _Aboard:
 
     def begin(self) -> None:
         """Boot it and make it ready for policies; one that counts boots when all its orders are known."""
-        self.site = self._counting() if self.guest.counting else self._live()
+        with heard(self.name, "what it said when it had booted"):
+            self.site = self._counting() if self.guest.counting else self._live()
 
     def _boot(self, orders: bytes | None = None) -> Agent:
         image = Path(self.initramfs.path)

@@ -29,6 +29,7 @@ from hugewise.guests.qmp import Qmp
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.lock import peer
 from hugewise.machine import probe
+from hugewise.machine.foreign import heard, plain
 from hugewise.machine.machine import Contained, Machine
 from hugewise.machine.serving import Serving
 from hugewise.model.guest import Guest
@@ -40,6 +41,7 @@ PATIENCE_S: Mapping[str, float] = {"tcg": 120.0, "kvm": 30.0}
 _TO_LEAVE_S = 10.0
 _LAST_LINES = 8
 _MOST_LINES = 1000
+_MOST_OF_CONSOLE = 16 << 20  # bytes: QEMU is ended when its guest's console has more
 _CAUSE = re.compile(r"Kernel panic|Out of memory|Oops|BUG:")
 _TAIL_BYTES = 1 << 16
 _HELLO_BYTES = 1 << 16
@@ -107,7 +109,7 @@ class Booted:
 
     def error(self, message: str) -> MachineError:
         """An error about this guest, with what it said last."""
-        return _error(message, self.hosting.outputs)
+        return _error(_why(message, self.serving), self.hosting.outputs)
 
     def prove(self, share: float = backing.SHARE) -> backing.Proof:
         """What the guest's memory is made of now; the mappings that were looked at are kept. Raises MachineError."""
@@ -183,7 +185,7 @@ def boot(
         # The monitor answers from here on: before, QEMU may be busy with getting its memory.
         qmp = Qmp(monitor)
         undo.callback(qmp.close)
-        _pin(qmp, guest, hosting)
+        _pin(qmp, serving.pid, guest, hosting)
         for listener in listening.values():
             listener.close()
         _discard([hosting.run / name for name in listening])
@@ -194,7 +196,7 @@ def boot(
 def plain_lines(text: str) -> list[str]:
     """The lines of what a console was sent, without escape codes, controls and empty lines."""
     cleaned = _ESCAPE.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
-    return [line for line in (_CONTROL.sub("", line).rstrip() for line in cleaned.split("\n")) if line]
+    return [line for line in (plain(_CONTROL.sub("", line)).rstrip() for line in cleaned.split("\n")) if line]
 
 
 def _places(
@@ -253,6 +255,7 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
         cgroup_procs=tuple(str(path) for path in hosting.leaf.procs_files),
         cpus=hosting.cpus,
         announce=True,
+        limits=probe.Limits(stream_bytes=_MOST_OF_CONSOLE, rooms=(hosting.temporary, str(folder))),
     )
     return probe.Job.below(hosting.outputs, "qemu", spec)
 
@@ -331,7 +334,9 @@ class _Waiting:
     def _over(self, *, began: bool) -> MachineError:
         """QEMU has ended, or is about to: its last words come first. `began`: there was a guest."""
         select.select([self.serving.launcher], [], [], _TO_LEAVE_S)
-        end = next((event for event in self.serving.events() if isinstance(event, probe.Exit)), None)
+        end = _exit(self.serving)
+        if end is not None and end.exceeded is not None:
+            return _error(f"QEMU was ended: {end.exceeded}", self.outputs)
         if end is None or end.code != 0:
             how = "" if end is None else f" (signal {end.signal})" if end.code is None else f" (exit status {end.code})"
             return _error(f"QEMU failed before the guest said hello{how}", self.outputs)
@@ -344,14 +349,29 @@ class _Waiting:
         return error
 
 
-def _pin(qmp: Qmp, guest: Guest, hosting: Hosting) -> None:
+def _pin(qmp: Qmp, pid: int, guest: Guest, hosting: Hosting) -> None:
     """Each vCPU on a CPU of its own, where there are as many; all of QEMU is on these CPUs already."""
     cpus = hosting.cpus
     if cpus is None or guest.cpus == 1 or len(cpus) < guest.cpus:
         return
-    for vcpu in qmp.execute("query-cpus-fast"):
-        with suppress(ProcessLookupError):
-            os.sched_setaffinity(vcpu["thread-id"], {cpus[vcpu["cpu-index"]]})
+    threads = Path(f"/proc/{pid}/task")
+    with heard("QEMU", "what its monitor says of its CPUs"):
+        for vcpu in qmp.execute("query-cpus-fast"):
+            thread, place = int(vcpu["thread-id"]), cpus[int(vcpu["cpu-index"])]
+            # A QEMU that a guest has taken over may name any thread of this host.
+            if (threads / str(thread)).is_dir():
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread, {place})
+
+
+def _exit(serving: Serving) -> probe.Exit | None:
+    return next((event for event in serving.events() if isinstance(event, probe.Exit)), None)
+
+
+def _why(message: str, serving: Serving) -> str:
+    """The message, with the limit that QEMU was ended for, if it was: its stdout is the guest's console."""
+    end = _exit(serving)
+    return message if end is None or end.exceeded is None else f"{message}; QEMU was ended: {end.exceeded}"
 
 
 def _error(message: str, outputs: Path) -> MachineError:

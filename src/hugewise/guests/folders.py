@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hugewise.guests.machine import GuestMachine
+from hugewise.machine.foreign import heard
 
 __all__ = ["SCRATCH", "GuestFolders"]
 
@@ -34,8 +35,10 @@ class GuestFolders:
         return path
 
     def clear(self) -> None:
-        """Remove what is inside; a guest that is gone has taken it along. Raises StorageError."""
+        """Remove what is inside; a guest that is gone has taken it along. Raises MachineError, StorageError."""
         if self.machine.agent.ended():
             return
-        for name in self.machine.agent.names(str(self.path)):
+        with heard(self.machine.agent.name, f"the files in {self.path}"):
+            names = self.machine.agent.names(str(self.path))
+        for name in names:
             self.machine.remove(str(self.path / name))

@@ -5,11 +5,17 @@ A guest is thrown away with what was turned in it, so nothing is put back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hugewise.host.ledger import JournalRecord
 from hugewise.host.setting import Settings
+from hugewise.machine.drift import Drift
+from hugewise.machine.foreign import heard
 from hugewise.model.host import Host
 
 __all__ = ["GuestSettings"]
+
+_WHAT = "its page settings"
 
 
 class _Forgotten:
@@ -23,7 +29,19 @@ class _Forgotten:
 
 
 class GuestSettings(Settings):
-    """The knobs of a guest; its pools are filled by `hugewise.host.pool` as on the host."""
+    """The knobs of a guest; its pools are filled by `hugewise.host.pool` as on the host.
+
+    What it says of them that no kernel says is a MachineError.
+    """
 
     def __init__(self, host: Host) -> None:
-        super().__init__(host, _Forgotten())
+        with heard(host.name, _WHAT):
+            super().__init__(host, _Forgotten())
+
+    def drift(self) -> list[Drift]:
+        with heard(self.host.name, _WHAT):
+            return super().drift()
+
+    def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
+        with heard(self.host.name, _WHAT):
+            return super().apply(wanted)

@@ -17,12 +17,15 @@ from pathlib import Path
 from hugewise.errors import MachineError
 from hugewise.guests.machine import GuestMachine
 from hugewise.host import cgroup
+from hugewise.machine.foreign import heard
 from hugewise.model.scene import RoleUse
+from hugewise.reading import whole
 
 __all__ = ["Groups", "GuestLeaf"]
 
 _ROOT = "/sys/fs/cgroup/hugewise"
 _CONTROLLERS = ("memory", "pids")
+_MOST_PROCESSES = 10_000  # that are told of
 _PATIENCE_S = 60.0  # an emulated guest may share its CPU with many others
 _PAUSE_S = 0.01
 
@@ -66,14 +69,26 @@ class GuestLeaf(cgroup.Leaf):
             time.sleep(_PAUSE_S)
         return len(seen)
 
+    def peak_bytes(self) -> int | None:
+        with heard(self.host.name, f"the memory of {self.path}"):
+            found = super().peak_bytes()
+            return None if found is None else whole(str(found), "memory.peak")
+
     def used(self) -> RoleUse:
-        return RoleUse(faults=self.faults()) if self.emulated else super().used()
+        with heard(self.host.name, f"what {self.path} used"):
+            return RoleUse(faults=self.faults()) if self.emulated else super().used()
 
     def processes(self) -> list[int]:
         """The processes inside, by their numbers in the guest; those in groups below are left out."""
-        with suppress(OSError):
-            return sorted({int(pid) for pid in self.host.read(f"{self.path}/cgroup.procs").split()})
+        with heard(self.host.name, f"{self.path}/cgroup.procs"), suppress(OSError):
+            pids = self.host.read(f"{self.path}/cgroup.procs").split()
+            return sorted({whole(pid, "the number of a process", low=1) for pid in pids[:_MOST_PROCESSES]})
         return []
+
+    def table(self, folder: Path, file: str) -> dict[str, int]:
+        """The numbers in a file of names and numbers; empty where there is none. Raises MachineError."""
+        with heard(self.host.name, f"{folder}/{file}"):
+            return {name: whole(str(value), name) for name, value in super().table(folder, file).items()}
 
     def limit_memory(self, size: int) -> None:
         """Let the processes inside, and the page cache they fill, have at most `size` bytes. Raises MachineError."""

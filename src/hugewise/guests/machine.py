@@ -19,8 +19,9 @@ import msgspec
 
 from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageError
 from hugewise.files import storing
-from hugewise.guests.agent import Agent
+from hugewise.guests.agent import MOST_OF_A_FILE, Agent
 from hugewise.machine import probe, programs
+from hugewise.machine.foreign import heard, plain
 from hugewise.model.host import Host
 from hugewise.reading import UnreadableError
 
@@ -61,6 +62,13 @@ class GuestLauncher:
         """The launcher said this."""
         with self._lock:
             if self._done.is_set():
+                return
+            try:
+                for _ in probe.decode([f"{text}\n".encode()]):
+                    pass
+            except ProbeError as error:
+                why = f"guest {self._agent.name}: its launcher said something unknown: {plain(error.message)}"
+                self._problem = self._problem or MachineError(why)
                 return
             try:
                 rest = memoryview(f"{text}\n".encode())
@@ -223,8 +231,8 @@ class GuestMachine:
         return launched
 
     def signal(self, pid: int, number: int) -> None:
-        """Send a signal; nothing happens when the process is gone. Raises OSError for pid 1."""
-        with suppress(ProcessLookupError):
+        """Send a signal; nothing happens when the process is gone. Raises MachineError."""
+        with heard(self.agent.name, f"signal {number} to process {pid}"), suppress(ProcessLookupError):
             self.agent.signal(pid, number)
 
     def ask(self, *arguments: str) -> probe.Event:
@@ -250,7 +258,10 @@ class GuestMachine:
             self.agent.put(f"{folder}/{name}", content, 0o644, uid=uid, gid=gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Files by name. Raises UnreadableError for a link, as on this host."""
+        """Files by name; of all of them together no more than of one, else MachineError. Raises UnreadableError for a
+        link, as on this host.
+        """
+        total = 0
         for name in self.agent.names(folder):
             path = f"{folder}/{name}"
             if pattern.fullmatch(name) is not None and self.agent.status(path).kind in ("file", "link"):
@@ -258,6 +269,10 @@ class GuestMachine:
                     content = b"".join(self.agent.get(path))
                 except OSError as error:
                     raise UnreadableError(f"{path} in guest {self.agent.name}: {error.strerror}") from None
+                total += len(content)
+                if total > MOST_OF_A_FILE:
+                    why = f"the files in {plain(folder)} have more than the {MOST_OF_A_FILE} bytes that are taken over"
+                    raise MachineError(f"guest {self.agent.name}: {why}")
                 yield content
 
     def remove(self, path: str) -> None:
@@ -270,4 +285,4 @@ class GuestMachine:
         try:
             yield
         except OSError as error:
-            raise StorageError(f"cannot {what} in guest {self.agent.name}: {error.strerror}") from None
+            raise StorageError(f"cannot {plain(what)} in guest {self.agent.name}: {error.strerror}") from None

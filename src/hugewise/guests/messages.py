@@ -10,10 +10,12 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from hugewise.machine.foreign import plain
 from hugewise.machine.probe import Spec
 
 __all__ = [
     "LONGEST",
+    "MOST_NAMES",
     "VERSION",
     "AgentFault",
     "Answer",
@@ -55,10 +57,14 @@ __all__ = [
 
 VERSION = 1
 LONGEST = 1 << 20  # bytes of a line, its end included
+MOST_NAMES = 50_000  # in one folder
 
 _T = TypeVar("_T")
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Cpu = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+_Word = Annotated[str, msgspec.Meta(pattern=r"\A[\x20-\x7e]{0,256}\Z")]  # becomes part of names and tables
+_Words = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+_FileName = Annotated[str, msgspec.Meta(pattern=r"\A[^/\x00]{1,255}\Z")]
 
 
 # -- requests
@@ -224,7 +230,7 @@ class Text(msgspec.Struct, frozen=True):
 class NamesFound(msgspec.Struct, frozen=True):
     """Of `names`: what cannot be the name of a file is refused."""
 
-    names: list[Annotated[str, msgspec.Meta(pattern=r"^[^/\x00]+$")]]
+    names: Annotated[list[_FileName], msgspec.Meta(max_length=MOST_NAMES)]
 
     def __post_init__(self) -> None:
         if "." in self.names or ".." in self.names:
@@ -267,21 +273,26 @@ class AgentFault(msgspec.Struct, frozen=True):
     errno: Annotated[int, msgspec.Meta(ge=0, lt=4096)]
     message: str
 
+    @property
+    def why(self) -> str:
+        """The message, as it can be shown."""
+        return plain(self.message)
+
     def error(self, path: str | None = None) -> OSError:
         """The same as the error that Python raises for it."""
-        return OSError(self.errno, self.message) if path is None else OSError(self.errno, self.message, path)
+        return OSError(self.errno, self.why) if path is None else OSError(self.errno, self.why, path)
 
 
 class Hello(msgspec.Struct, frozen=True):
     """The agent is there. `page_size` in bytes; `cpus` by number."""
 
-    v: int
-    probe: str
-    arch: str
-    release: str
+    v: _Natural
+    probe: _Word
+    arch: _Word
+    release: _Word
     page_size: Annotated[int, msgspec.Meta(ge=4096, le=1 << 20)]
-    cpus: Annotated[tuple[_Cpu, ...], msgspec.Meta(min_length=1)]
-    boot_id: str
+    cpus: Annotated[tuple[_Cpu, ...], msgspec.Meta(min_length=1, max_length=1 << 13)]
+    boot_id: _Word
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -315,17 +326,17 @@ class Malformed(Exception):  # noqa: N818  (what was heard, not what failed)
 
 class _End(msgspec.Struct, frozen=True):
     status: Annotated[int, msgspec.Meta(ge=0, le=255)]
-    stderr: str
+    stderr: _Words
 
 
 class _Said(msgspec.Struct, frozen=True):
     """All forms of a line in one."""
 
-    id: int | None = None
+    id: _Natural | None = None
     ok: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: AgentFault | None = None
     hello: Hello | None = None
-    process: int | None = None
+    process: _Natural | None = None
     line: str | None = None
     ended: _End | None = None
 

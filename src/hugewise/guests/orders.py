@@ -40,7 +40,7 @@ class Order:
         """What was asked for and why it could not be done; None where it was done. Raises Malformed."""
         came = self.answer.result(0).came
         if isinstance(came, AgentFault):
-            return f"{self.request}: {came.message}"
+            return f"{self.request}: {came.why}"
         messages.reply(came, messages.Nothing)
         return None
 

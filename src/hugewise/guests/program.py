@@ -43,5 +43,6 @@ def version(program: str) -> str:
         raise MachineError(error.message, hint=error.hint) from None
     found = _VERSION.search(done.stdout)
     if done.status != 0 or found is None:
-        raise MachineError(f"{program} --version failed: {done.why}")
+        said = (done.stderr or done.stdout).strip()[:500]
+        raise MachineError(f"{program} --version failed: {said or done.why}")
     return found[1]

@@ -23,6 +23,7 @@ from hugewise.guests.hosting import for_one_boot
 from hugewise.guests.kernels.modules import without_nfs
 from hugewise.guests.machine import GuestMachine
 from hugewise.machine import programs
+from hugewise.machine.foreign import heard
 from hugewise.model.guest import HARDWARE, Architecture, Backing, Image, Initramfs, Kernel
 from hugewise.model.guest_record import GuestsRecord, KernelRecord, Option
 from hugewise.model.workload import Missing
@@ -309,7 +310,8 @@ def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> survey
         agent = Agent(booted.agent, kernel.name, booted.error)
         hello = agent.hello()
         machine = GuestMachine(agent, emulated=choice.accelerator == "tcg")
-        found = survey.take(machine.host, hello.release, hello.page_size)
+        with heard(kernel.name, "its page sizes"):
+            found = survey.take(machine.host, hello.release, hello.page_size)
         agent.close()
     survey.keep(kernel, model, found)
     return found

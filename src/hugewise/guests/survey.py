@@ -13,15 +13,20 @@ import msgspec
 
 from hugewise.errors import StorageError
 from hugewise.guests import cache
+from hugewise.host import knob
+from hugewise.machine.proc import meminfo
 from hugewise.model.guest import Kernel
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP, PageSizes
+from hugewise.reading import UnreadableError
 
 __all__ = ["Survey", "Surveyed", "find", "keep", "take", "unasked"]
 
 _FORMAT = 1
 # What is assumed of a kernel that was not asked: pages of 4 KiB, THP of 2 MiB, all others from 8 KiB to 16 GiB.
 _BASE, _PMD = 4096, 2 << 20
+_LARGEST = 1 << 40
+_MOST_FILES, _MOST_BYTES = 1000, 1 << 20  # of a survey: kernels have some hundred knobs
 _EVERY = tuple(1 << power for power in range(13, 35))
 _FILES = ("/proc/meminfo", "/proc/version", "/sys/devices/system/cpu/online")
 
@@ -87,12 +92,22 @@ def unasked() -> tuple[Survey, PageSizes]:
 
 
 def take(host: Host, release: str, page_size: int) -> Survey:
-    """Ask a machine that is there."""
+    """Ask a machine that is there. What plans are made from is read once here: UnreadableError, ValueError."""
     found = {}
     for path in (*_FILES, *_below(host, THP), *_below(host, HUGETLB)):
         with suppress(OSError):
             found[path] = host.read(path)
-    return Survey(release=release, page_size=page_size, files=found)
+        if len(found) > _MOST_FILES or sum(map(len, found.values())) > _MOST_BYTES:
+            raise UnreadableError(f"more than {_MOST_FILES} knobs, or {_MOST_BYTES} bytes of them")
+    taken = Survey(release=release, page_size=page_size, files=found)
+    asked = Surveyed(taken)
+    meminfo(asked)
+    knob.knobs(asked)
+    if not all(
+        _BASE <= size <= _LARGEST for size in (*taken.sizes.mthp, *taken.sizes.hugetlb, taken.sizes.pmd or _PMD)
+    ):
+        raise UnreadableError(f"page sizes that no kernel has: {taken.sizes}")
+    return taken
 
 
 def _below(host: Host, folder: str) -> Iterator[str]:

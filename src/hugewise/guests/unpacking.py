@@ -111,7 +111,9 @@ def _put(members: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     place, mode = folder / parts[-1], stat.S_IMODE(member.mode) & 0o777
     if member.isdir():
-        if not (place.is_symlink() and inside(root, member.name).is_dir()):
+        if place.is_symlink():
+            inside(root, member.name).mkdir(parents=True, exist_ok=True)
+        else:
             place.mkdir(exist_ok=True)
             place.chmod(mode | stat.S_IRWXU)
         return

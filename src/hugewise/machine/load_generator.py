@@ -5,7 +5,7 @@ Each structure mirrors one of probe/src/protocol/load.rs; docs/design/probe-prot
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -19,6 +19,7 @@ __all__ = [
     "LoadPoint",
     "LoadRead",
     "LoadStep",
+    "Natural",
     "Search",
     "Stored",
     "Timed",
@@ -27,40 +28,44 @@ __all__ = [
 ]
 
 
+Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""A number of bytes, nanoseconds or things: what the store keeps. A probe may run in a guest that says anything."""
+
+
 class Stored(msgspec.Struct, frozen=True):
     """A preload: keys and bytes of each instance, a hash of what was stored, and what each server says it holds."""
 
-    keys: int
-    bytes: int
+    keys: Natural
+    bytes: Natural
     hash: str
-    counts: list[int]
-    wall_ns: int
+    counts: list[Natural]
+    wall_ns: Natural
 
 
 class LoadRead(msgspec.Struct, frozen=True):
     """Every key of each instance was read once and compared."""
 
-    keys: int
-    wall_ns: int
+    keys: Natural
+    wall_ns: Natural
 
 
 class Latency(msgspec.Struct, frozen=True):
     """Quantiles of an HDR histogram with three significant digits."""
 
-    count: int
+    count: Natural
     mean_ns: float
-    p50_ns: int
-    p90_ns: int
-    p99_ns: int
-    p999_ns: int
-    max_ns: int
+    p50_ns: Natural
+    p90_ns: Natural
+    p99_ns: Natural
+    p999_ns: Natural
+    max_ns: Natural
 
 
 class Instance(msgspec.Struct, frozen=True):
     """One server's share of the timed phase; no latency where it had no operation."""
 
     server: str
-    operations: int
+    operations: Natural
     latency: Latency | None
 
 
@@ -68,21 +73,21 @@ class Worst(msgspec.Struct, frozen=True):
     """The instance with the highest p99."""
 
     server: str
-    p99_ns: int
+    p99_ns: Natural
 
 
 class Late(msgspec.Struct, frozen=True):
     """How much later than intended the requests of an open loop were sent."""
 
-    p50_ns: int
-    p99_ns: int
-    max_ns: int
+    p50_ns: Natural
+    p99_ns: Natural
+    max_ns: Natural
 
 
 class ClientThread(msgspec.Struct, frozen=True):
     """One thread: `busy` is CPU time over wall time, `wait_s` how long another one had its CPU (None: not counted)."""
 
-    cpu: int | None
+    cpu: Natural | None
     user_s: float
     system_s: float
     wait_s: float | None
@@ -102,16 +107,16 @@ class Client(msgspec.Struct, frozen=True):
 class Timed(msgspec.Struct, frozen=True):
     """The timed phase of the load generator; see the protocol's table."""
 
-    wall_ns: int
-    operations: int
-    sets: int
-    gets: int
-    hits: int
-    misses: int
-    lost: int
-    unsent: int
-    bytes_sent: int
-    bytes_received: int
+    wall_ns: Natural
+    operations: Natural
+    sets: Natural
+    gets: Natural
+    hits: Natural
+    misses: Natural
+    lost: Natural
+    unsent: Natural
+    bytes_sent: Natural
+    bytes_received: Natural
     asked_rate: float | None
     achieved_rate: float
     rate_met: bool | None
@@ -120,7 +125,7 @@ class Timed(msgspec.Struct, frozen=True):
     latency: Latency | None
     instances: list[Instance]
     worst: Worst | None
-    per_second: list[int]
+    per_second: list[Natural]
     client: Client
     sequence: str | None
 
@@ -129,7 +134,7 @@ class LoadStep(msgspec.Struct, frozen=True):
     """One rate of a search: worst p99 and rate achieved of each probe."""
 
     rate: float
-    p99_ns: list[int]
+    p99_ns: list[Natural]
     achieved: list[float]
     passed: bool
 
@@ -137,7 +142,7 @@ class LoadStep(msgspec.Struct, frozen=True):
 class Search(msgspec.Struct, frozen=True):
     """The highest rate within the limit lies between `rate` (None: none passed) and `failed` (None: none failed)."""
 
-    limit_ns: int
+    limit_ns: Natural
     capacity: float
     rate: float | None
     failed: float | None
@@ -147,18 +152,18 @@ class Search(msgspec.Struct, frozen=True):
 class LoadPoint(msgspec.Struct, frozen=True):
     """Throughput of the closed loop at one point of the grid."""
 
-    connections: int
-    pipeline: int
+    connections: Natural
+    pipeline: Natural
     rate: float
-    p99_ns: int
+    p99_ns: Natural
     busy: float
 
 
 class Tuning(msgspec.Struct, frozen=True):
     """The grid, and the point with the fewest requests under way within 2% of the best throughput."""
 
-    connections: int
-    pipeline: int
+    connections: Natural
+    pipeline: Natural
     points: list[LoadPoint]
 
 
@@ -166,8 +171,8 @@ class Load(msgspec.Struct, frozen=True, tag_field="ev", tag="load"):
     """What the load generator found; what was not asked for is None."""
 
     protocol: Literal["redis", "memcached"]
-    connections: int
-    pipeline: int
+    connections: Natural
+    pipeline: Natural
     stored: Stored | None
     touched: LoadRead | None
     timed: Timed | None

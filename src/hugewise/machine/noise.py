@@ -21,6 +21,7 @@ import msgspec
 from hugewise.machine import proc
 from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import HUGETLB, THP, sizes_in
+from hugewise.reading import UnreadableError, figure, whole
 
 __all__ = [
     "CPU",
@@ -40,8 +41,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")  # the unit of /proc/stat and /proc/PID/stat
 _KERNEL_THREADS = ("khugepaged", "kcompactd", "kswapd")
 _VMSTAT = re.compile(
     r"^(pswpin|pswpout|compact_(?:stall|fail|success|daemon_wake)|allocstall\w*|oom_kill"
-    r"|thp_(?:fault_alloc|fault_fallback|collapse_alloc|collapse_alloc_failed|split_page)) (\d+)$",
-    re.MULTILINE,
+    r"|thp_(?:fault_alloc|fault_fallback|collapse_alloc|collapse_alloc_failed|split_page)) (\d{1,18})$",
+    re.MULTILINE | re.ASCII,
 )
 _HUGE = {"anon": "AnonHugePages", "shmem": "ShmemHugePages"}
 FREQUENCY_FILES = (
@@ -176,7 +177,7 @@ def snapshot(host: Host) -> Snapshot:
     return Snapshot(
         monotonic_s=time.monotonic(),
         cpus=cpus,
-        load=float(load.split()[0]) if load else None,
+        load=figure(load.split()[0], "/proc/loadavg") if load else None,
         busy_s=busy,
         steal_s=steal,
         own_cpu_s=_process_time(self_stat, children=True) if self_stat else None,
@@ -249,7 +250,10 @@ def coverage_from_counters(change: Difference, faults: int | None, base_size: in
 
 def _cpu_time(stat: str) -> tuple[int, float, float]:
     """CPUs, busy seconds (guest time is part of user time) and stolen seconds, from /proc/stat."""
-    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.split("\n", 1)[0].split()[1:9])
+    times = [whole(each, "/proc/stat") for each in stat.split("\n", 1)[0].split()[1:9]]
+    if len(times) < 8:
+        raise UnreadableError(f"/proc/stat has {len(times)} times of a CPU, not 8")
+    user, nice, system, _idle, _iowait, irq, softirq, steal = times
     cpus = len(re.findall(r"^cpu\d+ ", stat, re.MULTILINE))
     return cpus, (user + nice + system + irq + softirq) * TICK, steal * TICK
 
@@ -258,7 +262,7 @@ def _pressure(host: Host) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for resource in ("cpu", "memory", "io"):
         text = text_of(host, f"/proc/pressure/{resource}") or ""
-        totals = dict(re.findall(r"^(some|full) .*total=(\d+)$", text, re.MULTILINE))
+        totals = dict(re.findall(r"^(some|full) .*total=(\d{1,18})$", text, re.MULTILINE | re.ASCII))
         for kind in ("some", "full"):
             found[f"{resource}.{kind}"] = int(totals[kind]) / 1e6 if kind in totals else None
     return found
@@ -266,13 +270,15 @@ def _pressure(host: Host) -> dict[str, float | None]:
 
 def _stat(text: str) -> tuple[str, list[str]]:
     """The command's name and the fields after it, of /proc/PID/stat (a name may hold spaces and brackets)."""
-    head, tail = text.rsplit(")", 1)
+    head, bracket, tail = text.rpartition(")")
+    if not bracket or "(" not in head:
+        raise UnreadableError("a file stat of /proc has no name of a process")
     return head.split("(", 1)[1], tail.split()
 
 
 def _process_time(stat: str, *, children: bool = False) -> float:
     fields = _stat(stat)[1]
-    return sum(map(int, fields[11 : 15 if children else 13])) * TICK
+    return sum(whole(each, "/proc/PID/stat", low=-(1 << 62)) for each in fields[11 : 15 if children else 13]) * TICK
 
 
 _Number = TypeVar("_Number", int, float)

@@ -11,14 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from hugewise import reading
+from hugewise import files, reading
 from hugewise.errors import ProbeError
 from hugewise.files import storing
-from hugewise.machine.load_generator import Load
+from hugewise.machine.load_generator import Load, Natural
 
 __all__ = [
     "FOREVER",
@@ -65,30 +65,34 @@ MOST_EVENTS = 64 << 20
 """Bytes of a probe's own lines: of a tree that it looks at process by process, some 250,000."""
 
 
+# What backs memory: its kind and the size of its pages in bytes.
+_Backing = Annotated[str, msgspec.Meta(pattern=r"^(?:[a-z-]{1,16}:[0-9]{1,15}|unproven)$")]
+
+
 class Count(msgspec.Struct, frozen=True):
     """A counter's value (already scaled when multiplexed), or the reason why there is none."""
 
-    value: int | None
+    value: Natural | None
     reason: str | None
-    enabled_ns: int
-    running_ns: int
+    enabled_ns: Natural
+    running_ns: Natural
 
 
 class Range(msgspec.Struct, frozen=True):
     """A half-open range of virtual addresses."""
 
-    start: int
-    end: int
+    start: Natural
+    end: Natural
 
 
 class Tlb(msgspec.Struct, frozen=True):
     """A TLB as CPUID states it: `entries` for each of `page_sizes` (bytes); `ways` 0 means fully associative."""
 
-    level: int
+    level: Natural
     kind: str
-    page_sizes: list[int]
-    entries: int
-    ways: int
+    page_sizes: list[Natural]
+    entries: Natural
+    ways: Natural
 
 
 def _snake(name: str) -> str:
@@ -102,16 +106,16 @@ class _Event(msgspec.Struct, frozen=True, tag_field="ev", tag=_snake):
 class Start(_Event, frozen=True):
     """The child exists and will be executed."""
 
-    v: int
-    t_ns: int
-    pid: int
+    v: Natural
+    t_ns: Natural
+    pid: Natural
     probe: str
 
 
 class Phase(_Event, frozen=True):
     """A micro-workload's phase began: setup, timed, held."""
 
-    t_ns: int
+    t_ns: Natural
     name: str
 
 
@@ -119,9 +123,9 @@ class Result(_Event, frozen=True):
     """A micro-workload's numbers."""
 
     workload: str
-    wall_ns: int
+    wall_ns: Natural
     metrics: dict[str, float]
-    facts: dict[str, int | float | str]
+    facts: dict[str, Natural | float | str]
 
 
 class Hold(_Event, frozen=True):
@@ -141,13 +145,13 @@ class Counters(_Event, frozen=True):
 class Coverage(_Event, frozen=True):
     """What backed the memory of one process: bytes by `kind:page size`."""
 
-    pid: int
+    pid: Natural
     command: str
     named: bool
     source: str
-    bytes: dict[str, int]
+    bytes: dict[_Backing, Natural]
     thp_disabled: bool | None
-    scan_ns: int
+    scan_ns: Natural
 
 
 class Usage(_Event, frozen=True):
@@ -155,23 +159,23 @@ class Usage(_Event, frozen=True):
 
     user_s: float
     system_s: float
-    peak_bytes: int
-    minor_faults: int
-    major_faults: int
-    voluntary: int
-    involuntary: int
+    peak_bytes: Natural
+    minor_faults: Natural
+    major_faults: Natural
+    voluntary: Natural
+    involuntary: Natural
 
 
 class Exit(_Event, frozen=True):
     """How and when the root process ended."""
 
-    t_ns: int
-    wall_ns: int
-    code: int | None
-    signal: int | None
+    t_ns: Natural
+    wall_ns: Natural
+    code: Natural | None
+    signal: Natural | None
     timed_out: bool
-    early_exits: int
-    killed: int
+    early_exits: Natural
+    killed: Natural
     exceeded: str | None = None  # the limit that it met, and was ended for
 
 
@@ -195,8 +199,8 @@ class Cpu(_Event, frozen=True):
 class Touched(_Event, frozen=True):
     """Memory was touched once."""
 
-    bytes: int
-    wall_ns: int
+    bytes: Natural
+    wall_ns: Natural
 
 
 class Available(_Event, frozen=True):
@@ -208,7 +212,7 @@ class Available(_Event, frozen=True):
 class Launches(_Event, frozen=True):
     """Nanoseconds from launch to reaped exit, one a run."""
 
-    wall_ns: list[int]
+    wall_ns: list[Natural]
     counters: bool
     cgroup: bool
 
@@ -299,11 +303,17 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def find() -> str:
-    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError."""
+    """Path of the probe: $HUGEWISE_PROBE, beside this Python, or on PATH. Raises ProbeError.
+
+    The one beside this Python is as good as this program itself. Root runs another one only where no other account can
+    change it, whatever the environment says that `su` keeps: else UserError.
+    """
     named = os.environ.get("HUGEWISE_PROBE")
     places = [named] if named else [str(Path(sys.executable).parent / "hugewise-probe"), shutil.which("hugewise-probe")]
     for place in places:
         if place and os.access(place, os.X_OK):
+            if Path(place).parent != Path(sys.executable).parent:
+                files.own(Path(place), f"the probe {place}", "root runs it: unset HUGEWISE_PROBE, or set PATH")
             return place
     looked = ", ".join(place for place in places if place)
     raise ProbeError(f"hugewise-probe not found (looked at {looked})", hint="build it: make setup")

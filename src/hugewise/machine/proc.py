@@ -11,7 +11,7 @@ from hugewise.model.host import Host
 
 __all__ = ["Mount", "meminfo", "mounts"]
 
-_FIELD = re.compile(r"^(?:Node \d+ )?(\w+):\s+(\d+) kB$", re.MULTILINE)
+_FIELD = re.compile(r"^(?:Node \d{1,9} )?(\w{1,64}):[ \t]{1,64}(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
 _ESCAPE = re.compile(r"\\(\d{3})")
 
 

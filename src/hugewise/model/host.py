@@ -6,9 +6,12 @@ and a guest can later answer the same questions through its agent.
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 __all__ = ["Host", "number_of", "text_of"]
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class Host(Protocol):
@@ -48,4 +51,4 @@ def text_of(host: Host, path: str) -> str | None:
 def number_of(host: Host, path: str) -> int | None:
     """The number in the file; None where there is none."""
     text = text_of(host, path)
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None

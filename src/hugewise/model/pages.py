@@ -14,6 +14,7 @@ import msgspec
 
 from hugewise.model.host import Host, text_of
 from hugewise.quantity import format_size
+from hugewise.reading import whole
 
 __all__ = ["HUGETLB", "THP", "PageKind", "PageSizes", "PageTarget", "page_flags_readable", "sizes_in"]
 
@@ -22,7 +23,7 @@ HUGETLB = "/sys/kernel/mm/hugepages"
 
 PageKind = Literal["base", "thp", "mthp", "hugetlb", "any"]
 
-_FOLDER = re.compile(r"hugepages-(\d+)kB")
+_FOLDER = re.compile(r"hugepages-([0-9]{1,12})kB")
 
 
 class PageTarget(msgspec.Struct, frozen=True):
@@ -51,10 +52,10 @@ class PageSizes(msgspec.Struct, frozen=True):
     def discover(cls, host: Host, base: int | None = None) -> PageSizes:
         """Read them from `host`, whose base page is `base` bytes (None: this host's).
 
-        An absent folder means that the kernel lacks the feature.
+        An absent folder means that the kernel lacks the feature. Raises UnreadableError for a size that is none.
         """
         try:
-            pmd = int(host.read(f"{THP}/hpage_pmd_size"))
+            pmd = whole(host.read(f"{THP}/hpage_pmd_size"), f"{THP}/hpage_pmd_size", low=1)
         except OSError:
             pmd = None
         anonymous = tuple(size for size in sizes_in(host, THP) if size != pmd and _has(host, size, "enabled"))

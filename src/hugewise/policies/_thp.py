@@ -34,7 +34,7 @@ __all__ = [
 # glibc's malloc advises huge pages for its own memory, but only while the top-level `enabled` says madvise.
 ADVISED_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
-_FOLDER = re.compile(r"hugepages-(\d+)kB")
+_FOLDER = re.compile(r"hugepages-([0-9]{1,12})kB")
 _TOP = f"{THP}/enabled"
 SHMEM_TOP = f"{THP}/shmem_enabled"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import files
 from hugewise.errors import UserError
-from hugewise.files import own
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
 from hugewise.model.clock import CLOCK, Clock
@@ -41,6 +41,7 @@ def run(
     An interrupt ends it early, with everything restored and the run ready to be resumed. A run that is a stream of a
     calibration (`calibrating`) needs none itself. `anyway`: as root, beside an account that holds the lock of accounts.
     """
+    _trust(results)
     seed = seed or coin.new_seed()
     guests = provide(study, lambda text: listener(progress.Message(text)))
     plan = make_plan(study, guests=guests)
@@ -72,7 +73,7 @@ def resume(
     clock: Clock = CLOCK,
 ) -> RunFolder:
     """Continue the run in the folder `path`, with the same study, seed and policies. Raises RunError."""
-    own(path, str(path))
+    _trust(path)
     folder = RunFolder(path, clock)
     run = folder.read()
     study, seed = run.study, folder.seed(run)
@@ -81,6 +82,14 @@ def resume(
     plan = make_plan(study, guests=guests)
     _hold(Session(study, folder, seed, plan, run, listener, on_step, guests, anyway=anyway))
     return folder
+
+
+def _trust(folder: Path) -> None:
+    """Raise UserError where hugewise is root and another account could change what it takes from there: kept data, a
+    calibration, the seed and the records of a run.
+    """
+    hint = "name a folder of root's, such as --results /root/results; of who calls sudo, their own will do"
+    files.own(folder, f"the results in {folder}", hint)
 
 
 def _hold(session: Session) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from hugewise.torture import studies, traces
 from hugewise.torture.rack import Rack
-from hugewise.torture.subject import Ended
+from hugewise.torture.subject import CommandEnded
 
 __all__ = ["POOL_MIB", "anywhere", "while_the_pool_changes"]
 
-POOL_MIB = 2048
+POOL_MIB = 1024
 _POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 _TRIES = 6
 _RESTORE_S = 0.5  # about its life, most of it Python's start
@@ -31,7 +31,7 @@ _RECOVERIES = (
 def anywhere(rack: Rack, text: str) -> None:
     """Kill a run of the study at a moment that is drawn from its whole life."""
 
-    def kill(draw: int) -> Ended:
+    def kill(draw: int) -> CommandEnded:
         moment = rack.draws.between(f"moment {draw}", 0, rack.life)
         return rack.subject.kill_after(moment, *rack.words(rack.study(text)))
 
@@ -43,7 +43,7 @@ def while_the_pool_changes(rack: Rack, text: str) -> None:
     had = int(_POOL.read_text())
     pages = POOL_MIB // 2
 
-    def kill(draw: int) -> Ended:
+    def kill(draw: int) -> CommandEnded:
         goal = had + int(rack.draws.share(f"pages {draw}") * pages)
         empties = rack.draws.share(f"empties {draw}") < 0.4
         descriptor, seen = os.open(_POOL, os.O_RDONLY), had
@@ -62,7 +62,7 @@ def while_the_pool_changes(rack: Rack, text: str) -> None:
     _killed(rack, kill)
 
 
-def _killed(rack: Rack, kill: Callable[[int], Ended]) -> None:
+def _killed(rack: Rack, kill: Callable[[int], CommandEnded]) -> None:
     """Kill, recover as it is drawn, and hold everything against what was."""
     for draw in range(_TRIES):
         ended = rack.did(kill(draw))

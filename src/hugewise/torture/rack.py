@@ -10,7 +10,7 @@ from pathlib import Path
 from hugewise.errors import UserError
 from hugewise.torture import descent, kept, studies, traces
 from hugewise.torture.findings import Draws, Ordeal
-from hugewise.torture.subject import Ended, Subject
+from hugewise.torture.subject import CommandEnded, Subject
 
 __all__ = ["Rack"]
 
@@ -65,7 +65,7 @@ class Rack:
         """Run the study in `results`."""
         return ("run", study, "--results", str(self.results))
 
-    def did(self, ended: Ended) -> Ended:
+    def did(self, ended: CommandEnded) -> CommandEnded:
         """Remember it. Raises UserError where another run holds the host: nothing was tortured."""
         if _LOCKED in ended.said:
             raise UserError(
@@ -78,14 +78,14 @@ class Rack:
         """A promise did not hold."""
         self.found.broken.append(what)
 
-    def clear(self, ended: Ended, *allowed: int) -> None:
+    def clear(self, ended: CommandEnded, *allowed: int) -> None:
         """The exit status is one of those allowed, and no error is a traceback."""
         if ended.status not in allowed:
             self.broke(f"{ended.told()} (as documented: {', '.join(map(str, allowed))})")
         elif ended.traceback:
             self.broke(f"an error without a cure: {ended.told()}")
 
-    def restore(self) -> Ended:
+    def restore(self) -> CommandEnded:
         """`hugewise restore`, which must succeed."""
         ended = self.did(self.subject.run("restore"))
         self.clear(ended, 0)
@@ -122,5 +122,4 @@ class Rack:
 
     def keeps(self, had: dict[str, kept.StoredAttempt]) -> None:
         """What was stored is there, and is what it was."""
-        now = self.had()
-        self.found.lost += [f"{name} is gone or changed" for name, one in had.items() if now.get(name) != one]
+        self.found.lost += kept.missing(had, self.had())

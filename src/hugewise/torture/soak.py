@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean, linear_regression, median
@@ -21,9 +21,8 @@ from hugewise.errors import HugewiseError
 from hugewise.quantity import format_duration
 from hugewise.torture import descent, kept, studies, traces
 from hugewise.torture.subject import Subject
-from hugewise.visible import say
 
-__all__ = ["FLAT", "Sampled", "Soaked", "judge", "show", "soak"]
+__all__ = ["FLAT", "Sampled", "Soaked", "judge", "lines", "soak"]
 
 FLAT = 0.05
 _WARM_UP = 0.2  # of the samples: imports, the first blocks, caches of the allocator
@@ -144,12 +143,12 @@ def _sampled(what: str, unit: str, values: Sequence[float]) -> Sampled:
     )
 
 
-def show(soaked: Soaked) -> None:
-    """Print it, a line a quantity."""
+def lines(soaked: Soaked) -> Iterator[str]:
+    """What was found, a line a quantity."""
     for one in soaked.found:
         level = f"{one.level / _MIB:.1f} MiB" if one.unit == "B" else f"{one.level:g}"
         outcome = "flat" if one.flat else "NOT flat"
-        say(f"{one.what}: {level}, slope {100 * one.growth:+.2f}%, peak {100 * one.peak:+.2f}%: {outcome}")
+        yield f"{one.what}: {level}, slope {100 * one.growth:+.2f}%, peak {100 * one.peak:+.2f}%: {outcome}"
     for line in filter(None, (soaked.said, *soaked.differences)):
-        say(f"BROKEN: {line}")
-    say(f"{soaked.attempts} attempts in {format_duration(soaked.seconds)}, {soaked.samples} samples")
+        yield f"BROKEN: {line}"
+    yield f"{soaked.attempts} attempts in {format_duration(soaked.seconds)}, {soaked.samples} samples"

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hugewise.errors import UserError
 from hugewise.torture import descent
 
-__all__ = ["THIS", "Ended", "Subject"]
+__all__ = ["THIS", "CommandEnded", "Subject"]
 
 THIS = (sys.executable, "-P", "-c", "from hugewise.cli.main import main; main()")
 """The hugewise that this is, as a command."""
@@ -24,7 +25,7 @@ _LONGEST_S = 600.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandEnded:
     """A command that has ended. `status`: its exit status, negative the signal that ended it. `seconds`: its life.
 
     `hit`: it was still there when it was to be killed.
@@ -68,7 +69,7 @@ class Subject:
         """The command as it lives, and the file with what it says; it does not outlive this context."""
         self._number += 1
         path = self.folder / f"{self._number:02}-{words[0]}.txt"
-        with path.open("wb") as said:
+        with path.open("wb") as said, self._startable():
             process = subprocess.Popen(
                 [*self.before, *self.command, *words],
                 stdin=subprocess.DEVNULL,
@@ -84,6 +85,15 @@ class Subject:
             process.kill()
             process.wait()
 
+    @contextmanager
+    def _startable(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UserError(
+                f"{self.command[0]} cannot be started: {error}", hint="name a hugewise that can be: --hugewise COMMAND"
+            ) from None
+
     def _prepare(self) -> None:
         descent.die_with_parent()
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -92,7 +102,7 @@ class Subject:
         if self.address is not None:
             resource.setrlimit(resource.RLIMIT_AS, (self.address, self.address))
 
-    def run(self, *words: str, beside: Callable[[subprocess.Popen[bytes]], object] = lambda _: None) -> Ended:
+    def run(self, *words: str, beside: Callable[[subprocess.Popen[bytes]], object] = lambda _: None) -> CommandEnded:
         """From its start to its end; `beside` is called meanwhile, and is done when the process is."""
         begin = time.monotonic()
         with self.started(*words) as (process, path):
@@ -103,7 +113,7 @@ class Subject:
                 os.killpg(process.pid, signal.SIGABRT)
         return _ended(words[0], process, begin, path)
 
-    def kill_after(self, seconds: float, *words: str) -> Ended:
+    def kill_after(self, seconds: float, *words: str) -> CommandEnded:
         """SIGKILL when it has lived for so many `seconds`."""
         begin = time.monotonic()
         with self.started(*words) as (process, path):
@@ -114,7 +124,7 @@ class Subject:
                 return _ended(words[0], process, begin, path, hit=True)
         return _ended(words[0], process, begin, path)
 
-    def kill_when(self, reached: Callable[[], bool], *words: str) -> Ended:
+    def kill_when(self, reached: Callable[[], bool], *words: str) -> CommandEnded:
         """SIGKILL as soon as `reached` says so; it is asked without a pause."""
         begin = time.monotonic()
         with self.started(*words) as (process, path):
@@ -125,8 +135,8 @@ class Subject:
         return _ended(words[0], process, begin, path)
 
 
-def _ended(verb: str, process: subprocess.Popen[bytes], begin: float, path: Path, *, hit: bool = False) -> Ended:
+def _ended(verb: str, process: subprocess.Popen[bytes], begin: float, path: Path, *, hit: bool = False) -> CommandEnded:
     status, seconds = process.wait(), time.monotonic() - begin
     descent.reap()
     # One that has ended in the moment before the signal was not killed.
-    return Ended(verb, status, seconds, path.read_text(errors="replace"), hit and status == -signal.SIGKILL)
+    return CommandEnded(verb, status, seconds, path.read_text(errors="replace"), hit and status == -signal.SIGKILL)

@@ -73,6 +73,7 @@ def summarise(
 ) -> TortureReport:
     """Count what was found, by kind and over all."""
     kinds = []
+    planned = {kind: number for kind, number in planned.items() if number and kind not in begun.left_out}
     for kind, number in planned.items():
         kinds.append(_counted(kind, what[kind], number, [one for one in done.values() if one.kind == kind]))
     wanted = [one for one in done.values() if one.kind in planned]
@@ -110,13 +111,13 @@ def show(report: TortureReport, file: TextIO | None = None) -> None:
     """Print it: a table with a row a kind, and below it each promise that was broken."""
     console = TextConsole(file)
     width = min(console.width, _MOST)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, width=width)
-    heads = ("cases", "kills", "turned", "differ", "resumed", "kept", "lost", "twice", "broken", "at most")
-    table.add_column("", ratio=1)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), width=width)
+    heads = ("cases", "kills", "turned", "differ", "resumed", "lost", "twice", "broken", "at most")
+    table.add_column("", no_wrap=True)
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     for one in (*report.kinds, report.total):
-        table.add_row(one.what or one.kind, *_cells(one))
+        table.add_row(one.kind, *_cells(one))
     console.print(table, width=width)
     for line in _lines(report):
         console.print(line, soft_wrap=True)
@@ -125,15 +126,20 @@ def show(report: TortureReport, file: TextIO | None = None) -> None:
 def _cells(one: KindSummary) -> Iterator[str]:
     yield str(one.done) if one.done == one.planned else f"{one.done}/{one.planned}"
     yield f"{one.kills}+{one.recovery_kills}" if one.recovery_kills else str(one.kills)
-    for number in (one.turned, one.differing, one.resumed, one.kept, one.lost, one.repeated, one.broken):
+    for number in (one.turned, one.differing, one.resumed):
         yield str(number)
+    yield f"{one.lost} of {one.kept}"
+    yield str(one.repeated)
+    yield str(one.broken)
     yield "-" if one.at_most is None else f"{100 * one.at_most:.2g}%"
 
 
 def _lines(report: TortureReport) -> Iterator[str]:
     begun = report.begun
+    for one in report.kinds:
+        yield f"{one.kind}: {one.what}"
     yield "kills: of runs + of what put the machine back; turned: cases that left something to be put back"
-    yield "differ: cases in which it was not; kept: accepted attempts of resumed runs, of which lost, made twice"
+    yield "differ: cases in which it was not; lost: of the accepted attempts that runs had when they were resumed"
     yield "at most: 95% upper bound of the share of cases that break a promise (exact; with none, the rule of three)"
     for kind, reason in begun.left_out.items():
         yield f"not tortured here: {kind}: {reason}"

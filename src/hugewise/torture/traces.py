@@ -1,7 +1,9 @@
 """What a run of hugewise can leave on a machine: page settings, mounts, cgroups, links, folders, shared memory.
 
-Everything is compared, also what no run of hugewise should touch: what it changes without knowing is what would be
-missed. The files are read here and nowhere else, so that a mistake of `host` is not repeated.
+All page settings are compared, also those that no run should touch: what it changes without knowing is what would be
+missed. Of mounts, folders, groups and links those are compared that are named as runs name them, and every hugetlbfs:
+others come and go on a machine that lives. The files are read here and nowhere else, so that a mistake of `host` is
+not repeated.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _BESIDE = (
     "/proc/sys/net/ipv4/ip_forward",
 )
 _PLACES = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # noqa: S108  (looked at, never written)
+_OF_OTHERS = ("folder ", "System V ")
 _OWNED = re.compile(r"hugewise-(\d+)")
+_SHARED = re.compile(r"hugewise|PostgreSQL")
 _PAUSE_S = 0.02
 
 
@@ -62,16 +66,12 @@ def look(but: Path | None = None) -> dict[str, str]:
     so is what is named after another process that lives.
     """
     found = {f"setting {path}": text for path, text in page_settings().items()}
-    for name, text in (*_mounts(), *_groups(), *_folders()):
+    for name, text in (*_mounts(), *_groups(), *_folders(), *_segments()):
         named = _OWNED.search(name)
         foreign = named is not None and _lives_elsewhere(int(named[1]))
         if not foreign and (but is None or str(but) not in name):
             found[name] = text
-    found |= {f"link {path.name}": "there" for path in Path("/sys/class/net").glob("*")}
-    for kind in ("shm", "sem", "msg"):
-        with suppress(OSError):
-            for line in Path("/proc/sysvipc", kind).read_text().splitlines()[1:]:
-                found[f"System V {kind} {line.split()[1]}"] = "there"
+    found |= {f"link {path.name}": "there" for path in Path("/sys/class/net").glob("hw*")}
     found |= {f"process {pid} ({name})": "lives" for pid, name in descent.descendants().items()}
     return found
 
@@ -82,7 +82,8 @@ def _lives_elsewhere(pid: int) -> bool:
 
 def _mounts() -> Iterator[tuple[str, str]]:
     for one in mounts(Path("/proc/self/mountinfo").read_text()):
-        yield f"mount {one.point}", one.kind
+        if one.kind == "hugetlbfs" or _OWNED.search(one.point):
+            yield f"mount {one.point}", one.kind
 
 
 def _groups() -> Iterator[tuple[str, str]]:
@@ -99,22 +100,32 @@ def _groups() -> Iterator[tuple[str, str]]:
 
 def _folders() -> Iterator[tuple[str, str]]:
     for place in {*_PLACES, tempfile.gettempdir()}:
-        for path in Path(place).glob("*" if place == "/dev/shm" else "hugewise*"):  # noqa: S108
-            yield f"folder {path}", "there"
+        for path in Path(place).glob("*"):
+            if (_SHARED if place == "/dev/shm" else _OWNED).match(path.name):  # noqa: S108
+                yield f"folder {path}", "there"
+
+
+def _segments() -> Iterator[tuple[str, str]]:
+    """Shared memory of System V whose maker has died, or descends from this process."""
+    with suppress(OSError):
+        for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
+            _, number, _, _, maker, *_ = line.split()
+            if not _lives_elsewhere(int(maker)):
+                yield f"System V shared memory {number}", "there"
 
 
 def differences(before: Mapping[str, str], but: Path | None = None) -> list[str]:
-    """What is not as it was `before`. Folders that are gone are those of others, which end when they like."""
+    """What is not as it was `before`. What of `_OF_OTHERS` is gone was of others, who end when they like."""
     now = look(but)
     names = [*before, *(name for name in now if name not in before)]
     return [
         f"{name}: was {before.get(name, 'not there')}, is {now.get(name, 'not there')}"
         for name in names
-        if before.get(name) != now.get(name) and not (name.startswith("folder ") and name not in now)
+        if before.get(name) != now.get(name) and not (name.startswith(_OF_OTHERS) and name not in now)
     ]
 
 
-def remaining(before: Mapping[str, str], but: Path | None = None, patience: float = 10.0) -> list[str]:
+def remaining(before: Mapping[str, str], but: Path | None = None, patience: float = 5.0) -> list[str]:
     """What is not as it was when `patience` seconds are over: processes take time to die, and others come and go."""
     return _until_none(lambda: differences(before, but), patience)
 

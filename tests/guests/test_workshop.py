@@ -1,0 +1,139 @@
+"""Workshops: whose they are, what is lent and taken, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hugewise import unprivileged
+from hugewise.errors import StorageError
+from hugewise.guests.workshop import workshop
+from tests.requirements import need_root
+
+_PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
+
+
+def test_what_is_lent_can_be_read_what_is_made_can_be_taken(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("lent")
+    (tmp_path / "secret").chmod(0o600)
+
+    def work(say: unprivileged.Say) -> None:
+        if root:
+            assert not os.access(shop.lent / "in", os.W_OK)
+            assert not os.access(shop.lent, os.W_OK)
+        (shop.own / "made").write_text((shop.lent / "in").read_text() + " and made")
+        (shop.own / "made").chmod(0o4777)
+        say("done")
+
+    root = os.geteuid() == 0
+    said: list[str] = []
+    with workshop() as shop:
+        shop.lend(tmp_path / "secret", "in")
+        shop.do(work, said.append)
+        shop.take("made", tmp_path / "taken")
+    assert said == ["done"]
+    assert (tmp_path / "taken").read_text() == "lent and made"
+    found = (tmp_path / "taken").stat()
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (os.geteuid(), 0o644)
+    assert not shop.path.exists()
+
+
+def test_under_root_nobody_else_reaches_it() -> None:
+    need_root()
+    nobody = pwd.getpwnam("nobody")
+    with workshop() as shop:
+        assert shop.path.parent == Path("/var/tmp")
+        folders = [(path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) for path in (shop.path, shop.lent, shop.own)]
+        assert folders == [(0, 0o710), (0, 0o755), (nobody.pw_uid, 0o700)]
+        assert shop.path.stat().st_gid == shop.group != nobody.pw_gid
+
+
+def test_a_workload_of_the_same_account_can_neither_enter_it_nor_trace_who_works() -> None:
+    need_root()
+    with workshop() as shop:
+        began, goes_on = os.pipe(), os.pipe()
+
+        def work(_: unprivileged.Say) -> None:
+            (shop.own / "made").write_text("mine")
+            os.write(began[1], str(os.getpid()).encode())
+            os.read(goes_on[0], 1)
+
+        def intrude(say: unprivileged.Say) -> None:
+            pid = int(os.read(began[0], 20))
+            for path in (
+                shop.path / "own",
+                shop.path / "own/made",
+                Path(f"/proc/{pid}/environ"),
+                Path(f"/proc/{pid}/fd"),
+            ):
+                say("reached" if os.access(path, os.R_OK) else "kept out")
+            os.write(goes_on[1], b"x")
+
+        said: list[str] = []
+        thread = threading.Thread(
+            target=unprivileged.call, args=(intrude, said.append), kwargs={"keep": (*began, *goes_on)}
+        )
+        thread.start()
+        shop.do(work, print, keep=(*began, *goes_on))
+        thread.join(_PATIENCE_S)
+        shop.take("made", Path(os.environ["HUGEWISE_CACHE"] + "-taken"))
+    assert said == ["kept out"] * 4
+
+
+def test_work_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def work(_: unprivileged.Say) -> None:
+        (shop.own / "below/below").mkdir(parents=True)
+        (shop.own / "below").chmod(0)
+        (tmp_path / "nowhere" / "x").write_text("")
+
+    with pytest.raises(StorageError, match="cannot work in .*/hugewise-made-"), workshop() as shop:
+        shop.do(work, print)
+    assert not shop.path.exists()
+
+
+def test_what_a_killed_process_left_the_next_one_removes_and_a_living_ones_stays(tmp_path: Path) -> None:
+    script = """\
+        import os, time
+        from hugewise.guests.workshop import workshop
+        with workshop() as shop:
+            def work(say):
+                at = shop.own
+                for _ in range(150):  # no recursion, however deep
+                    at = at / ("d" * 20)
+                    at.mkdir()
+                (shop.own / "pid").write_text(str(os.getpid()))
+                time.sleep(1000)
+            print(shop.path, flush=True)
+            shop.do(work, print)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        left = Path(running.stdout.readline().strip())
+        end = time.monotonic() + _PATIENCE_S
+        while not (left / "own/pid").exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        with workshop():
+            assert left.exists()  # its holder lives
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    with workshop() as shop:
+        assert not left.exists()
+        assert shop.path.parent == left.parent

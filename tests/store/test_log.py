@@ -1,0 +1,364 @@
+"""A log that is not what was written is an error that names its line; a kill leaves nothing but a torn end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pytest
+
+from hugewise.analysis import analysis
+from hugewise.errors import RunError, StorageError
+from hugewise.model import guest_record
+from hugewise.model.guest_record import GuestsRecord
+from hugewise.model.results import Integrity
+from hugewise.store import folder as folders
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import BlockClosed, BlockOpened, Closed, Resumed, Stored
+from tests.analysis.test_forecast import normal, the_study, write_run
+from tests.build.logs import lines, of_before, rewritten, write_lines
+from tests.build.trials import attempt, begun
+from tests.requirements import need_root
+
+BLOCKS = 11
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 11 blocks."""
+    return write_run(tmp_path_factory.mktemp("whole"), the_study(), normal(0.02, BLOCKS))
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(whole, tmp_path / whole.name))
+
+
+def of(run: Path, record: str, nth: int = 4) -> int:
+    """The place of the nth record of that kind, counted from 0."""
+    places = [place for place, line in enumerate(lines(run)) if f'"record":"{record}"'.encode() in line]
+    return places[nth]
+
+
+def test_a_running_hash_is_that_of_the_lines_from_the_seeds_commitment_on(run: Path) -> None:
+    records = [json.loads(line) for line in lines(run)]
+    head = records[0]["seed_hash"]
+    for line, record in zip(lines(run), records, strict=True):
+        chain = record["chain"]
+        body = line.rstrip(b"\n").replace(f',"chain":"{chain}"'.encode(), b"")
+        head = hashlib.sha256(head.encode() + body).hexdigest()
+        assert chain == head
+    found = analysis.analyze(run).integrity
+    assert found is not None
+    assert (found.state, found.hash) == ("consistent", head)
+
+
+def _cut(run: Path, place: int) -> None:
+    kept = lines(run)
+    write_lines(run, [*kept[:place], kept[place][: len(kept[place]) // 2] + b"\n", *kept[place + 1 :]])
+
+
+def _cut_into_the_next(run: Path, place: int) -> None:
+    kept = lines(run)
+    write_lines(run, [*kept[:place], kept[place][:20], *kept[place + 1 :]])
+
+
+def _not_utf8(run: Path, place: int) -> None:
+    kept = lines(run)
+    write_lines(run, [*kept[:place], kept[place].replace(b'"record"', b'"rec\xff\xfe"'), *kept[place + 1 :]])
+
+
+def _deep(run: Path, place: int) -> None:
+    kept = lines(run)
+    write_lines(run, [*kept[:place], b'{"record":"noted","x":' + b"[" * 100_000 + b"\n", *kept[place + 1 :]])
+
+
+def _other(run: Path, place: int) -> None:
+    kept = lines(run)
+    write_lines(run, [*kept[:place], b'{"record":"nothing that is known"}\n', *kept[place + 1 :]])
+
+
+def _empty(run: Path, place: int) -> None:
+    kept = lines(run)
+    write_lines(run, [*kept[:place], b"\n", *kept[place:]])
+
+
+def _gone(run: Path, place: int) -> None:
+    kept = lines(run)
+    write_lines(run, [*kept[:place], *kept[place + 1 :]])
+
+
+def _twice(run: Path, place: int) -> None:
+    kept = lines(run)
+    write_lines(run, [*kept[: place + 1], *kept[place:]])
+
+
+def _moved(run: Path, place: int) -> None:
+    kept = lines(run)
+    write_lines(run, [*kept[: place - 1], kept[place], kept[place - 1], *kept[place + 1 :]])
+
+
+def _changed(run: Path, place: int) -> None:
+    kept = lines(run)
+    assert b'"state":"complete"' in kept[place]
+    changed = kept[place].replace(b'"state":"complete"', b'"state":"disturbed"')
+    write_lines(run, [*kept[:place], changed, *kept[place + 1 :]])
+
+
+def _bare(run: Path, place: int) -> None:
+    kept = lines(run)
+    record = {key: value for key, value in json.loads(kept[place]).items() if key != "chain"}
+    write_lines(run, [*kept[:place], json.dumps(record).encode() + b"\n", *kept[place + 1 :]])
+
+
+# What is done to the record that ends the fifth block, and in which line, counted from it, it is found.
+DAMAGES: list[tuple[Callable[[Path, int], None], int, str]] = [
+    (_cut, 0, "is not a record"),
+    (_cut_into_the_next, 0, "is not a record"),
+    (_not_utf8, 0, "is not a record"),
+    (_deep, 0, "is not a record"),
+    (_other, 0, "is not a record"),
+    (_empty, 0, "is not a record"),
+    (_gone, 0, "does not follow from the line before it"),
+    (_twice, 1, "does not follow from the line before it"),
+    (_moved, -1, "does not follow from the line before it"),
+    (_changed, 0, "does not follow from the line before it"),
+    (_bare, 0, "has no running hash"),
+]
+
+
+@pytest.mark.parametrize(("harm", "offset", "said"), DAMAGES, ids=lambda each: getattr(each, "__name__", None))
+def test_a_line_that_is_not_what_was_written_is_an_error_that_names_it(
+    run: Path, harm: Callable[[Path, int], None], offset: int, said: str
+) -> None:
+    place = of(run, "block_closed")
+    harm(run, place)
+    with pytest.raises(RunError, match=rf"run\.jsonl, line {place + 1 + offset}: .*{said}") as caught:
+        analysis.analyze(run)
+    assert f"hugewise report --salvage {run}" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("harm", "offset", "said"), DAMAGES, ids=lambda each: getattr(each, "__name__", None))
+def test_salvaging_leaves_out_what_is_damaged_and_tells_it(
+    run: Path, harm: Callable[[Path, int], None], offset: int, said: str
+) -> None:
+    place = of(run, "block_closed")
+    harm(run, place)
+    results = analysis.analyze(run, salvage=True)
+    found = results.integrity
+    assert found is not None
+    assert (found.state, found.hash) == ("salvaged", None)
+    assert f"run.jsonl, line {place + 1 + offset}: " in found.left_out[0]
+    assert said in found.left_out[0]
+    # No block is left out unseen: what is not complete any more is there as incomplete.
+    # But for one whose opening went with it, which is told.
+    untold = BLOCKS - results.blocks_complete - results.blocks_incomplete
+    assert untold == any("block 6 is closed and was never opened" in each for each in found.left_out)
+    assert results.blocks_complete >= BLOCKS - 2
+
+
+def test_a_torn_last_line_is_normal_wherever_it_is_torn(run: Path) -> None:
+    whole = lines(run)
+    folder = RunFolder(run)
+    complete = len(folder.read().records)
+    for length in range(len(whole[-1])):
+        write_lines(run, [*whole[:-1], whole[-1][:length]])
+        found = RunFolder(run).read()
+        assert len(found.records) == complete - (length < len(whole[-1]) - 1)
+        assert found.hash == json.loads(lines(run)[len(found.records) - 1])["chain"]
+
+
+@pytest.mark.parametrize("length", [1, 40, -2, -1])
+def test_going_on_cuts_off_what_was_torn_and_continues_the_chain(run: Path, length: int) -> None:
+    whole = lines(run)
+    write_lines(run, [*whole[:-1], whole[-1][:length]])
+    before = RunFolder(run).read()
+    again = RunFolder(run)
+    again.append(Resumed(t=2.0, session=2, boot_id="b"))
+    after = RunFolder(run).read()
+    assert after.records[:-1] == before.records
+    assert all(line.endswith(b"\n") for line in lines(run))
+    assert after.hash == again.read().hash != before.hash
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
+    need_root()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(disk)], check=True)
+    try:
+        folder = begun(disk)
+        with pytest.raises(StorageError, match="cannot write"):
+            for number in range(1, 10_000):
+                folder.append(BlockOpened(t=1.0, block=number, cell="c" * 500, session=1, arms=["base"]))
+                folder.append(BlockClosed(t=1.0, block=number, state="incomplete"))
+        assert lines(folder.path)[-1].endswith(b"\n")
+        kept = folder.read()
+        assert kept.hash is not None
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_value_that_was_changed_in_an_attempt_is_found(run: Path) -> None:
+    kept = sorted(run.glob("attempts/*/attempt.json"))[3]
+    kept.write_bytes(kept.read_bytes().replace(b'"exit_code": 0', b'"exit_code": 1'))
+    with pytest.raises(RunError, match=rf"attempts/{kept.parent.name}: attempt\.json is not what was stored"):
+        analysis.analyze(run)
+    found = analysis.analyze(run, salvage=True)
+    assert found.integrity is not None
+    assert [kept.parent.name in said for said in found.integrity.left_out] == [True, False]
+    assert (found.blocks_complete, found.blocks_incomplete) == (BLOCKS - 1, 1)
+
+
+def test_a_value_that_was_changed_in_the_gathered_attempts_is_found(run: Path) -> None:
+    RunFolder(run).compact()
+    assert analysis.analyze(run).integrity is not None
+    path = run / "attempts.parquet"
+    rows = duckdb.read_parquet(str(path)).project(
+        "* replace (replace(record, '\"exit_code\": 0', '\"exit_code\": 1') as record)"
+    )
+    rows.write_parquet(str(run / "new"))
+    (run / "new").replace(path)
+    with pytest.raises(RunError, match=r"attempt\.json is not what was stored"):
+        analysis.analyze(run)
+
+
+def test_an_attempt_that_was_added_or_taken_away_is_found(run: Path) -> None:
+    first, *_ = sorted(run.glob("attempts/*"))
+    (run / "attempts" / "b00001-more").mkdir()
+    (run / "attempts" / "b00001-more" / "attempt.json").write_bytes((first / "attempt.json").read_bytes())
+    with pytest.raises(RunError, match="b00001-more has no record in run.jsonl: it was added"):
+        analysis.analyze(run)
+    (run / "attempts" / "b00001-more").rename(run / "more")
+    first.rename(run / "first")
+    with pytest.raises(RunError, match=rf"attempts/{first.name} is gone"):
+        analysis.analyze(run)
+
+
+def test_guests_json_and_study_json_are_what_the_run_began_with(run: Path) -> None:
+    kept = GuestsRecord(arch="arm64", accelerator="tcg", why="", counting=False, baseline="k", kernels=())
+    guest_record.write(run, kept)
+    with pytest.raises(RunError, match=r"guests\.json is not what the run began with"):
+        analysis.analyze(run)
+    rewritten(run)
+    assert RunFolder(run).read().guests == kept
+    guest_record.write(run, msgspec.structs.replace(kept, counting=True))
+    with pytest.raises(RunError, match=r"guests\.json is not what the run began with"):
+        analysis.analyze(run)
+    guest_record.write(run, kept)
+    study = run / "study.json"
+    study.write_text(json.dumps(json.loads(study.read_text()) | {"margin": 0.4}))
+    with pytest.raises(RunError, match=r"study\.json was changed"):
+        analysis.analyze(run)
+
+
+def test_all_written_anew_is_consistent_and_not_what_was_noted(run: Path) -> None:
+    noted = RunFolder(run).read().hash
+    assert analysis.analyze(run, expect=noted).integrity == Integrity(state="unaltered", hash=noted)
+    rewritten(run, lambda records: [*records[:-1], records[-1] | {"state": "disturbed"}])
+    found = analysis.analyze(run).integrity
+    assert found is not None
+    assert found.state == "consistent"
+    with pytest.raises(RunError, match=rf"its last running hash is {found.hash}: it is not the one that was expected"):
+        analysis.analyze(run, expect=noted)
+
+
+def test_a_run_of_before_there_was_a_hash_is_read_and_says_so(run: Path) -> None:
+    before = analysis.analyze(run)
+    of_before(run)
+    found = analysis.analyze(run)
+    assert found.integrity == Integrity(state="no running hash", hash=None)
+    assert msgspec.structs.replace(found, integrity=None) == msgspec.structs.replace(before, integrity=None)
+    with pytest.raises(RunError, match="its last running hash was not kept by its version"):
+        analysis.analyze(run, expect="0" * 64)
+    folder = RunFolder(run)  # and is gone on with as it was begun
+    folder.append(Resumed(t=200.0, session=2, boot_id="b"))
+    folder.append(BlockOpened(t=200.0, block=BLOCKS + 1, cell="chase", session=2, arms=["base", "thp"]))
+    folder.accept(folder.draft("b12-thp"), attempt("thp", 1.0, block=BLOCKS + 1))
+    assert b'"chain"' not in b"".join(lines(run))
+    assert len(RunFolder(run).read().attempts) == 2 * BLOCKS + 1
+
+
+@pytest.mark.parametrize("harm", [_cut, _gone, _twice, _moved, _empty], ids=lambda each: each.__name__)
+def test_a_damaged_run_of_before_is_refused_too(run: Path, harm: Callable[[Path, int], None]) -> None:
+    of_before(run)
+    harm(run, of(run, "block_closed"))
+    with pytest.raises(RunError, match=r"run\.jsonl, line \d+: "):
+        analysis.analyze(run)
+
+
+def test_older_versions_left_a_torn_line_before_they_went_on(run: Path) -> None:
+    of_before(run)
+    records = len(RunFolder(run).read().records)
+    torn = b'{"record":"block_op\n'
+    resumed = msgspec.json.encode(Resumed(t=200.0, session=2, boot_id="b")) + b"\n"
+    write_lines(run, [*lines(run), torn, resumed])
+    assert len(RunFolder(run).read().records) == records + 1
+    write_lines(run, [*lines(run)[:-1], lines(run)[3]])
+    with pytest.raises(RunError, match=rf"line {records + 1}: it is not a record"):
+        RunFolder(run).read()
+
+
+MOMENTS = ["record", "rename", "sync"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_attempt_is_part_of_the_run_from_its_record_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Killed before it: no attempt. Killed after it, renamed or not: there, once, and so it is when it is gone on."""
+    folder = begun(tmp_path)
+    folder.append(BlockOpened(t=1.0, block=1, cell="chase", session=1, arms=["base", "thp"]))
+    child = os.fork()
+    if child == 0:
+
+        def kill(*_: Any, **__: Any) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        made = RunFolder(folder.path)
+        draft = made.draft("b00001-0-thp-1")
+        if moment == "record":
+            append = made.append
+            monkeypatch.setattr(made, "append", lambda one: kill() if isinstance(one, Stored) else append(one))
+        elif moment == "rename":
+            monkeypatch.setattr(Path, "rename", kill)
+        else:
+            renamed = Path.rename
+
+            def rename(self: Path, target: Path) -> Path:
+                monkeypatch.setattr(folders, "sync", kill)
+                return renamed(self, target)
+
+            monkeypatch.setattr(Path, "rename", rename)
+        made.accept(draft, attempt("thp", 1.0, block=1))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    there = 0 if moment == "record" else 1
+    assert len(RunFolder(folder.path).read().attempts) == there
+    again = RunFolder(folder.path)
+    again.discard_drafts()
+    assert [path.name for path in (folder.path / "attempts").iterdir()] == ["b00001-0-thp-1"] * there
+    again.append(BlockClosed(t=2.0, block=1, state="incomplete"))
+    again.append(Closed(t=2.0, state="finished", seed=""))
+    again.compact()
+    assert len(again.read().attempts) == there
+    assert again.read().hash is not None
+
+
+def test_an_attempt_that_is_renamed_while_it_is_read_is_there_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(run)
+    listed = folder.attempt_files()
+    more = folder.append(BlockOpened(t=200.0, block=BLOCKS + 1, cell="chase", session=1, arms=["base", "thp"]))
+    folder.accept(folder.draft("b12-thp"), attempt("thp", 1.0, block=more.block))
+    monkeypatch.setattr(folder, "attempt_files", lambda: listed)  # as it was a moment ago
+    assert len(folder.read().attempts) == len(listed) + 1
