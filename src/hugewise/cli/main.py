@@ -310,6 +310,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except MemoryError:
+        say("hugewise: no memory is left", err=True)
+        say("  cure: free some, or raise its limit (ulimit -v, memory.max); then: hugewise resume", err=True)
+        sys.exit(1)
     except OSError as error:
         say(f"hugewise: {printable(error)}", err=True)
         sys.exit(1)
