@@ -15,7 +15,7 @@ import pytest
 
 from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
-from tests.requirements import need_root
+from tests.requirements import need_program, need_root
 
 _PATIENCE_S = 30.0
 
@@ -37,6 +37,7 @@ def handed(reached: Path) -> Path:
 
 def test_a_program_of_others_runs_as_nobody_and_knows_nothing_of_roots(monkeypatch: pytest.MonkeyPatch) -> None:
     need_root()
+    need_program("ps", "procps")
     monkeypatch.setenv("A_SECRET", "of root's")
     nobody = pwd.getpwnam("nobody")
     status = facts(unprivileged.run(["cat", "/proc/self/status"]).stdout, ":\t")

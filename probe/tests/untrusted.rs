@@ -51,7 +51,7 @@ impl Attempt {
         self
     }
 
-    fn as_stranger(self) -> Attempt {
+    fn by_stranger(self) -> Attempt {
         self.with("uid", STRANGER).with("gid", STRANGER)
     }
 
@@ -158,7 +158,7 @@ fn a_setuid_program_gains_nothing() {
         return;
     }
     for scan in ["none", "exit"] {
-        let attempt = Attempt::new(&["./own-id", "-u"]).as_stranger().with("scan", scan);
+        let attempt = Attempt::new(&["./own-id", "-u"]).by_stranger().with("scan", scan);
         let program = attempt.path("own-id");
         fs::copy("/usr/bin/id", &program).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
@@ -184,7 +184,7 @@ fn a_stranger_has_nothing_of_roots_session() {
         return;
     }
     let attempt = Attempt::sh("cat /proc/keys; grep -E '^(Groups|NoNewPrivs|CapEff|CapPrm|CapAmb)' /proc/self/status")
-        .as_stranger();
+        .by_stranger();
     let words = attempt.words();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
@@ -221,10 +221,10 @@ try:
 except BlockingIOError:
     pass
 print(made)";
-    let attempt = Attempt::python(fork).as_stranger().with("limits", json!({"processes": 40}));
+    let attempt = Attempt::python(fork).by_stranger().with("limits", json!({"processes": 40}));
     attempt.run();
     assert_eq!(attempt.said(), "39\n");
-    let attempt = Attempt::sh("grep 'Max processes' /proc/self/limits").as_stranger();
+    let attempt = Attempt::sh("grep 'Max processes' /proc/self/limits").by_stranger();
     attempt.run();
     let (said, numbers) = (attempt.said(), fs::read_to_string("/proc/sys/kernel/pid_max").unwrap());
     let most: u64 = numbers.trim().parse().unwrap();

@@ -62,6 +62,7 @@ def test_command_is_timed_whole_and_its_faults_fall_back_on_rusage() -> None:
         ([exited(code=3)], "failed", "exit status 3"),
         ([exited(code=None, signal=9)], "failed", "signal 9"),
         ([exited(timed_out=True)], "failed", "timed out after 60 s"),
+        ([exited(exceeded="its stdout has more")], "failed", "its stdout has more"),
         ([EXIT], "failed", "no result"),
         ([probe.Error(fault="workload", before_timed=True, message="nosuch: not found")], "failed", "nosuch"),
         ([probe.Error(fault="host", before_timed=True, message="EAGAIN")], "rejected", "EAGAIN"),

@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import hugewise
+from hugewise.machine import probe
 from hugewise.model.results import Results
 from tests.cli.conftest import HUGEWISE, SEED, Call, tiny
 from tests.drive import only_run
@@ -79,6 +81,19 @@ def test_a_command_that_takes_too_long_is_killed(call: Call, tmp_path: Path) -> 
     assert "timed out" in out
     assert {attempt.state for attempt in results.attempts} == {"failed"}
     assert sleeping("471199") == []
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    "command", [["yes"], [sys.executable, "-c", "import os; os.ftruncate(1, 1 << 43)"]], ids=["endless", "sparse"]
+)
+def test_output_without_end_is_an_attempt_that_failed(call: Call, tmp_path: Path, command: list[str]) -> None:
+    """`yes` wrote 591 MB in half a second; 8 TiB that are not there were read as root."""
+    results, out = measured(call, tmp_path, command=command)
+    assert {attempt.state for attempt in results.attempts} == {"failed"}
+    assert f"its stdout has more than {probe.MOST_SAID} bytes, the most that is kept" in out
+    folders = sorted(Path(results.folder).glob("attempts/b*"))
+    assert [(path / "stdout").stat().st_size for path in folders] == [probe.MOST_SAID] * 4
 
 
 @pytest.mark.usefixtures("unchanged")

@@ -327,6 +327,20 @@ def test_a_qemu_that_ends_without_a_guest_says_nothing_of_memory(hosting: Hostin
     assert str(hosting.outputs / "guest-argv.json") in (raised.value.hint or "")
 
 
+def test_a_console_without_end_ends_the_guest(hosting: Hosting) -> None:
+    """QEMU's stdout is its guest's console; nothing bounded it."""
+    there, program = hosting.run / "there", hosting.run / "qemu"
+    there.touch()
+    program.write_text("#!/bin/sh\nexec yes 'Kernel \033[2Jpanic'\n")
+    program.chmod(0o755)
+    hosting.run.chmod(0o755)
+    with pytest.raises(MachineError, match=r"QEMU was ended: its stdout has more than 16777216 bytes") as raised:
+        boot(guest(kernel=kernel(image=str(there))), there, hosting, program=str(program), timeout=30)
+    assert "\x1b" not in raised.value.message
+    assert len(raised.value.message) < 4000
+    assert (hosting.outputs / "console.txt").stat().st_size == 16 << 20
+
+
 def test_a_kernel_that_is_not_there_is_named(hosting: Hosting) -> None:
     with pytest.raises(MachineError, match="/kernels/k/vmlinuz: there is no such file"):
         boot(guest(), hosting.run / "initramfs", hosting, program="/bin/true")

@@ -219,3 +219,11 @@ def test_real_launchers_meet_and_fill_their_files(tmp_path: Path) -> None:
         assert isinstance(ended, probe.Exit)
         assert ended.code == 3
         assert Path(told.spec.stdout).read_text() == f"{name}\n"
+
+
+def test_events_without_end_are_not_read(tmp_path: Path) -> None:
+    told = job(tmp_path, "/bin/true")
+    with told.events.open("wb") as file:
+        file.truncate(1 << 43)
+    with pytest.raises(ProbeError, match="larger than 67,108,864 bytes"):
+        serving.events(told)

@@ -18,6 +18,9 @@ impl Area {
         let (addresses, rest) = line.split_once(' ')?;
         let (start, end) = addresses.split_once('-')?;
         let range = Range { start: u64::from_str_radix(start, 16).ok()?, end: u64::from_str_radix(end, 16).ok()? };
+        if range.end < range.start {
+            return None;
+        }
         let (permissions, rest) = rest.split_once(' ')?;
         let (_offset, rest) = rest.split_once(' ')?;
         let (device, rest) = rest.split_once(' ')?;

@@ -207,7 +207,7 @@ class Agent:
             size = max(piece.size, len(piece.data)) if offset == 0 else size
             if size > MOST_OF_A_FILE:
                 why = f"has {size} bytes, more than the {MOST_OF_A_FILE} that are taken over"
-                raise self._error(f"guest {self.name}: {path} {why}")
+                raise self._error(f"guest {self.name}: {plain(path)} {why}")
             yield piece.data
             offset += length
             if len(piece.data) < length:
@@ -265,7 +265,7 @@ class Agent:
         try:
             return next(probe.decode([bytes(asked.event) + b"\n"]))
         except ProbeError as error:
-            raise self.give_up(f"{request} said something unknown: {plain(error.message)}") from None
+            raise self.give_up(f"{request} said something unknown: {error.message}") from None
 
     # -- the channel
 
@@ -290,7 +290,7 @@ class Agent:
         try:
             return messages.reply(raw, form)
         except Malformed as error:
-            raise self.give_up(f"its agent answered something else than was asked for: {plain(str(error))}") from None
+            raise self.give_up(f"its agent answered something else than was asked for: {error}") from None
 
     def await_answer(self, future: Future[_T], patience: float, complaint: str) -> _T:
         """Wait for what the guest owes. Raises MachineError when it does not come, with `complaint` if too late."""
@@ -332,7 +332,7 @@ class Agent:
         except OSError as error:
             why = f"its channel broke: {error.strerror or error}"
         except Malformed as error:
-            why = f"its agent said something that was not agreed on: {plain(str(error))}"
+            why = f"its agent said something that was not agreed on: {error}"
         finally:
             self._end(why)
             self._closed.set()
@@ -383,7 +383,7 @@ class Agent:
         with self._state:
             if self._gone is not None:
                 return
-            self._gone = why
+            self._gone = plain(why)
             waiting, self._waiting = list(self._waiting.values()), {}
             listeners, self._listeners = list(self._listeners.values()), {}
             if not self._hello.done():

@@ -271,7 +271,7 @@ class GuestMachine:
                     raise UnreadableError(f"{path} in guest {self.agent.name}: {error.strerror}") from None
                 total += len(content)
                 if total > MOST_OF_A_FILE:
-                    why = f"the files in {folder} have more than the {MOST_OF_A_FILE} bytes that are taken over"
+                    why = f"the files in {plain(folder)} have more than the {MOST_OF_A_FILE} bytes that are taken over"
                     raise MachineError(f"guest {self.agent.name}: {why}")
                 yield content
 
@@ -285,4 +285,4 @@ class GuestMachine:
         try:
             yield
         except OSError as error:
-            raise StorageError(f"cannot {what} in guest {self.agent.name}: {error.strerror}") from None
+            raise StorageError(f"cannot {plain(what)} in guest {self.agent.name}: {error.strerror}") from None
