@@ -7,6 +7,7 @@ statistics (methods that never decide) and the opening of a session, which reads
 
 from __future__ import annotations
 
+import hashlib
 import io
 import shutil
 import statistics
@@ -36,7 +37,8 @@ from hugewise.session import progress
 from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import Begun, BlockClosed, BlockOpened, Opened
+from hugewise.store.log import sealed
+from hugewise.store.records import AttemptStored, Begun, BlockClosed, BlockOpened, Opened, Record
 from hugewise.study.load import parse
 
 FEW, MANY = 100, 20_000
@@ -107,18 +109,25 @@ def write(results: Path, attempts: int) -> RunFolder:
     known: dict[str, Any] = {"host": {}, "versions": {}, "settings": {}, "cells": (), "left_out": ()}
     known |= {"run": folder.run, "study": study.name, "mechanism": "system", "boot_id": ATTEMPT.boot_id}
     folder.append(Opened(t=0.0, digest=study.digest, seed_hash=commitment(SEED), **known))
+    head = RunFolder(folder.path).read().hash or ""
     with (folder.path / "run.jsonl").open("ab") as log:
         for block in range(1, attempts // 2 + 1):
-            opened = BlockOpened(t=block, block=block, cell=ATTEMPT.cell, session=1, arms=ARMS)
-            tries = [Begun(t=block, block=block, arms=[arm], number=1) for arm in ARMS]
-            for record in (opened, *tries, BlockClosed(t=block + 0.9, block=block, state="complete")):
-                log.write(msgspec.json.encode(record) + b"\n")
+            records: list[Record] = [BlockOpened(t=block, block=block, cell=ATTEMPT.cell, session=1, arms=ARMS)]
             for order, arm in enumerate(ARMS):
                 place = folder.path / "attempts" / f"b{block:05d}-{order}-{arm}-1"
                 place.mkdir()
                 output(place)
                 attempt = recorded(block, arm, order, block + order * 0.4)
-                (place / "attempt.json").write_bytes(msgspec.json.format(msgspec.json.encode(attempt), indent=1))
+                text = msgspec.json.format(msgspec.json.encode(attempt), indent=1)
+                (place / "attempt.json").write_bytes(text)
+                digest = hashlib.sha256(text).hexdigest()
+                records += [
+                    Begun(t=block, block=block, arms=[arm], number=1),
+                    AttemptStored(t=attempt.ended, attempt=place.name, digest=digest),
+                ]
+            for record in (*records, BlockClosed(t=block + 0.9, block=block, state="complete")):
+                line, head = sealed(msgspec.json.encode(record), head)
+                log.write(line + b"\n")
     return folder
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from hugewise.beneath import Folder, discard
 from hugewise.errors import StorageError
-from tests.requirements import need_root
+from tests.requirements import need_program, need_root
 
 NOBODY = 65534
 SECRET = b"root:$6$secret"
@@ -180,6 +180,7 @@ def test_links_are_removed_and_not_what_they_lead_to(tmp_path: Path) -> None:
 
 def test_what_cannot_be_removed_is_named_and_the_rest_goes(theirs: Path) -> None:
     """A mount is never entered: what is in it is somebody else's."""
+    need_program("mount", "mount")
     (theirs / "a/b/mounted").mkdir(parents=True)
     (theirs / "a/file").touch()
     subprocess.run(["mount", "-t", "tmpfs", "none", str(theirs / "a/b/mounted")], check=True)

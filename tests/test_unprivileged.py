@@ -15,7 +15,7 @@ import pytest
 
 from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
-from tests.requirements import need_root
+from tests.requirements import need_program, need_root
 
 _PATIENCE_S = 30.0
 
@@ -37,6 +37,7 @@ def handed(reached: Path) -> Path:
 
 def test_a_program_of_others_runs_as_nobody_and_knows_nothing_of_roots(monkeypatch: pytest.MonkeyPatch) -> None:
     need_root()
+    need_program("ps", "procps")
     monkeypatch.setenv("A_SECRET", "of root's")
     nobody = pwd.getpwnam("nobody")
     status = facts(unprivileged.run(["cat", "/proc/self/status"]).stdout, ":\t")
@@ -145,6 +146,12 @@ def test_the_errors_of_work_are_those_that_it_raised() -> None:
     with pytest.raises(StorageError, match="no room in x") as raised:
         unprivileged.call(fail)
     assert raised.value.hint == "free some"
+
+    def long(_: unprivileged.Say) -> None:
+        raise UserError("\x01" * 1_000_000)
+
+    with pytest.raises(UserError, match="^\ufffd{100}" if os.geteuid() == 0 else "^\x01"):
+        unprivileged.call(long)
 
 
 def test_work_that_breaks_or_is_killed_is_an_error() -> None:

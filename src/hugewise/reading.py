@@ -3,6 +3,8 @@
     text(data)              bytes as text
     decoded(decoder, data)  JSON of a declared type
     json(data)              JSON of any shape, of limited depth
+    stored(path, kind)      a file of JSON of a declared type
+    toml(text)              TOML, of limited depth
     number(value)           a finite number of what JSON holds
     count(value)            how many, of what JSON holds
     figure(written)         a finite number as programs print it
@@ -25,6 +27,7 @@ import re
 import signal
 import stat
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +52,9 @@ __all__ = [
     "number",
     "patiently",
     "shown",
+    "stored",
     "text",
+    "toml",
     "whole",
 ]
 
@@ -71,6 +76,9 @@ _SHOWN = 60
 _LONGEST_REASON = 1000
 _FIGURE = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_LONG = re.compile(rb"(?<![.0-9])[0-9]{20}")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{}]")
 _BYTE = re.compile(r"\(byte (\d{1,18})\)")
 
 _Kind = TypeVar("_Kind")
@@ -143,7 +151,15 @@ def text(data: bytes) -> str:
 
 
 def decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
-    """JSON of the decoder's type. Raises UnreadableError."""
+    """JSON of the decoder's type, with what it says nothing of modest too: depth, and digits of whole numbers.
+
+    Raises UnreadableError.
+    """
+    _modest(data)
+    return _decoded(decoder, data)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
     try:
         return decoder.decode(data)
     except RecursionError as error:
@@ -157,6 +173,20 @@ def decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
             line = data.count(b"\n") + 1
         reason = str(error).replace("JSON is malformed:", "it is not JSON:")
         raise UnreadableError(reason, line=line) from error
+
+
+def _modest(data: bytes) -> None:
+    """Fast for what is: few brackets, and no long row of digits even in a string. Raises UnreadableError."""
+    if data.count(b"{") + data.count(b"[") <= DEEPEST and _LONG.search(data) is None:
+        return
+    bare = _STRING.sub(b"", data)
+    if _LONG.search(bare) is not None:
+        raise UnreadableError("it holds a whole number of more than 19 digits")
+    depth = 0
+    for bracket in _BRACKET.findall(bare):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEEPEST:
+            raise UnreadableError(f"it is nested deeper than {DEEPEST} levels")
 
 
 def _line(data: bytes) -> int | None:
@@ -173,8 +203,29 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any)
 
 def json(data: bytes) -> Any:
     """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge. Raises UnreadableError."""
-    found = decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf"))
-    level, depth = [found], 0
+    return _shallow(_decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf")))
+
+
+def stored(path: Path, kind: type[_Kind]) -> _Kind:
+    """A file of JSON of that type. Raises AbsentError, UnreadableError."""
+    return decoded(msgspec.json.Decoder(kind), content(path, MOST_JSON))
+
+
+def toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text. Raises UnreadableError."""
+    try:
+        found = tomllib.loads(text)
+    except RecursionError as error:
+        raise UnreadableError("it is nested too deeply") from error
+    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
+        raise UnreadableError(f"it is not TOML: {error}") from error
+    return _shallow(found)
+
+
+def _shallow(found: _Kind) -> _Kind:
+    """What was decoded, if it is not deeper than anything that is meant. Raises UnreadableError."""
+    level: list[Any] = [found]
+    depth = 0
     while level:
         if depth > DEEPEST:
             raise UnreadableError(f"it is nested deeper than {DEEPEST} levels")

@@ -38,7 +38,8 @@ _NOT_STARTED: Final = (126, 127)  # setpriv's exit status where it cannot start 
 _MOST_SAID: Final = 4 << 20  # bytes on each of stdout and stderr
 _CHUNK: Final = 1 << 16
 _GRACE_S: Final = 1.0  # for what a program that has ended left in its pipes
-_LONGEST: Final = 1 << 16  # bytes of a line that work in another process says
+_LONGEST_TEXT: Final = 10_000  # characters of what work in another process says at once
+_LONGEST: Final = 1 << 17  # bytes of it, and of a hint, as JSON
 # What a program may know of root's environment; the rest is root's.
 _PASSED: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # prctl(2)
@@ -79,6 +80,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     stdin: IO[bytes] | None = None,
     most: int = _MOST_SAID,
+    group: int | None = None,
 ) -> Finished:
     """Run a program as the unprivileged account to its end, and hear what it says.
 
@@ -86,12 +88,13 @@ def run(
     environment  beside what root passes on (PATH, the locale); a caller that is not root passes on all it has
     stdin        nothing, unless it is given
     most         bytes that it may say on each of stdout and stderr; then it is killed
+    group        under root, in place of the account's own: see `call`
 
     Raises HugewiseError where it cannot be started, does not end in time, or says too much.
     """
     name = argv[0]
     try:
-        with _started(argv, cwd, environment, stdin) as running:
+        with _started(argv, cwd, environment, stdin, group) as running:
             try:
                 out, err = _heard(running, name, timeout, most)
             finally:
@@ -117,7 +120,11 @@ def _unstarted(name: str, why: str) -> HugewiseError:
 
 
 def _started(
-    argv: Sequence[str], cwd: str, environment: Mapping[str, str] | None, stdin: IO[bytes] | None
+    argv: Sequence[str],
+    cwd: str,
+    environment: Mapping[str, str] | None,
+    stdin: IO[bytes] | None,
+    group: int | None,
 ) -> subprocess.Popen[bytes]:
     who = account()
     passed = dict(os.environ) if who is None else {name: os.environ[name] for name in _PASSED if name in os.environ}
@@ -133,7 +140,7 @@ def _started(
         env={"PATH": os.defpath, **passed, **(environment or {})},
         start_new_session=True,
         user=None if who is None else who.pw_uid,
-        group=None if who is None else who.pw_gid,
+        group=None if who is None else who.pw_gid if group is None else group,
         extra_groups=None if who is None else [],
     )
 
@@ -181,13 +188,20 @@ def _end_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def call(work: Callable[[Say], None], say: Say = lambda _: None, *, keep: Sequence[int] = ()) -> None:
+def call(
+    work: Callable[[Say], None],
+    say: Say = lambda _: None,
+    *,
+    keep: Sequence[int] = (),
+    group: int | None = None,
+) -> None:
     """Do `work` as the unprivileged account: under root in a process of its own, else here.
 
     `work` is given a function for lines of progress, which `say` gets here; what it makes, it leaves in files. Under
-    root it sees the variables of this process as they are now and changes none of them, and has no descriptors but
-    `keep`. It must not import anything, as the account may be unable to read this program; and of other threads
-    only their locks are there: it neither prints nor logs.
+    root it sees the variables of this process as they are now and changes none of them, has no descriptors but `keep`,
+    and is in `group` where one is given: a process of the account that is not in it can neither trace this one, nor
+    enter a folder that is for the group alone. It must not import anything, as the account may be unable to read this
+    program; and of other threads only their locks are there: it neither prints nor logs.
 
     Raises what `work` raises of HugewiseError and OSError; HugewiseError where it ends in another way.
     """
@@ -198,7 +212,7 @@ def call(work: Callable[[Say], None], say: Say = lambda _: None, *, keep: Sequen
     heard, told = os.pipe()
     child = os.fork()
     if child == 0:
-        _work(work, who, told, keep)
+        _work(work, (who.pw_uid, who.pw_gid if group is None else group), told, keep)
     os.close(told)
     over = os.pidfd_open(child)
     try:
@@ -227,12 +241,12 @@ class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int = 0
 
 
-def _work(work: Callable[[Say], None], who: pwd.struct_passwd, told: int, keep: Sequence[int]) -> NoReturn:
+def _work(work: Callable[[Say], None], who: tuple[int, int], told: int, keep: Sequence[int]) -> NoReturn:
     """In the new process, which never returns into what called this one."""
     status = 1
 
     def tell(line: _Told) -> None:
-        os.write(told, msgspec.json.encode(line)[: _LONGEST - 1] + b"\n")
+        os.write(told, msgspec.json.encode(msgspec.structs.replace(line, text=line.text[:_LONGEST_TEXT])) + b"\n")
 
     try:
         _become(who, {told, *keep})
@@ -254,8 +268,8 @@ def _known(error: HugewiseError) -> str:
     return next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
 
 
-def _become(who: pwd.struct_passwd, keep: set[int]) -> None:
-    """Be that account for good, with nothing of root's at hand. Raises OSError."""
+def _become(who: tuple[int, int], keep: set[int]) -> None:
+    """Be that user and group for good, with nothing of root's at hand. Raises OSError."""
     for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever waits for a program ends that first
@@ -269,8 +283,9 @@ def _become(who: pwd.struct_passwd, keep: set[int]) -> None:
     os.umask(0o022)
     os.chdir("/")
     os.setgroups([])
-    os.setresgid(who.pw_gid, who.pw_gid, who.pw_gid)
-    os.setresuid(who.pw_uid, who.pw_uid, who.pw_uid)
+    uid, gid = who
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
     for name in set(os.environ) - set(_PASSED):
         del os.environ[name]
     libc = ctypes.CDLL(None, use_errno=True)

@@ -77,7 +77,7 @@ def test_the_last_hash_is_printed_when_a_run_ends_and_can_be_held_against_it(
     call: Call, finished: Path, copy: Path
 ) -> None:
     noted = json.loads(lines(copy)[-1])["chain"]
-    assert f"their last hash is {noted}" in flat((finished / "shown.txt").read_text(encoding="utf-8"))
+    assert f"their last hash is {noted}" in flat((finished.parents[2] / "shown.txt").read_text(encoding="utf-8"))
     status, out, _ = call("report", copy)
     assert f"Its records are consistent; their last hash is {noted}." in flat(out)
     status, out, _ = call("report", "--expect", noted, copy)

@@ -92,7 +92,7 @@ def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_module_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_probe(monkeypatch, tmp_path, a_program())
     (tmp_path / "bad.ko.xz").write_bytes(b"no xz")
-    with pytest.raises(HugewiseError, match="bad.ko.xz: the module cannot be read"):
+    with pytest.raises(HugewiseError, match="bad.ko.xz is not a kernel module that can be read"):
         initramfs.build(a_kernel(str(tmp_path / "bad.ko.xz")))
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.guests.kernels import modules, own
+from hugewise.guests.kernels import elf, modules, own
 from hugewise.guests.kernels.elf import Module, about_image, about_module, parse_modinfo
 from hugewise.model.guest import Kernel
 
@@ -146,3 +146,20 @@ def test_a_kernel_that_is_a_file(tmp_path: Path) -> None:
         own.kernel("mine", str(tmp_path / "none"), None, "arm64")
     with pytest.raises(UserError, match="neither a bzImage nor"):
         own.kernel("mine", str(tmp_path / "config-6.1.0"), None, "arm64")
+
+
+def test_a_file_that_unpacks_to_more_than_there_is_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elf, "_MOST", 1 << 20)
+    for name, packed in (("a.ko.gz", gzip.compress(bytes(4 << 20))), ("a.ko.xz", lzma.compress(bytes(4 << 20)))):
+        (tmp_path / name).write_bytes(packed)
+        with pytest.raises(UserError, match="is not a kernel module that can be read: more than 1,048,576 bytes"):
+            elf.unpacked(tmp_path / name)
+    assert elf.about_image(gzip.compress(bytes(4 << 20))) is None
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/proc", "/nowhere"])
+def test_a_kernel_that_is_no_file_is_never_waited_for(path: str) -> None:
+    with pytest.raises(UserError, match=f"the kernel mine cannot be read: {path}: "):
+        own.kernel("mine", path, None, "x86-64")

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -59,7 +60,39 @@ def test_under_root_nobody_else_reaches_it() -> None:
         assert shop.path.parent == Path("/var/tmp")
         folders = [(path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) for path in (shop.path, shop.lent, shop.own)]
         assert folders == [(0, 0o710), (0, 0o755), (nobody.pw_uid, 0o700)]
-        assert shop.path.stat().st_gid == nobody.pw_gid
+        assert shop.path.stat().st_gid == shop.group != nobody.pw_gid
+
+
+def test_a_workload_of_the_same_account_can_neither_enter_it_nor_trace_who_works() -> None:
+    need_root()
+    with workshop() as shop:
+        began, goes_on = os.pipe(), os.pipe()
+
+        def work(_: unprivileged.Say) -> None:
+            (shop.own / "made").write_text("mine")
+            os.write(began[1], str(os.getpid()).encode())
+            os.read(goes_on[0], 1)
+
+        def intrude(say: unprivileged.Say) -> None:
+            pid = int(os.read(began[0], 20))
+            for path in (
+                shop.path / "own",
+                shop.path / "own/made",
+                Path(f"/proc/{pid}/environ"),
+                Path(f"/proc/{pid}/fd"),
+            ):
+                say("reached" if os.access(path, os.R_OK) else "kept out")
+            os.write(goes_on[1], b"x")
+
+        said: list[str] = []
+        thread = threading.Thread(
+            target=unprivileged.call, args=(intrude, said.append), kwargs={"keep": (*began, *goes_on)}
+        )
+        thread.start()
+        shop.do(work, print, keep=(*began, *goes_on))
+        thread.join(_PATIENCE_S)
+        shop.take("made", Path(os.environ["HUGEWISE_CACHE"] + "-taken"))
+    assert said == ["kept out"] * 4
 
 
 def test_work_that_fails_leaves_nothing(tmp_path: Path) -> None:

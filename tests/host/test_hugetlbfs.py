@@ -15,8 +15,9 @@ from hugewise.host import hugetlbfs
 from hugewise.host.hugetlbfs import HugetlbMount
 from hugewise.host.journal import Journal, recover
 from hugewise.host.ledger import Mounted
+from hugewise.machine import programs
 from tests.build.hosts import FakeHost
-from tests.requirements import need, need_root
+from tests.requirements import need, need_program, need_root
 
 _SIZE = 2 << 20
 
@@ -25,6 +26,7 @@ _SIZE = 2 << 20
 def mountable() -> Iterator[None]:
     """This process may mount one; none is left."""
     need_root()
+    need_program("mount", "mount")
     need(Path("/sys/kernel/mm/hugepages/hugepages-2048kB").exists(), "hugetlb pages of 2 MiB")
     yield
     assert not [line for line in Path("/proc/mounts").read_text().splitlines() if f"hugewise-{os.getpid()}-" in line]
@@ -64,6 +66,14 @@ def test_a_size_that_the_kernel_has_not_is_an_error_and_leaves_nothing() -> None
     with pytest.raises(SettingError, match="cannot mount a hugetlbfs with pages of 12 kB"):
         HugetlbMount.open(12 << 10, None, noted.append)
     assert not Path(noted[0]).exists()
+
+
+def test_a_machine_without_mount_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_root()
+    monkeypatch.setattr(programs, "PATH", "/nowhere")
+    with pytest.raises(SettingError, match="mount: no such program on PATH") as caught:
+        HugetlbMount.open(_SIZE, None, lambda _: None)
+    assert caught.value.hint == "apt install mount"
 
 
 @pytest.mark.usefixtures("mountable")

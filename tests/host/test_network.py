@@ -88,6 +88,7 @@ def test_qemus_account_must_be_able_to_open_the_node(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int, owner: int, may: bool
 ) -> None:
     need_root()
+    need_program("ip", "iproute2")
     node = tmp_path / "tun"
     node.touch()
     node.chmod(mode)

@@ -48,6 +48,7 @@ def nothing_left() -> Iterator[None]:
 @pytest.fixture
 def small_tmpfs() -> Iterator[Path]:
     """A tmpfs of its own, too small for what a database writes, where an ordinary account can reach it."""
+    need_program("mount", "mount")
     with tempfile.TemporaryDirectory(prefix="small-") as folder:
         Path(folder).chmod(0o755)
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", folder], check=False)

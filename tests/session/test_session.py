@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from hugewise.session import closing, identity, session, steps
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockOpened
 from tests.drive import drive, words
-from tests.requirements import need, need_root
+from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
 
 pytestmark = pytest.mark.usefixtures("unchanged")
@@ -219,6 +221,35 @@ def test_two_runs_refuse_each_other(tmp_path: Path) -> None:
             holder.wait(20)
 
 
+def test_an_account_in_another_network_namespace_sees_the_run_of_root(tmp_path: Path) -> None:
+    """The socket that accounts share is not there; root's journal is."""
+    need_root()
+    command = words("run", small(tmp_path, "base", "thp"), tmp_path / "results", "--at", "launch", "--do", "hold")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "holding\n"
+            told, tell = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    ctypes.CDLL(None).unshare(0x40000000)  # CLONE_NEWNET
+                    os.setresuid(65534, 65534, 65534)
+                    with HostLock(LocalHost()):
+                        recovery.leftovers(LocalHost())
+                except LockedError as error:
+                    os.write(tell, str(error.pid).encode())
+                finally:
+                    os._exit(0)
+            os.close(tell)
+            os.waitpid(child, 0)
+            assert os.read(told, 32) == str(holder.pid).encode()
+            os.close(told)
+        finally:
+            holder.send_signal(signal.SIGINT)
+            holder.wait(20)
+
+
 @pytest.mark.parametrize(
     ("knob", "value"),
     [
@@ -297,6 +328,7 @@ def test_a_program_that_disables_thp_for_itself_gets_no_verdict_but_the_reason(t
 
 def test_a_full_disk_is_said_and_what_was_accepted_is_kept(tmp_path: Path) -> None:
     need_root()
+    need_program("mount", "mount")
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192k", "tmpfs", str(disk)], check=True)

@@ -40,7 +40,7 @@ def call(results: Path, *words: str, timeout: float = 250) -> tuple[int, Any, st
 def faked(results: Path, broken: str, *words: str) -> tuple[int, Any, str]:
     """Torture the fake one, with servers, as far as it has any."""
     fake = f"{sys.executable} -IS {FAKE} {broken}"
-    return call(results, "--kinds", "host", "--kills", "4", "--faults", "0", "--hugewise", fake, *words)
+    return call(results, "--kinds", "host", "--kills", "6", "--faults", "0", "--hugewise", fake, *words)
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +53,10 @@ def test_a_hugewise_that_keeps_its_promises_passes(tmp_path: Path) -> None:
     status, report, said = faked(tmp_path, "none")
     assert status == 0, said
     total = report["total"]
-    assert (total["done"], total["kills"], total["differing"]) == (4, 4, 0)
+    assert (total["done"], total["kills"], total["differing"]) == (6, 6, 0)
     assert (total["lost"], total["repeated"], total["broken"]) == (0, 0, 0)
-    assert total["resumed"] >= 2 and total["kept"] >= 1
-    assert total["at_most"] == pytest.approx(1 - 0.05**0.25)
+    assert total["resumed"] >= 1 and total["kept"] >= 1
+    assert total["at_most"] == pytest.approx(1 - 0.05 ** (1 / 6))
     assert not list((tmp_path / "torture-1" / "broken").iterdir())
 
 
@@ -98,10 +98,9 @@ def test_one_that_is_broken_off_goes_on_with_what_is_left(tmp_path: Path) -> Non
     (first,) = folder.iterdir()
     kept = first.read_bytes()
     status, report, _ = faked(tmp_path, "none", "--now", "1")
-    assert (status, report["total"]["done"], report["total"]["planned"]) == (0, 2, 4)
+    assert (status, report["total"]["done"], report["total"]["planned"]) == (0, 2, 6)
     assert first.read_bytes() == kept
-    assert faked(tmp_path, "none", "--time", "0s")[1]["total"]["done"] == 2
-    assert faked(tmp_path, "none")[1]["total"]["done"] == 4
+    assert faked(tmp_path, "none", "--kills", "3")[1]["total"]["done"] == 3
     assert first.read_bytes() == kept
 
 
@@ -192,7 +191,7 @@ def test_a_hugewise_that_leaves_a_knob_turned_is_seen(tmp_path: Path) -> None:
     real = " ".join(f"'{word}'" for word in THIS)
     planted.write_text(f'#!/bin/sh\n{real} "$@"\ns=$?\n[ -e {tmp_path}/now ] && echo 4095 > {knob}\nexit $s\n')
     planted.chmod(0o755)
-    words = ("--kills", "2", "--faults", "0", "--kinds", "pool", "--hugewise", str(planted))
+    words = ("--kills", "1", "--faults", "0", "--kinds", "pool", "--hugewise", str(planted))
     try:
         assert call(tmp_path, *words, "--now", "0")[0] == 0
         (tmp_path / "now").touch()

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from hugewise import reading
 from hugewise.analysis.calibration_figures import Agreement, Purchase, Relabelled, Stream
 from hugewise.files import made_folder, storing, write_whole
 from hugewise.model.policy import Treatment
@@ -94,8 +95,8 @@ def load(folder: Path) -> list[CalibrationRecord]:
     found = []
     for path in folder.glob("*/*.json"):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=CalibrationRecord))
-        except (OSError, msgspec.DecodeError):
+            found.append(reading.stored(path, CalibrationRecord))
+        except reading.UnreadableError:
             continue
     return sorted(found, key=lambda record: record.made, reverse=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import reading
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
 from hugewise.host.journal import JOURNAL, start_time
@@ -16,6 +17,7 @@ from hugewise.host.ledger import JournalClosed, JournalOpened, JournalRecord
 from hugewise.machine import noise, probe
 from hugewise.model.host import Host
 from hugewise.model.pages import page_flags_readable
+from hugewise.study import shipped
 
 __all__ = ["PROGRAMS", "Facts", "gather", "leftover"]
 
@@ -29,7 +31,9 @@ PROGRAMS = {
     "perf": ("tries by hand what a counter says", "sudo apt install linux-perf"),
     "hyperfine": ("the comparison of `make bench`", "sudo apt install hyperfine"),
 }
+_OF_SOURCE = ("cargo", "cc", "hyperfine")  # of no use to what a wheel installed
 _OBSERVE_S = 0.25
+_JOURNAL: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +70,7 @@ def gather(host: Host) -> Facts:
         after=noise.snapshot(host),
         cpu=_cpu(),
         counters=_counters(),
-        programs={name: shutil.which(name) for name in PROGRAMS},
+        programs={name: shutil.which(name) for name in PROGRAMS if name not in _OF_SOURCE or shipped.checkout()},
         apt=shutil.which("apt-get") is not None,
         page_flags=page_flags_readable(),
         hierarchies=tuple(sorted(cgroup.find())),
@@ -102,8 +106,8 @@ def leftover(host: Host, path: Path) -> tuple[str, str] | None:
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}", "sudo hugewise restore"
     try:
-        records = [msgspec.json.decode(line, type=JournalRecord) for line in lines]
-    except msgspec.DecodeError as error:
+        records = [reading.decoded(_JOURNAL, line) for line in lines]
+    except reading.UnreadableError as error:
         return f"{path} is not a journal of this version ({error})", f"compare your settings, then: sudo rm {path}"
     owner = next((record for record in records if isinstance(record, JournalOpened)), None)
     if owner is None or any(isinstance(record, JournalClosed) for record in records):

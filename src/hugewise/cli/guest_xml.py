@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from hugewise import reading
 from hugewise.errors import UserError
 from hugewise.guests import domain_xml, libvirt
 from hugewise.machine.proc import meminfo
@@ -29,12 +29,9 @@ def read(file: Path, host: Host, expected: str | None = None, study: Path | None
     UserError, StudyError.
     """
     try:
-        with file.open("rb") as opened:
-            text = opened.read(_MOST + 1)
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}", hint="write it with: virsh dumpxml DOMAIN > FILE") from None
-    if len(text) > _MOST:
-        raise UserError(f"{file}: is larger than 8 MiB", hint="name the XML of one domain")
+        text = reading.content(file, _MOST)
+    except reading.UnreadableError as error:
+        raise UserError(f"{file}: {error.reason}", hint="write it with: virsh dumpxml DOMAIN > FILE") from None
     asked = libvirt.asked(domain_xml.parse(text, str(file)), str(file), meminfo(host).get("Hugepagesize"))
     wanted = [("--expect", _backing(expected, "--expect"))] if expected is not None else []
     wanted += _arms(study) if study is not None else []
@@ -51,10 +48,10 @@ def _backing(text: str, option: str) -> Backing:
     value: object = text
     if text.strip().startswith("{"):
         try:
-            value = tomllib.loads(f"backing = {text}")["backing"]
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            value = reading.toml(f"backing = {text}")["backing"]
+        except reading.UnreadableError as error:
             cure = "write for example '{ pages = \"hugetlb-2m\", nodes = [0] }'"
-            raise UserError(f"{option} {text}: is not TOML: {error}", hint=cure) from None
+            raise UserError(f"{option} {reading.shown(text)}: {error.reason}", hint=cure) from None
     found: Backing = BACKING.read(value, Place("command line", option))
     return found
 

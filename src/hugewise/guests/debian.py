@@ -27,7 +27,7 @@ from hugewise.guests import apt_sources, cache
 from hugewise.guests.workshop import Workshop, workshop
 from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
-from hugewise.unprivileged import Finished, Say
+from hugewise.unprivileged import NAME, Finished, Say
 
 __all__ = ["ARCHITECTURES", "Package", "Say", "configuration", "fetch", "missing", "resolve", "source"]
 
@@ -340,7 +340,8 @@ def _unreadable(state: _State, stderr: str) -> UserError:
             what,
             hint="this machine's keyring lacks that suite's key: apt install --only-upgrade debian-archive-keyring",
         )
-    return UserError(what, hint="is the network there, and does `apt-get update` work on this machine?")
+    readable = f", and can {NAME}, who runs apt for root, read what it needs of /etc/apt" if os.geteuid() == 0 else ""
+    return UserError(what, hint=f"is the network there, does `apt-get update` work on this machine{readable}?")
 
 
 def _words(stderr: str) -> str:

@@ -42,6 +42,7 @@ def parse(text: bytes, file: str) -> Element:
     """The root element of the document in `text`. Raises UserError, which names `file` and the line."""
     roots: list[Element] = []
     open_: list[Element] = []
+    texts: list[list[str]] = []
     parser = expat.ParserCreate()
     parser.buffer_text = True
 
@@ -51,12 +52,13 @@ def parse(text: bytes, file: str) -> Element:
             raise UserError(f"{file}:{element.line}: is nested too deeply", hint="name the XML of one domain")
         (open_[-1].children if open_ else roots).append(element)
         open_.append(element)
+        texts.append([])
 
     def end(_: str) -> None:
-        open_.pop()
+        open_.pop().text = "".join(texts.pop())
 
     def characters(data: str) -> None:
-        open_[-1].text += data
+        texts[-1].append(data)
 
     def document_type(*_: object) -> None:
         raise UserError(
@@ -76,4 +78,7 @@ def parse(text: bytes, file: str) -> Element:
             f" (column {error.offset + 1})",
             hint="write it anew with: virsh dumpxml DOMAIN",
         ) from None
+    except (LookupError, ValueError, TypeError) as error:  # of the codec that its declaration names
+        cure = "write it anew, in UTF-8, with: virsh dumpxml DOMAIN"
+        raise UserError(f"{file}:1: its encoding cannot be read: {error}", hint=cure) from None
     return roots[0]

@@ -5,8 +5,6 @@ It is not compressed: it has some 10 MB, and an emulated boot is no faster when 
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import os
 import shutil
 import struct
@@ -16,9 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hugewise.errors import HugewiseError, ProbeError, UserError
+from hugewise.errors import ProbeError, UserError
 from hugewise.files import storing
 from hugewise.guests import cache, cpio
+from hugewise.guests.kernels.elf import unpacked
 from hugewise.machine import probe
 from hugewise.model.guest import Architecture, Initramfs, Kernel
 from hugewise.model.workload import Missing
@@ -82,7 +81,7 @@ def _unfit(head: bytes, arch: Architecture) -> str | None:
 def build(kernel: Kernel) -> Path:
     """The initramfs for `kernel`, from the cache or made now. What is in it alone decides its bytes.
 
-    Raises UserError, StorageError, HugewiseError where a module cannot be read.
+    Raises UserError, StorageError.
     """
     data = cpio.archive(_entries(kernel, need_probe(kernel.arch)))
     path = cache.kept("images", data, lambda path: _write(path, data))
@@ -125,15 +124,5 @@ def _entries(kernel: Kernel, agent: Path) -> Iterator[cpio.ArchiveEntry]:
 
 
 def _module(path: Path) -> tuple[str, bytes]:
-    """A module as the kernel takes it: `name.ko` and its bytes, decompressed."""
-    try:
-        data = path.read_bytes()
-        match path.suffix:
-            case ".xz":
-                return path.stem, lzma.decompress(data)
-            case ".gz":
-                return path.stem, gzip.decompress(data)
-            case _:
-                return path.name, data
-    except (OSError, lzma.LZMAError, EOFError) as error:
-        raise HugewiseError(f"{path}: the module cannot be read: {error}") from error
+    """A module as the kernel takes it: `name.ko` and its bytes, decompressed. Raises UserError."""
+    return f"{path.name.partition('.ko')[0]}.ko", unpacked(path)

@@ -125,7 +125,7 @@ def find(kernel: Kernel, cpu: str) -> Survey | None:
     path = cache.entry("surveys", _key(kernel, cpu))
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Survey)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, RecursionError):
         return None
     cache.used(path)
     return found

@@ -2,8 +2,9 @@
 
 Root's cache may lie where that account cannot reach, and must hold nothing that another account can change. So things
 are made in a private folder outside of it: root lends files that the account may read, the account makes others in a
-folder of its own, and root takes regular files of those, through descriptors, as files of its own. An ordinary user
-does the same in a folder of the cache.
+folder of its own, and root takes regular files of those, through descriptors, as files of its own. Whoever works is in
+a group of this workshop's alone: other processes of the account, such as a workload, can neither enter it nor trace
+them. An ordinary user does the same in a folder of the cache.
 
 The folder goes when its holder is done with it; what a killed process left, the next one removes.
 """
@@ -11,8 +12,9 @@ The folder goes when its holder is done with it; what a killed process left, the
 from __future__ import annotations
 
 import fcntl
+import grp
 import os
-import pwd
+import secrets
 import shutil
 import stat
 import tempfile
@@ -33,16 +35,17 @@ __all__ = ["Workshop", "workshop"]
 _PLACE: Final = Path("/var/tmp")  # noqa: S108  (on a disk, and reachable by the account; the folder is root's)
 _KIND: Final = "workshops"
 _NAME: Final = "hugewise-made-"
+_GROUPS: Final = range(61184, 65520)
 _MOST_FILES: Final = 4096
 _DEEPEST: Final = 2  # folders below what is taken
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """Two folders: `lent` is read by whoever works, and `own` is theirs. `account`: None: the caller works."""
+    """Two folders: `lent` is read by whoever works, and `own` is theirs. `group` is theirs; None: the caller's."""
 
     path: Path
-    account: pwd.struct_passwd | None
+    group: int | None
 
     @property
     def lent(self) -> Path:
@@ -85,13 +88,13 @@ class Workshop:
     def do(self, work: Callable[[Say], None], say: Say, *, keep: Sequence[int] = ()) -> None:
         """Have the account do it: see `unprivileged.call`. Raises HugewiseError, StorageError."""
         try:
-            unprivileged.call(work, say, keep=keep)
+            unprivileged.call(work, say, keep=keep, group=self.group)
         except OSError as error:
             raise StorageError(f"cannot work in {self.path}: {error.strerror}", hint="free space there") from error
 
     def run(self, argv: Sequence[str], *, timeout: float, environment: Mapping[str, str]) -> Finished:
         """Have the account run a program in its folder: see `unprivileged.run`. Raises HugewiseError."""
-        return unprivileged.run(argv, timeout=timeout, environment=environment, cwd=str(self.own))
+        return unprivileged.run(argv, timeout=timeout, environment=environment, cwd=str(self.own), group=self.group)
 
     def take(self, name: str, target: Path, *, without: Collection[str] = ()) -> None:
         """Copy what was made at `name` below `own`, a file or a folder of files, to `target`, where nothing is yet.
@@ -156,17 +159,28 @@ def workshop() -> Iterator[Workshop]:
         try:
             for name in ("lent", "own"):
                 (path / name).mkdir(mode=0o755)
-            if account is not None:
+            group = None if account is None else _unused_group()
+            if account is not None and group is not None:
                 (path / "own").chmod(0o700)
-                os.chown(path / "own", account.pw_uid, account.pw_gid)
-                os.chown(path, 0, account.pw_gid)
+                os.chown(path / "own", account.pw_uid, group)
+                os.chown(path, 0, group)
                 path.chmod(0o710)
-            yield Workshop(path, account)
+            yield Workshop(path, group)
         finally:
             beneath.discard(path)
             os.close(held)
     except OSError as error:
         raise StorageError(f"cannot make a folder in {place}: {error.strerror}", hint="free space there") from error
+
+
+def _unused_group() -> int:
+    """The number of a group that nobody is in: of those that are nobody's for long, as systemd has them (uid-gid)."""
+    while True:
+        number = secrets.choice(_GROUPS)
+        try:
+            grp.getgrgid(number)
+        except KeyError:
+            return number
 
 
 def _opened(place: Path) -> tuple[Path, int]:

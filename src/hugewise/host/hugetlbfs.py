@@ -56,8 +56,8 @@ class HugetlbMount:
         except (OSError, SettingError) as error:
             with suppress(OSError):
                 Path(path).rmdir()
-            said = error.strerror if isinstance(error, OSError) else error.message
-            raise SettingError(f"cannot mount a hugetlbfs with pages of {size >> 10} kB: {said}") from error
+            said, hint = (error.strerror, None) if isinstance(error, OSError) else (error.message, error.hint)
+            raise SettingError(f"cannot mount a hugetlbfs with pages of {size >> 10} kB: {said}", hint=hint) from error
         return cls(path)
 
     def close(self) -> None:
@@ -90,9 +90,11 @@ def remove(path: str) -> None:
 
 def _command(*words: str) -> None:
     try:
-        program = programs.of_root(words[0]) or words[0]
+        program = programs.of_root(words[0])
     except UserError as error:
         raise SettingError(error.message, hint=error.hint) from None
+    if program is None:
+        raise SettingError(f"{words[0]}: no such program on PATH", hint="apt install mount")
     done = subprocess.run((program, *words[1:]), capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
     if done.returncode != 0:
         raise SettingError((done.stderr or done.stdout).strip() or f"{words[0]}: exit status {done.returncode}")

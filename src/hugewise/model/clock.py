@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
-__all__ = ["CLOCK", "Clock"]
+import msgspec
+
+__all__ = ["CLOCK", "Clock", "Moment"]
+
+Moment = Annotated[float, msgspec.Meta(ge=0, lt=253402300800)]
+"""UTC epoch seconds before the year 10000: what a folder of somebody else says must be a date too."""
 
 
 def _since_boot() -> float:

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from hugewise.model.clock import Moment
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Mechanism
 from hugewise.model.workload import Proof
@@ -111,8 +112,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     state: AttemptState
     reason: str | None
-    started: float
-    ended: float
+    started: Moment
+    ended: Moment
     wall_s: float | None
     cpu_s: float | None
     overhead_s: float | None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import reading
 from hugewise.beneath import Folder
 from hugewise.errors import StorageError
 from hugewise.files import made_folder, storing
@@ -53,8 +54,8 @@ def find(results: Path, data: Data) -> Kept | None:
     """The data as they were kept, or None where they must be made."""
     folder = _folder(results, data)
     try:
-        kept = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Kept)
-    except (OSError, msgspec.DecodeError):
+        kept = reading.stored(folder / "manifest.json", Kept)
+    except reading.UnreadableError:
         return None
     return msgspec.structs.replace(kept, folder=str(folder.resolve()))
 

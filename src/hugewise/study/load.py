@@ -12,13 +12,13 @@ are looked up in `hugewise.plan.plan`, which sees the machine.
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hugewise import reading
 from hugewise.errors import StudyError, UserError
 from hugewise.study import guest_rules, keys, rules, shipped
 from hugewise.study.keys import Place
@@ -28,6 +28,8 @@ from hugewise.study.workload import SMALL
 
 __all__ = ["at_scale", "command_study", "load", "parse", "part", "read", "with_budget"]
 
+_MOST = 1 << 20  # bytes of a study
+
 
 def load(path: Path, scale: str | None = None) -> Study:
     """The study in the file at `path`, at the scale of that name where one is given. Raises StudyError, UserError.
@@ -35,15 +37,17 @@ def load(path: Path, scale: str | None = None) -> Study:
     Where there is no such file, `path` may be the name of a study that comes with hugewise, such as `demo`.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        data = reading.content(path, _MOST)
+    except reading.AbsentError:
         if (found := shipped.named(path)) is not None:
             return load(found, scale)
         raise StudyError("no such file", file=str(path), hint="see: hugewise list studies") from None
-    except OSError as error:
-        raise StudyError(error.strerror or "cannot be read", file=str(path), hint="check its permissions") from None
-    except UnicodeDecodeError as error:
-        raise StudyError(f"is not UTF-8 (byte {error.start})", file=str(path), hint="save it as UTF-8 text") from None
+    except reading.UnreadableError as error:
+        raise StudyError(error.reason, file=str(path), hint="check its name and permissions") from None
+    try:
+        text = reading.text(data)
+    except reading.UnreadableError as error:
+        raise StudyError(error.reason, file=str(path), hint="save it as UTF-8 text") from None
     study = parse(text, str(path))
     return study if scale is None else at_scale(study, scale)
 
@@ -51,11 +55,10 @@ def load(path: Path, scale: str | None = None) -> Study:
 def parse(text: str, file: str) -> Study:
     """The study in `text`; `file` is named in errors. Raises StudyError."""
     try:
-        data = tomllib.loads(text)
-    except RecursionError:
-        raise StudyError("is nested too deeply", file=file, hint="a study needs three levels at most") from None
-    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
-        raise StudyError(f"is not TOML: {error}", file=file, hint="see https://toml.io for the syntax") from None
+        data = reading.toml(text)
+    except reading.UnreadableError as error:
+        cure = "a study needs three levels at most; see https://toml.io for the syntax"
+        raise StudyError(error.reason, file=file, hint=cure) from None
     return read(data, file)
 
 

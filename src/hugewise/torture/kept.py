@@ -13,7 +13,7 @@ from typing import Any
 
 from hugewise.store import compacted
 
-__all__ = ["StoredAttempt", "accepted", "only_run", "resumable", "stored", "whole"]
+__all__ = ["StoredAttempt", "accepted", "missing", "only_run", "resumable", "stored", "whole"]
 
 _RECORD = "attempt.json"
 
@@ -75,11 +75,16 @@ def accepted(attempts: Mapping[str, StoredAttempt]) -> int:
     return sum(attempt.state == "accepted" for attempt in attempts.values())
 
 
+def missing(before: Mapping[str, StoredAttempt], now: Mapping[str, StoredAttempt]) -> list[str]:
+    """Attempts that were there `before`, and are gone or changed."""
+    lost = [f"{name} is gone" for name in before if name not in now]
+    return lost + [f"{name} is not what it was" for name in before if name in now and now[name] != before[name]]
+
+
 def whole(run: Path, before: Mapping[str, StoredAttempt]) -> tuple[list[str], list[str], list[str]]:
     """What a resumed run lost of what it had `before`, what it made twice, and what else is not as promised."""
     now, records = stored(run), list(_records(run))
-    lost = [f"{name} is gone" for name in before if name not in now]
-    lost += [f"{name} is not what it was" for name in before if name in now and now[name] != before[name]]
+    lost = missing(before, now)
     opened = {record["block"]: record for record in records if record.get("record") == "block_opened"}
     closed = {record["block"]: record["state"] for record in records if record.get("record") == "block_closed"}
     lost += [

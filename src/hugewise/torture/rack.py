@@ -122,5 +122,4 @@ class Rack:
 
     def keeps(self, had: dict[str, kept.StoredAttempt]) -> None:
         """What was stored is there, and is what it was."""
-        now = self.had()
-        self.found.lost += [f"{name} is gone or changed" for name, one in had.items() if now.get(name) != one]
+        self.found.lost += kept.missing(had, self.had())

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hugewise.errors import UserError
 from hugewise.torture import descent
 
 __all__ = ["THIS", "CommandEnded", "Subject"]
@@ -68,7 +69,7 @@ class Subject:
         """The command as it lives, and the file with what it says; it does not outlive this context."""
         self._number += 1
         path = self.folder / f"{self._number:02}-{words[0]}.txt"
-        with path.open("wb") as said:
+        with path.open("wb") as said, self._startable():
             process = subprocess.Popen(
                 [*self.before, *self.command, *words],
                 stdin=subprocess.DEVNULL,
@@ -83,6 +84,15 @@ class Subject:
         finally:
             process.kill()
             process.wait()
+
+    @contextmanager
+    def _startable(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UserError(
+                f"{self.command[0]} cannot be started: {error}", hint="name a hugewise that can be: --hugewise COMMAND"
+            ) from None
 
     def _prepare(self) -> None:
         descent.die_with_parent()

@@ -8,9 +8,9 @@ from typing import TextIO
 
 import msgspec
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from hugewise.console import TextConsole
 from hugewise.torture.findings import Ordeal, TortureRecord
 
 __all__ = ["KindSummary", "TortureReport", "at_most", "show", "summarise"]
@@ -73,6 +73,7 @@ def summarise(
 ) -> TortureReport:
     """Count what was found, by kind and over all."""
     kinds = []
+    planned = {kind: number for kind, number in planned.items() if number and kind not in begun.left_out}
     for kind, number in planned.items():
         kinds.append(_counted(kind, what[kind], number, [one for one in done.values() if one.kind == kind]))
     wanted = [one for one in done.values() if one.kind in planned]
@@ -108,7 +109,7 @@ def _counted(kind: str, what: str, planned: int, cases: Iterable[Ordeal]) -> Kin
 
 def show(report: TortureReport, file: TextIO | None = None) -> None:
     """Print it: a table with a row a kind, and below it each promise that was broken."""
-    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    console = TextConsole(file)
     width = min(console.width, _MOST)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), width=width)
     heads = ("cases", "kills", "turned", "differ", "resumed", "lost", "twice", "broken", "at most")

@@ -12,21 +12,34 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from hugewise.errors import UserError
 from hugewise.machine.elf import MAGIC
 from hugewise.model.guest import Architecture
+from hugewise.reading import UnreadableError, content
 
 __all__ = ["Module", "about_image", "about_module", "parse_modinfo", "unpacked"]
 
-_OPENERS: Mapping[str, Callable[[bytes], bytes]] = {
+
+class _Readable(Protocol):
+    """A file that is read."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+# What unpacks a file of that name. A small one may hold more than there is memory: at most so much is taken.
+_OPENERS: Mapping[str, Callable[[BytesIO], _Readable]] = {
     ".ko": lambda data: data,
-    ".gz": gzip.decompress,
-    ".xz": lzma.decompress,
+    ".gz": lambda data: gzip.GzipFile(fileobj=data),
+    ".xz": lzma.LZMAFile,
 }
+_MOST = 512 << 20
+_BROKEN = (OSError, EOFError, lzma.LZMAError, zlib.error)
 _MODINFO = re.compile(rb"(?<![ -~])(depends|softdep)=([ -~]*)\0")
 _VERSION = re.compile(rb"Linux version ([!-~]{1,64}) ")
 
@@ -54,9 +67,16 @@ def unpacked(path: Path) -> bytes:
         hint = "unpack the modules, and name the folder that they are in"
         raise UserError(f"{path}: hugewise cannot unpack modules that end with {path.suffix}", hint=hint)
     try:
-        return opened(path.read_bytes())
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        return _bounded(opened(BytesIO(content(path))))
+    except (*_BROKEN, UnreadableError) as error:
         raise UserError(f"{path} is not a kernel module that can be read: {error}") from None
+
+
+def _bounded(opened: _Readable) -> bytes:
+    found = opened.read(_MOST + 1)
+    if len(found) > _MOST:
+        raise UnreadableError(f"more than {_MOST:,} bytes")
+    return found
 
 
 def parse_modinfo(data: bytes) -> Module | None:
@@ -81,8 +101,8 @@ def about_image(data: bytes) -> tuple[Architecture, str | None] | None:
     """
     if data[:2] == b"\x1f\x8b":
         try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error):
+            data = _bounded(gzip.GzipFile(fileobj=BytesIO(data)))
+        except (*_BROKEN, UnreadableError):
             return None
     if data[0x202:0x206] == b"HdrS":
         (pointer,) = struct.unpack_from("<H", data, 0x20E)

@@ -9,6 +9,7 @@ from hugewise.guests import cache
 from hugewise.guests.kernels import modules
 from hugewise.guests.kernels.elf import about_image
 from hugewise.model.guest import Architecture, Kernel
+from hugewise.reading import UnreadableError, content
 
 __all__ = ["kernel"]
 
@@ -17,10 +18,10 @@ def kernel(name: str, path: str, folder: str | None, arch: Architecture) -> Kern
     """The kernel in the file `path`, with what guests need of the modules below `folder`. Raises UserError."""
     image = Path(path)
     try:
-        data = image.read_bytes()
-    except OSError as error:
+        data = content(image)
+    except UnreadableError as error:
         hint = "name a bzImage or Image that you may read"
-        raise UserError(f"the kernel {name} cannot be read: {path}: {error.strerror}", hint=hint) from None
+        raise UserError(f"the kernel {name} cannot be read: {path}: {error}", hint=hint) from None
     about = about_image(data)
     if about is None:
         raise UserError(f"the kernel {name} is neither a bzImage nor an arm64 Image: {path}")

@@ -36,7 +36,7 @@ def find(asked: Key) -> Kernel | None:
     try:
         folder = named(_note(asked))
         return None if cache.damage(folder) else _read(folder)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -69,7 +69,7 @@ def have(asked: Key, made_of: Key, make: Callable[[Path], None], say: Say = lamb
         return _read(folder)
     except OSError as error:
         raise StorageError(f"cannot keep the kernel in {folder}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{folder}: the kernel's record cannot be read: {error}", hint=f"rm -r {folder}") from None
 
 
