@@ -43,16 +43,23 @@ def conduct(run: Path) -> None:
     log(run, record="closed", state="finished")
 
 
+def restore(broken: str) -> int:
+    if broken == "status":
+        return 3
+    if broken == "locked":
+        print("hugewise: another hugewise run holds this host (pid 1)")
+        return 2
+    if broken == "traceback":
+        print("Traceback (most recent call last)")
+    if broken != "folder":
+        shutil.rmtree(PLACE, ignore_errors=True)
+    print("nothing to restore")
+    return 0
+
+
 def main(broken: str, verb: str, *words: str) -> int:
     if verb == "restore":
-        if broken == "status":
-            return 3
-        if broken == "traceback":
-            print("Traceback (most recent call last)")
-        if broken != "folder":
-            shutil.rmtree(PLACE, ignore_errors=True)
-        print("nothing to restore")
-        return 0
+        return restore(broken)
     if verb == "run":
         run = Path(words[2]) / "fake" / "1"
         (run / "attempts").mkdir(parents=True)

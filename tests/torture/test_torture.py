@@ -65,7 +65,7 @@ def test_a_hugewise_that_keeps_its_promises_passes(tmp_path: Path) -> None:
     [
         ("folder", "differing", f"folder {PLACE}: was not there, is there"),
         ("process", "differing", "(sleep): was not there, is lives"),
-        ("lost", "lost", "is gone"),
+        ("lost", "lost", "b1-base-1 is not what it was"),  # gone, and made again
         ("changed", "lost", "is not what it was"),
         ("repeated", "repeated", "block 1 has 2 attempts of base"),
         ("unfinished", "broken", "the run has not ended"),
@@ -85,11 +85,18 @@ def test_a_promise_that_is_broken_is_seen(tmp_path: Path, broken: str, counted: 
     assert (tmp_path / "torture-1" / "cases" / f"{name}.json").exists()
 
 
-@pytest.mark.parametrize("broken", ["status", "traceback"])
-def test_nothing_begins_where_the_machine_cannot_be_put_back(tmp_path: Path, broken: str) -> None:
+@pytest.mark.parametrize(
+    ("broken", "ends", "why"),
+    [
+        ("status", 1, "restore: exit status 3"),
+        ("traceback", 1, "restore: exit status 0: Traceback"),
+        ("locked", 2, "torture needs it for itself"),
+    ],
+)
+def test_nothing_begins_where_the_machine_cannot_be_put_back(tmp_path: Path, broken: str, ends: int, why: str) -> None:
     status, report, said = faked(tmp_path, broken)
-    assert (status, report) == (1, None)
-    assert "restore: exit status" in said and "cure:" in said
+    assert (status, report) == (ends, None)
+    assert why in said and "cure:" in said
 
 
 def test_one_that_is_broken_off_goes_on_with_what_is_left(tmp_path: Path) -> None:
