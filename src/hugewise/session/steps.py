@@ -223,8 +223,9 @@ class Session:
 
     def remove_scratch(self) -> None:
         """The attempts' folders go with everything in them."""
-        for made in self.scratch.values():
-            discard(str(made.path))
+        with ExitStack() as each:  # one that cannot go keeps no other
+            for made in self.scratch.values():
+                each.callback(discard, str(made.path))
 
     def prepare(self) -> None:
         """Make the data of the workloads, where they are not kept from before."""
@@ -301,7 +302,7 @@ class Session:
                 hint="see what changed: hugewise doctor; or start a new run of the study",
             )
         guest_session.check(self.folder.path, run.opened.versions, self.guests)
-        self.folder.discard_drafts()
+        self.folder.discard_drafts(run)
         self.number = run.sessions + 1
         settings = dict(self.settings.initial)
         self.folder.append(Resumed(t=time.time(), session=self.number, boot_id=self.boot_id, settings=settings))
