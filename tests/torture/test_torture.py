@@ -101,7 +101,8 @@ def test_nothing_begins_where_the_machine_cannot_be_put_back(tmp_path: Path, bro
 
 def test_one_that_is_broken_off_goes_on_with_what_is_left(tmp_path: Path) -> None:
     folder = tmp_path / "torture-1" / "cases"
-    assert faked(tmp_path, "none", "--now", "1")[0] == 0
+    status, _, said = faked(tmp_path, "none", "--now", "1")
+    assert status == 0, said
     (first,) = folder.iterdir()
     kept = first.read_bytes()
     status, report, _ = faked(tmp_path, "none", "--now", "1")
@@ -140,6 +141,15 @@ def test_a_torture_of_another_kernel_is_not_continued(tmp_path: Path) -> None:
     status, _, said = faked(tmp_path, "none")
     assert status == 2
     assert "another kernel (1.2.3" in said
+
+
+def test_root_tortures_nothing_where_another_account_decides(tmp_path: Path) -> None:
+    need_root()
+    os.chown(tmp_path, 65534, 65534)
+    status, _, said = faked(tmp_path, "none")
+    assert status == 2
+    assert "belongs to the account 65534" in said
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_numbers_of_cases_are_those_that_were_asked_for(tmp_path: Path) -> None:
