@@ -1,6 +1,6 @@
 """A hugewise that is none: its runs take a second and turn nothing, and a promise that is named is broken.
 
-python -IS tests/torture/fake.py PROMISE run STUDY --results FOLDER | resume RUN | restore
+HUGEWISE_FAKE=FOLDER python -IS tests/torture/fake.py PROMISE run STUDY --results FOLDER | resume RUN | restore
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-PLACE = Path("/dev/shm/hugewise-torture-test")
+PLACE = Path(os.environ.get("HUGEWISE_FAKE", "/dev/shm/hugewise-fake"))  # what it makes on the machine
 ARMS, BLOCKS = ("base", "thp"), 3
 
 
@@ -88,4 +88,4 @@ def main(broken: str, verb: str, *words: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]) if os.environ.get("HUGEWISE_FAKE") else 2)
+    sys.exit(main(*sys.argv[1:]))
