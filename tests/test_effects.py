@@ -67,7 +67,6 @@ BY_PATH = {
         "torture/soak",
         "torture/studies",
         "torture/subject",
-        "torture/torture",
         "torture/traces",
     ),
 }

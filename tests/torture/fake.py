@@ -1,6 +1,6 @@
 """A hugewise that is none: its runs take a second and turn nothing, and a promise that is named is broken.
 
-python -IS tests/torture/fake.py PROMISE run STUDY --results FOLDER | resume RUN | restore
+HUGEWISE_FAKE=FOLDER python -IS tests/torture/fake.py PROMISE run STUDY --results FOLDER | resume RUN | restore
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-PLACE = Path("/dev/shm/hugewise-torture-test")
+PLACE = Path(os.environ.get("HUGEWISE_FAKE", "/dev/shm/hugewise-fake"))  # what it makes on the machine
 ARMS, BLOCKS = ("base", "thp"), 3
 
 
@@ -43,16 +43,23 @@ def conduct(run: Path) -> None:
     log(run, record="closed", state="finished")
 
 
+def restore(broken: str) -> int:
+    if broken == "status":
+        return 3
+    if broken == "locked":
+        print("hugewise: another hugewise run holds this host (pid 1)")
+        return 2
+    if broken == "traceback":
+        print("Traceback (most recent call last)")
+    if broken != "folder":
+        shutil.rmtree(PLACE, ignore_errors=True)
+    print("nothing to restore")
+    return 0
+
+
 def main(broken: str, verb: str, *words: str) -> int:
     if verb == "restore":
-        if broken == "status":
-            return 3
-        if broken == "traceback":
-            print("Traceback (most recent call last)")
-        if broken != "folder":
-            shutil.rmtree(PLACE, ignore_errors=True)
-        print("nothing to restore")
-        return 0
+        return restore(broken)
     if verb == "run":
         run = Path(words[2]) / "fake" / "1"
         (run / "attempts").mkdir(parents=True)
@@ -81,4 +88,4 @@ def main(broken: str, verb: str, *words: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]) if os.environ.get("HUGEWISE_FAKE") else 2)
+    sys.exit(main(*sys.argv[1:]))

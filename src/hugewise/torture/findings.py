@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.files import storing, sync
+from hugewise.files import own, storing, write_whole
 
 __all__ = ["Draws", "Findings", "Ordeal", "TortureRecord"]
 
@@ -107,6 +107,7 @@ class Findings:
             root=os.geteuid() == 0,
         )
         with storing(str(folder), hint="name another folder with --results"):
+            own(folder, f"--results {folder.parent}")
             (folder / "cases").mkdir(parents=True, exist_ok=True)
             (folder / "broken").mkdir(exist_ok=True)
         self._path = folder / "torture.json"
@@ -128,6 +129,10 @@ class Findings:
         """Keep what is known of the whole."""
         _write(self._path, msgspec.json.format(msgspec.json.encode(self.begun), indent=1))
 
+    def report(self, counted: object) -> None:
+        """Keep what was counted."""
+        _write(self.folder / "report.json", msgspec.json.format(msgspec.json.encode(counted), indent=1))
+
     def all(self) -> dict[str, Ordeal]:
         """The cases that are done, by name."""
         paths = sorted((self.folder / "cases").glob("[!.]*.json"))
@@ -145,8 +150,5 @@ class Findings:
 
 
 def _write(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}")
     with storing(str(path), hint="free space, and call it again: it goes on with what is left"):
-        draft.write_bytes(content)
-        sync(draft)
-        draft.replace(path)
+        write_whole(path, content)

@@ -14,7 +14,7 @@ __all__ = ["POOL_MIB", "anywhere", "while_the_pool_changes"]
 
 POOL_MIB = 1024
 _POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
-_TRIES = 6
+_TRIES = 10
 _RESTORE_S = 0.5  # about its life, most of it Python's start
 
 # What puts the machine back after the kill; those that are killed are followed by what is not.
@@ -31,9 +31,14 @@ _RECOVERIES = (
 def anywhere(rack: Rack, text: str) -> None:
     """Kill a run of the study at a moment that is drawn from its whole life."""
 
+    life = rack.life
+
     def kill(draw: int) -> CommandEnded:
-        moment = rack.draws.between(f"moment {draw}", 0, rack.life)
-        return rack.subject.kill_after(moment, *rack.words(rack.study(text)))
+        nonlocal life
+        moment = rack.draws.between(f"moment {draw}", 0, life)
+        ended = rack.subject.kill_after(moment, *rack.words(rack.study(text)))
+        life = life if ended.hit else ended.seconds  # the machine is quicker now than when it was measured
+        return ended
 
     _killed(rack, kill)
 

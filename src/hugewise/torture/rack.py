@@ -66,8 +66,8 @@ class Rack:
         return ("run", study, "--results", str(self.results))
 
     def did(self, ended: CommandEnded) -> CommandEnded:
-        """Remember it. Raises UserError where another run holds the host: nothing was tortured."""
-        if _LOCKED in ended.said:
+        """Remember it. Raises UserError where another run holds the host, and not what is left of this one."""
+        if _LOCKED in ended.said and not descent.descendants():
             raise UserError(
                 f"{_LOCKED}: torture needs it for itself", hint="wait until it has ended, and call it again"
             )

@@ -18,6 +18,7 @@ from statistics import fmean, linear_regression, median
 import msgspec
 
 from hugewise.errors import HugewiseError
+from hugewise.files import own
 from hugewise.quantity import format_duration
 from hugewise.torture import descent, kept, studies, traces
 from hugewise.torture.subject import Subject
@@ -70,6 +71,7 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
 def soak(folder: Path, seconds: float, command: Sequence[str], listener: Callable[[str], None]) -> Soaked:
     """Have a run measure for so long. Raises HugewiseError."""
     descent.adopt()
+    own(folder, f"--results {folder}")
     work = folder.resolve() / "soak"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)

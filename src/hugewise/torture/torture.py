@@ -12,10 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from hugewise.errors import HugewiseError, UserError
-from hugewise.files import storing
 from hugewise.torture import descent, faults, kills, rooms, studies
 from hugewise.torture.findings import Draws, Findings, Ordeal
 from hugewise.torture.rack import Rack
@@ -142,8 +139,7 @@ def torture(options: TortureOptions, listener: Callable[[str], None] = lambda _:
         one = done[name]
         listener(f"{made + 1}/{total} {name}: {one.did}: {'; '.join(one.faults) or 'as promised'}")
     report = summarise(findings.begun, _numbers(options), {name: kind.what for name, kind in KINDS.items()}, done)
-    with storing(str(findings.folder / "report.json")):
-        (findings.folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
+    findings.report(report)
     return report
 
 
