@@ -7,7 +7,7 @@ LOCKED := --locked $(MANIFEST)
 UV = $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate
 
-.PHONY: run setup test check bench torture docs go-tpc guest-probes wheel lock clean
+.PHONY: run setup test fuzz check bench torture docs go-tpc guest-probes wheel lock clean
 
 run: .venv/ready
 	.venv/bin/hugewise run studies/demo.toml
@@ -19,6 +19,10 @@ test: .venv/ready
 	.venv/bin/pytest -q --durations=20
 	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
 	$(CARGO) test $(LOCKED)
+
+# 10,000 broken inputs for each reader of what others write: about an hour. `make test` has a few hundred.
+fuzz: .venv/ready
+	HUGEWISE_FUZZ=10000 HUGEWISE_EXPLORE=1 .venv/bin/pytest -q --timeout 0 tests/fuzz tests/test_visible.py
 
 check: .venv/ready
 	.venv/bin/ruff check

@@ -119,7 +119,7 @@ def modules() -> dict[str, ast.Module]:
 
 def imported(tree: ast.AST) -> dict[str, str]:
     """What each name of the module is called where it comes from: `sp` is subprocess, `rmtree` is shutil.rmtree."""
-    found = {}
+    found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {each.asname or each.name.partition(".")[0]: each.name for each in node.names}

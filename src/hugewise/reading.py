@@ -76,6 +76,9 @@ _SHOWN = 60
 _LONGEST_REASON = 1000
 _FIGURE = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_LONG = re.compile(rb"(?<![.0-9])[0-9]{20}")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{}]")
 _BYTE = re.compile(r"\(byte (\d{1,18})\)")
 
 _Kind = TypeVar("_Kind")
@@ -148,7 +151,15 @@ def text(data: bytes) -> str:
 
 
 def decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
-    """JSON of the decoder's type. Raises UnreadableError."""
+    """JSON of the decoder's type, with what it says nothing of modest too: depth, and digits of whole numbers.
+
+    Raises UnreadableError.
+    """
+    _modest(data)
+    return _decoded(decoder, data)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
     try:
         return decoder.decode(data)
     except RecursionError as error:
@@ -162,6 +173,20 @@ def decoded(decoder: msgspec.json.Decoder[_Kind], data: bytes) -> _Kind:
             line = data.count(b"\n") + 1
         reason = str(error).replace("JSON is malformed:", "it is not JSON:")
         raise UnreadableError(reason, line=line) from error
+
+
+def _modest(data: bytes) -> None:
+    """Fast for what is: few brackets, and no long row of digits even in a string. Raises UnreadableError."""
+    if data.count(b"{") + data.count(b"[") <= DEEPEST and _LONG.search(data) is None:
+        return
+    bare = _STRING.sub(b"", data)
+    if _LONG.search(bare) is not None:
+        raise UnreadableError("it holds a whole number of more than 19 digits")
+    depth = 0
+    for bracket in _BRACKET.findall(bare):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEEPEST:
+            raise UnreadableError(f"it is nested deeper than {DEEPEST} levels")
 
 
 def _line(data: bytes) -> int | None:
@@ -178,7 +203,7 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any)
 
 def json(data: bytes) -> Any:
     """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge. Raises UnreadableError."""
-    return _shallow(decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf")))
+    return _shallow(_decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf")))
 
 
 def stored(path: Path, kind: type[_Kind]) -> _Kind:

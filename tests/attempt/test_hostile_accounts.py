@@ -21,12 +21,14 @@ import pytest
 
 from hugewise.attempt.preparation import prepared
 from hugewise.beneath import Folder
-from hugewise.errors import StorageError
+from hugewise.errors import StorageError, UserError
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.scratch import Scratch, discard
 from hugewise.machine.machine import Contained
 from hugewise.model.scene import Act, Data, Places, Step, Write
+from hugewise.report.write import write
 from hugewise.store import dataset
+from tests.build.results import example
 from tests.requirements import need_root
 
 NOBODY = 65534
@@ -282,3 +284,46 @@ def test_a_name_that_somebody_else_took_keeps_no_session_from_its_folder(place: 
     again = Scratch.open(top, NOBODY, NOBODY, noted.append)
     assert not made.path.exists()
     assert again.path.exists()
+
+
+@pytest.fixture
+def home(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of `nobody`, with a folder of root's in it."""
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    path = place.secret.parent / "home"
+    (path / "results").mkdir(parents=True)
+    os.chown(path, NOBODY, NOBODY)
+    return path
+
+
+@pytest.mark.parametrize("below", ["results", "not/there/yet", "link"])
+def test_root_keeps_no_results_where_another_account_decides(home: Path, below: str) -> None:
+    """By a rename in its home an account would lead root's writes elsewhere. Nothing is made there; exit status 2."""
+    if below == "link":
+        below = "../link"
+        (home.parent / "link").symlink_to("home/results")
+    before = sorted(home.rglob("*"))
+    command = "from hugewise.cli.main import main; main()"
+    words = ["run", "--policy", "base,thp", "--results", str(home / below), "--blocks", "2", "--", "/bin/true"]
+    done = subprocess.run([sys.executable, "-c", command, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert f"{home} belongs to the account {NOBODY}, and could lead root elsewhere" in done.stderr
+    assert sorted(home.rglob("*")) == before
+
+
+def test_nor_its_storage(home: Path) -> None:
+    noted: list[str] = []
+    with pytest.raises(UserError, match=f"storage = '{home}': {home} belongs to the account {NOBODY}"):
+        Scratch.open(home, NOBODY, NOBODY, noted.append)
+    assert noted == []
+
+
+def test_nor_its_report(home: Path) -> None:
+    with pytest.raises(UserError, match=f"{home} belongs to the account {NOBODY}"):
+        write(example(), home / "results")
+    assert list((home / "results").iterdir()) == []
+
+
+def test_who_calls_root_through_sudo_may_use_their_own_folders(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    assert write(example(), home / "results")["html"].is_file()

@@ -102,12 +102,15 @@ def _broken(words: list[bytes], faults: list[tuple[str, int, int]]) -> bytes:
     return b"".join(words)
 
 
-def fuzzed(examples: int) -> Callable[[_Test], _Test]:
-    """So many inputs in `make test`, some seconds of them; in the long form as many as are asked for."""
+def fuzzed(examples: int, *, of: int = 1) -> Callable[[_Test], _Test]:
+    """So many inputs in `make test`, some seconds of them; in the long form as many as are asked for.
+
+    `of`: so many tests share them, of one reader.
+    """
 
     def decorated(test: _Test) -> _Test:
         checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
-        chosen = settings(max_examples=LONG or examples, deadline=None, suppress_health_check=checks)
+        chosen = settings(max_examples=-(-LONG // of) or examples, deadline=None, suppress_health_check=checks)
         return chosen(test)
 
     return decorated

@@ -11,6 +11,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ MACHINE: dict[str, Callable[[GuestMachine, Path], object]] = {
     "make": lambda machine, _: machine.make("/x", 0o700),
     "folder": lambda machine, _: machine.folder("/x", 1, 1),
     "folders": lambda machine, _: GuestFolders(machine, Path("/x"), 1, 1).clear(),
-    "put": lambda machine, _: machine.put("/x", b"abc", None, None),
+    "put": lambda machine, _: machine.put("/x", "y", b"abc", None, None),
     "remove": lambda machine, _: machine.remove("/x"),
     "ask": lambda machine, _: machine.ask("scan", "--pid", "7"),
     "group": lambda machine, _: Groups(machine).create("a"),
@@ -213,7 +214,7 @@ def _held(seed: int, act: Callable[[Agent], object], *errors: type[Exception]) -
             agent.hello(10)
             act(agent)
         except errors as error:
-            told_text = error.message if isinstance(error, HugewiseError) else error.strerror or ""
+            told_text = error.message if isinstance(error, HugewiseError) else str(error.args[1:])
             assert "\x1b" not in told_text and len(told_text) < 3000, told_text
     assert time.monotonic() - began < 10
 
@@ -244,13 +245,19 @@ def test_whatever_a_guest_answers_its_files_give_a_value_or_an_error(seed: int, 
 # -- what each of these did before there was a bound
 
 
+def _saying(says: bytes, _: object) -> bytes:
+    return says
+
+
+def _next(answers: Iterator[bytes], _: object) -> bytes:
+    return next(answers)
+
+
 def test_a_file_that_a_guest_says_is_endless_is_not_taken() -> None:
     whole = base64.b64encode(bytes(agents.CHUNK))
     for size in (agents.MOST_OF_A_FILE + 1, 1 << 62):
-        with greeted(lambda _, size=size: b'{"id":ID,"ok":{"data":"%s","size":%d}}\n' % (whole, size)) as (
-            agent,
-            guest,
-        ):
+        says = b'{"id":ID,"ok":{"data":"%s","size":%d}}\n' % (whole, size)
+        with greeted(partial(_saying, says)) as (agent, guest):
             with pytest.raises(MachineError, match=rf"/x has {size} bytes, more than the \d+ that are taken over"):
                 list(agent.get("/x"))
             assert len(guest.heard) == 1
@@ -326,7 +333,7 @@ def test_a_launcher_that_says_nonsense_ends_the_machine_and_not_the_run(tmp_path
         answers: Iterator[bytes] = itertools.chain(
             [says], itertools.repeat(b'{"id":ID,"error":{"errno":2,"message":"none"}}\n')
         )
-        with greeted(lambda _, answers=answers: next(answers)) as (agent, _):
+        with greeted(partial(_next, answers)) as (agent, _):
             launched = GuestMachine(agent, emulated=False).start(job(tmp_path / "job", "/bin/true"))
             with pytest.raises(MachineError, match="guest fake: its launcher said something unknown"):
                 launched.wait(10)

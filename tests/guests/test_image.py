@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import stat
 import subprocess
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +21,8 @@ from hugewise.machine.serving import run
 from tests.guests.conftest import Bootable
 from tests.guests.live_agent import job
 from tests.guests.test_initramfs import a_program
+from tests.guests.test_unpacking import a_deb as a_deb_of
+from tests.guests.test_unpacking import member
 from tests.requirements import need, need_program
 
 
@@ -97,6 +102,33 @@ def test_an_image_has_the_packages_the_links_and_what_is_added(tmp_path: Path, t
         assert re.search(r"User: +0 +Group: +0 ", asked(made.root, f"stat {path}")), path
     assert not Path("/tmp/never-run").exists()
     assert told == ["unpacking 2 packages", "making the file system of the image"]
+
+
+def test_packages_that_reach_out_make_an_image_and_nothing_else(
+    reached: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link to a folder of the host and a file below it, a program with rights, a link in place of /etc/passwd."""
+    need_program("mke2fs", "e2fsprogs")
+    outside = reached / "outside"
+    outside.mkdir()
+    outside.chmod(0o777)
+    (outside / "passwd").write_text("of the host's")
+    (outside / "passwd").chmod(0o666)
+    first = a_deb_of(
+        reached, member("usr/bin/su", text="su", mode=0o6755), member("away", tarfile.SYMTYPE, link=str(outside)),
+        member("etc/passwd", tarfile.SYMTYPE, link=f"{outside}/passwd"), name="one",
+    )  # fmt: skip
+    second = a_deb_of(
+        reached, member("away/made", text="x"), member("away", tarfile.DIRTYPE, mode=0o700), name="two",
+    )  # fmt: skip
+    monkeypatch.setattr(debian, "fetch", lambda packages, say: [first, second])
+    made = image.image(["gcc"], "arm64", "trixie", say=told.append)
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("passwd", "of the host's")]
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o777
+    kept = [path.lstat() for path in Path(str(made.root)).parents[2].rglob("*")]
+    assert not [each for each in kept if each.st_mode & (stat.S_ISUID | stat.S_ISGID) or each.st_uid != os.geteuid()]
+    assert "Mode:  0755" in asked(made.root, "stat /usr/bin/su")
+    assert asked(made.root, f"cat {outside}/made") == "x"  # below the root of the guest
 
 
 def test_an_image_is_made_once_and_anew_when_something_differs(tmp_path: Path, told: list[str]) -> None:

@@ -19,8 +19,9 @@ import click
 from hugewise.cli import asking, completion, options
 from hugewise.cli.guest import guest
 from hugewise.cli.torture import torture
+from hugewise.cli.verify import verify_statistics
 from hugewise.errors import HugewiseError, StorageError, UserError
-from hugewise.visible import printable, say, say_json
+from hugewise.visible import printable, say
 
 __all__ = ["main"]
 
@@ -37,6 +38,7 @@ def cli() -> None:
 
 cli.add_command(guest)
 cli.add_command(torture)
+cli.add_command(verify_statistics)
 
 
 @cli.command(context_settings={"ignore_unknown_options": False})
@@ -265,43 +267,6 @@ def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> No
     combining.main(runs, confidence, as_json=as_json)
 
 
-@cli.command("verify-statistics")
-@click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
-@click.option("--power", is_flag=True, help="Only the power replay, as --check power.")
-@click.option("--seed", type=int, help="Seed of all random streams (default: 1).")
-@click.option("--streams", type=int, help="Null streams of each noise family (default: 2000).")
-@click.option("--replays", type=int, help="Replays of each published benchmark (default: 400).")
-@click.option("--repeats", type=int, help="Repeats of each coverage case (default: 1000).")
-@click.option("--blocks", type=int, help="Streams of blocks of each case through the whole method (default: 200).")
-@click.option("--stops", type=int, help="Streams of each case of the correction for stopping (default: 1000).")
-@click.option("--spreads", type=int, help="Streams of each case of the test of spread (default: 100).")
-@click.option("--pilots", type=int, help="Simulated pilots of each case of planning (default: 300).")
-@click.option(
-    "--long", is_flag=True, help="More streams of blocks, spreads and pilots, and 20,000 pairs: hours of CPU."
-)
-@click.option("--vector", type=click.Path(path_type=Path), help="File of up to 16 magnitudes to prove the size on.")
-@click.option("--run", "run_", type=click.Path(path_type=Path), help="Folder of an ended run: its coins are checked.")
-@click.option("--jobs", type=int, help="Processes (default: one a CPU).")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **options: Any) -> None:
-    """Check the promises that verdicts rest on, in some 20 minutes of CPU: from closed blocks to the verdict.
-
-    Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
-    planning, power. Exit status 1 when one fails.
-    """
-
-    from hugewise.verification import show, suite  # noqa: PLC0415
-
-    given = {name.rstrip("_"): value for name, value in options.items() if value is not None}
-    if power or checks:
-        given["checks"] = (*checks, *(["power"] if power else []))
-    with show.progress(sys.stderr) as listener:
-        found = suite.verify(suite.Options(**given), listener)
-    if as_json:
-        say_json(found)
-    else:
-        show.show(found)
-    sys.exit(0 if found.passed else 1)
 
 
 def _report(start: Callable[[Any], Any]) -> None:
@@ -344,6 +309,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except MemoryError:
+        say("hugewise: no memory is left", err=True)
+        say("  cure: free some, or raise its limit (ulimit -v, memory.max); then: hugewise resume", err=True)
         sys.exit(1)
     except OSError as error:
         say(f"hugewise: {printable(error)}", err=True)

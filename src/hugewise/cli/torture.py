@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
+from hugewise.cli import options
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration
+from hugewise.visible import say, say_json
 
 __all__ = ["torture"]
 
@@ -27,13 +28,7 @@ __all__ = ["torture"]
 @click.option("--soak", "soaking", metavar="TIME", help="Instead: one long run, whose memory is watched, such as 30m.")
 @click.option("--hugewise", metavar="COMMAND", help="The hugewise that is tortured (default: this one).")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option(
-    "--results",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("results"),
-    show_default=True,
-    help="Folder for results.",
-)
+@options.RESULTS
 def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bool, **asked: Any) -> None:
     """Kill and starve runs on this machine, and see that nothing is left of them and nothing lost.
 
@@ -45,7 +40,7 @@ def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bo
     from hugewise.torture.subject import THIS  # noqa: PLC0415
 
     command = asked["hugewise"]
-    options = torturing.TortureOptions(
+    chosen = torturing.TortureOptions(
         folder=results,
         seed=asked["seed"],
         kills=asked["kills"],
@@ -56,13 +51,13 @@ def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bo
         hugewise=THIS if command is None else tuple(shlex.split(command)),
     )
     if soaking is not None:
-        soaked = soak.soak(options.folder, _seconds("--soak", soaking), options.hugewise, _say)
+        soaked = soak.soak(chosen.folder, _seconds("--soak", soaking), chosen.hugewise, _say)
         _told(soaked if as_json else None, soak.lines(soaked), passed=soaked.passed)
     if case is not None:
-        one = torturing.again(options, case, _say)
+        one = torturing.again(chosen, case, _say)
         lines = [f"{one.name}: {one.did}", *(f"  {line}" for line in one.faults or ["every promise held"])]
         _told(one if as_json else None, lines, passed=not one.faults)
-    report = torturing.torture(options, _say)
+    report = torturing.torture(chosen, _say)
     if not as_json:
         summary.show(report)
     _told(report if as_json else None, (), passed=report.passed)
@@ -71,10 +66,10 @@ def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bo
 def _told(found: object, lines: Any, *, passed: bool) -> None:
     """Print what was found, as JSON where that was asked for, and end."""
     if found is not None:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        say_json(found)
     else:
         for line in lines:
-            click.echo(line)
+            say(line)
     sys.exit(0 if passed else 1)
 
 
@@ -86,5 +81,4 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
-    sys.stderr.flush()
+    say(line, err=True)

@@ -175,9 +175,9 @@ def recover(host: Host, path: Path = JOURNAL) -> Recovery:
     if owner.boot_id != boot_id(host):
         if host.privileged():
             _check_trust(path, ledger)
-            for folder in ledger.scratch:  # what lies on a disk is still there
-                scratch.discard(folder)
-            Journal.reopen(path).close("the machine was rebooted")
+            replay = _Replay(host, path, ledger)
+            replay.scratch()  # what lies on a disk is still there
+            replay.end("the machine was rebooted", owner.run)
         return Recovery(run=owner.run, note="the machine was rebooted since: nothing to put back")
     if start_time(host, owner.pid) == owner.pid_start:
         raise LockedError(owner.pid)
@@ -241,16 +241,29 @@ class _Replay:
         self._do(self._in_use)
         for name in reversed(ledger.links):
             self._do(network.remove, name)
-        for folder in ledger.scratch:
+        self.scratch()
+
+    def scratch(self) -> None:
+        """The folders of attempts, in which a workload may have left anything."""
+        for folder in self.ledger.scratch:
             if scratch.is_own(folder):
                 self._do(scratch.discard, folder)
 
-    def end(self) -> None:
-        """Close the journal; where something is left to do, the next root call finds it open."""
+    def end(self, reason: str, run: str) -> tuple[str, ...]:
+        """Close the journal; where something is left to do, the next root call finds it open. What was put back.
+
+        Raises SettingError with everything that could not be.
+        """
         if self.journal is not None:
             if self.failed:
                 self.journal.keep_open()
-            self._do(self.journal.close, "recovered")
+            self._do(self.journal.close, reason)
+        back = tuple(f"{name} = {value}" for name, value in self.put_back.items())
+        if self.failed:
+            told = [f"put back {each}" for each in back] + [error.message for error in self.failed]
+            hint = next((error.hint for error in self.failed if error.hint is not None), None)
+            raise SettingError("\n  ".join([f"run {run} is not wholly put back:", *told]), hint=hint)
+        return back
 
     def _reopen(self, path: Path) -> None:
         self.journal = Journal.reopen(path)
@@ -281,10 +294,5 @@ class _Replay:
 def _replay(host: Host, path: Path, ledger: Ledger, owner: JournalOpened) -> Recovery:
     replay = _Replay(host, path, ledger)
     replay.all()
-    replay.end()
-    put_back = tuple(f"{name} = {value}" for name, value in replay.put_back.items())
-    if replay.failed:
-        told = [f"put back {each}" for each in put_back] + [error.message for error in replay.failed]
-        hint = next((error.hint for error in replay.failed if error.hint is not None), None)
-        raise SettingError("\n  ".join([f"run {owner.run} is not wholly put back:", *told]), hint=hint)
+    put_back = replay.end("recovered", owner.run)
     return Recovery(run=owner.run, put_back=put_back, left=tuple(replay.left), killed=replay.killed)

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from hugewise import reading
 from hugewise.errors import RunError
 from hugewise.files import write_whole
 from hugewise.model.guest import Accelerator, Architecture
@@ -80,12 +81,12 @@ def read(folder: Path, digest: str | None = None, *, demanded: bool = False) -> 
     path = folder / NAME
     try:
         text = path.read_bytes()
-        found = msgspec.json.decode(text, type=GuestsRecord)
+        found = reading.decoded(msgspec.json.Decoder(GuestsRecord), text)
     except FileNotFoundError:
         text, found = b"", None
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}", hint="check its permissions") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except reading.UnreadableError as error:
         raise RunError(f"{path} cannot be read: {error}", hint="start a new run of its study") from None
     if demanded and digest != (None if found is None else hashlib.sha256(text).hexdigest()):
         raise RunError(f"{path} is not what the run began with", hint="put a copy of it back")

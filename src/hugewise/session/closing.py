@@ -6,11 +6,16 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from hugewise.errors import HugewiseError
+
 __all__ = ["close"]
 
 
 def close(closing: ExitStack) -> None:
-    """Close everything, also when another Ctrl-C comes just before the signals are blocked: it is raised afterwards."""
+    """Close everything, also when another Ctrl-C comes just before the signals are blocked: it is raised afterwards.
+
+    A step that fails keeps no other from being done. What failed is raised as one error, which tells all of it.
+    """
     interrupt: KeyboardInterrupt | None = None
     while True:
         try:
@@ -19,8 +24,24 @@ def close(closing: ExitStack) -> None:
             break
         except KeyboardInterrupt as error:
             interrupt = error  # what was closed is off the stack
+        except HugewiseError as error:
+            _tell_all(error)
+            raise
     if interrupt is not None:
         raise interrupt
+
+
+def _tell_all(error: HugewiseError) -> None:
+    """Have the message of the last error tell what went wrong before, in its order."""
+    each: BaseException | None = error
+    found, causes = [], set()
+    while each is not None:
+        if isinstance(each, HugewiseError) and id(each) not in causes and each.message not in found:
+            found.append(each.message)
+        causes.add(id(each.__cause__))
+        each = each.__context__
+    error.message = "\n  ".join(reversed(found))
+    error.args = (error.message,)
 
 
 @contextmanager

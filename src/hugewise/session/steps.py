@@ -223,8 +223,9 @@ class Session:
 
     def remove_scratch(self) -> None:
         """The attempts' folders go with everything in them."""
-        for made in self.scratch.values():
-            discard(str(made.path))
+        with ExitStack() as each:  # one that cannot go keeps no other
+            for made in self.scratch.values():
+                each.callback(discard, str(made.path))
 
     def prepare(self) -> None:
         """Make the data of the workloads, where they are not kept from before."""

@@ -27,6 +27,7 @@ from typing import TypeVar
 
 import msgspec
 
+from hugewise import reading
 from hugewise.beneath import discard
 from hugewise.errors import RunError
 from hugewise.files import made_folder, own, storing, sync, write_whole
@@ -43,6 +44,7 @@ from hugewise.study.study import Study, stored_digest
 __all__ = ["RunFolder"]
 
 _ATTEMPT = msgspec.json.Decoder(Attempt)
+_STUDY = msgspec.json.Decoder(Study)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 _Kind = TypeVar("_Kind", bound=Record)
 
@@ -159,7 +161,7 @@ class RunFolder:
         path = self.path / "study.json"
         with _reading(path, hint=ANEW):
             text = path.read_bytes()
-            study = msgspec.json.decode(text, type=Study)
+            study = reading.decoded(_STUDY, text)
         if stored_digest(text) != opened.digest:
             raise RunError(f"{path} was changed since the run began", hint=ANEW)
         return study
@@ -195,7 +197,7 @@ class RunFolder:
         attempts: list[Attempt] = []
         for name, stored in self._stored(contents, files, problems, salvage=salvage).items():
             with self._told(problems, salvage=salvage), _reading(self.path / "attempts" / name / "attempt.json"):
-                attempts.append(self._with_knobs(_ATTEMPT.decode(stored), knobs))
+                attempts.append(self._with_knobs(reading.decoded(_ATTEMPT, stored), knobs))
         if not contents.chained:
             attempts.sort(key=lambda attempt: attempt.started)
         found = in_blocks(contents.records, attempts)
@@ -313,5 +315,5 @@ def _reading(path: Path, hint: str = ANEW, *, but: type[OSError] | tuple[()] = (
         raise
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}", hint=hint) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except reading.UnreadableError as error:
         raise RunError(f"{path} cannot be read: {error}", hint=ANEW) from None

@@ -22,6 +22,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 
+from hugewise import reading
 from hugewise.errors import RunError
 from hugewise.files import storing, sync
 from hugewise.store.records import Opened, Record, Resumed
@@ -34,7 +35,6 @@ PERMISSIONS = "check its permissions"
 _RECORD = msgspec.json.Decoder(Record)
 _FIELD, _DIGITS = b',"chain":"', 64
 _SEAL = len(_FIELD) + _DIGITS + len(b'"}')
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _UNFIT = "does not follow from the line before it: one of the two was changed, or lines between them are missing"
 
 _Kind = TypeVar("_Kind", bound=Record)
@@ -206,8 +206,8 @@ def _line(text: bytes) -> _Line:
         body = text[:-_SEAL] + b"}"
         chain = text[-_DIGITS - 2 : -2].decode("ascii", "replace")
     try:
-        return _Line(_RECORD.decode(text), None, body, chain)
-    except _UNREADABLE as error:
+        return _Line(reading.decoded(_RECORD, text), None, body, chain)
+    except reading.UnreadableError as error:
         return _Line(None, f"it is not a record ({error})", body, None)
 
 
