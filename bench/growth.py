@@ -38,7 +38,7 @@ from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision
 from hugewise.store.folder import RunFolder
 from hugewise.store.log import sealed
-from hugewise.store.records import Begun, BlockClosed, BlockOpened, Opened, Record, Stored
+from hugewise.store.records import AttemptStored, Begun, BlockClosed, BlockOpened, Opened, Record
 from hugewise.study.load import parse
 
 FEW, MANY = 100, 20_000
@@ -123,7 +123,7 @@ def write(results: Path, attempts: int) -> RunFolder:
                 digest = hashlib.sha256(text).hexdigest()
                 records += [
                     Begun(t=block, block=block, arms=[arm], number=1),
-                    Stored(t=attempt.ended, attempt=place.name, digest=digest),
+                    AttemptStored(t=attempt.ended, attempt=place.name, digest=digest),
                 ]
             for record in (*records, BlockClosed(t=block + 0.9, block=block, state="complete")):
                 line, head = sealed(msgspec.json.encode(record), head)

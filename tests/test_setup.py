@@ -69,6 +69,14 @@ def test_root_has_it_installed_and_nothing_removed(tmp_path: Path) -> None:
     assert bare.asked() == ["-q update", f"-q -y --no-install-recommends --no-remove install {ALL}"]
 
 
+def test_what_apt_would_install_only_by_removing_others_is_told(tmp_path: Path) -> None:
+    bare = Bare(tmp_path, NEW, 0)
+    bare.program("apt-get", "case $* in *install*) echo 'E: Packages need to be removed' >&2; exit 100 ;; esac")
+    said = bare.set_up()
+    assert "E: Packages need to be removed" in said
+    assert f"by hand, apt install {ALL}; or Rust from https://rustup.rs" in said
+
+
 def test_only_what_is_missing_is_named(tmp_path: Path) -> None:
     bare = Bare(tmp_path, NEW, 1000)
     bare.program("cc", "exit 0")

@@ -147,6 +147,12 @@ def test_the_errors_of_work_are_those_that_it_raised() -> None:
         unprivileged.call(fail)
     assert raised.value.hint == "free some"
 
+    def long(_: unprivileged.Say) -> None:
+        raise UserError("\x01" * 1_000_000)
+
+    with pytest.raises(UserError, match="^\ufffd{100}" if os.geteuid() == 0 else "^\x01"):
+        unprivileged.call(long)
+
 
 def test_work_that_breaks_or_is_killed_is_an_error() -> None:
     need_root()

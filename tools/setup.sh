@@ -39,7 +39,8 @@ if has apt-get && [ -e /etc/debian_version ]; then
     missing=$(lacking | tr '\n' ' ')
     say "installing with apt: $missing"
     # shellcheck disable=SC2086  # a list of names; nothing that is installed is removed for them
-    [ -z "$missing" ] || DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends --no-remove install $missing >&2
+    [ -z "$missing" ] || DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends --no-remove install $missing >&2 ||
+      need "apt did not install them, or only by removing others (an older cargo): by hand, apt install ${missing% }; or Rust from https://rustup.rs"
   fi
   missing=$(lacking | tr '\n' ' ')
   [ -z "$missing" ] || need "packages are missing: sudo apt update && sudo apt install ${missing% }"

@@ -38,7 +38,8 @@ _NOT_STARTED: Final = (126, 127)  # setpriv's exit status where it cannot start 
 _MOST_SAID: Final = 4 << 20  # bytes on each of stdout and stderr
 _CHUNK: Final = 1 << 16
 _GRACE_S: Final = 1.0  # for what a program that has ended left in its pipes
-_LONGEST: Final = 1 << 16  # bytes of a line that work in another process says
+_LONGEST_TEXT: Final = 10_000  # characters of what work in another process says at once
+_LONGEST: Final = 1 << 17  # bytes of it, and of a hint, as JSON
 # What a program may know of root's environment; the rest is root's.
 _PASSED: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # prctl(2)
@@ -245,7 +246,7 @@ def _work(work: Callable[[Say], None], who: tuple[int, int], told: int, keep: Se
     status = 1
 
     def tell(line: _Told) -> None:
-        os.write(told, msgspec.json.encode(line)[: _LONGEST - 1] + b"\n")
+        os.write(told, msgspec.json.encode(msgspec.structs.replace(line, text=line.text[:_LONGEST_TEXT])) + b"\n")
 
     try:
         _become(who, {told, *keep})

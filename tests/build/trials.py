@@ -154,7 +154,8 @@ def opened(run: str, **changes: Any) -> Opened:
 
 def begun(results: Path, of: Study = STUDY, *, seed: bytes = bytes(16), **changes: Any) -> RunFolder:
     """The folder of a run of the study `of`, with nothing but its first record."""
-    folder = RunFolder.create(results, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
+    told, clock = msgspec.json.encode(of), changes.pop("clock", None)
+    folder = RunFolder.create(results, of.name, study_json=told, study_toml=None, seed=seed, clock=clock)
     facts = {"study": of.name, "digest": of.digest, "seed_hash": commitment(seed)}
     folder.append(opened(folder.run, **facts | changes))
     return folder

@@ -98,9 +98,9 @@ class Stage:
 
     def __init__(self, path: Path, study: str = STUDY) -> None:
         self.study: Study = parse(study, "test.toml")
-        self.folder = begun(path, self.study, seed=SEED)
         self.now, self.jump = 1000.0, 0.0
-        self.folder.clock = Clock(wall=lambda: self.now + self.jump, up=lambda: self.now)
+        clock = Clock(wall=lambda: 1e9 + self.now + self.jump, up=lambda: self.now)
+        self.folder = begun(path, self.study, seed=SEED, clock=clock)
         self.ran: list[tuple[int, str, str, int]] = []
         self.script: Callable[[Trial, int], str] = accepted
         self.events: list[progress.Event] = []
@@ -533,11 +533,16 @@ def test_a_clock_that_is_set_within_a_block_ends_no_run(stage: Stage, jump: floa
 @of(STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
 @pytest.mark.parametrize("jump", [WEEK, -WEEK])
 def test_a_clock_that_is_set_prolongs_no_run(stage: Stage, jump: float) -> None:
-    stage.script = raising(KilledError(), lambda trial: trial.block == 2)
+    def script(trial: Trial, _: int) -> str:
+        stage.jump += jump / 4
+        if trial.block == 2:
+            raise KilledError
+        return "accepted"
+
+    stage.script = script
     with pytest.raises(KilledError):
         stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
-    stage.jump += jump
-    stage.folder.append(Resumed(t=stage.now + stage.jump, session=2, boot_id="b"))
+    stage.folder.append(Resumed(t=1e9 + stage.now + stage.jump, session=2, boot_id="b"))
     stage.script = accepted
     stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
     assert (stage.state, len(stage.opened())) == ("time is up", 3)  # 2 s each, of 7 that stand in its records

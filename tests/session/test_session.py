@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -214,6 +216,35 @@ def test_two_runs_refuse_each_other(tmp_path: Path) -> None:
                 hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "other")
             with pytest.raises(LockedError):
                 recovery.restore()
+        finally:
+            holder.send_signal(signal.SIGINT)
+            holder.wait(20)
+
+
+def test_an_account_in_another_network_namespace_sees_the_run_of_root(tmp_path: Path) -> None:
+    """The socket that accounts share is not there; root's journal is."""
+    need_root()
+    command = words("run", small(tmp_path, "base", "thp"), tmp_path / "results", "--at", "launch", "--do", "hold")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "holding\n"
+            told, tell = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    ctypes.CDLL(None).unshare(0x40000000)  # CLONE_NEWNET
+                    os.setresuid(65534, 65534, 65534)
+                    with HostLock(LocalHost()):
+                        recovery.leftovers(LocalHost())
+                except LockedError as error:
+                    os.write(tell, str(error.pid).encode())
+                finally:
+                    os._exit(0)
+            os.close(tell)
+            os.waitpid(child, 0)
+            assert os.read(told, 32) == str(holder.pid).encode()
+            os.close(told)
         finally:
             holder.send_signal(signal.SIGINT)
             holder.wait(20)

@@ -67,7 +67,7 @@ def test_a_draft_is_no_attempt_until_it_is_accepted(folder: RunFolder) -> None:
     folder.accept(draft, attempt("thp", 1.0, block=1))
     assert [each.arm for each in folder.read().attempts] == ["thp"]
     left = folder.draft("b00002-thp")
-    folder.discard_drafts()
+    folder.discard_drafts(folder.read())
     assert not left.exists()
     assert len(folder.read().attempts) == 1
 

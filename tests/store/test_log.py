@@ -23,7 +23,7 @@ from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.results import Integrity
 from hugewise.store import folder as folders
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import BlockClosed, BlockOpened, Closed, Resumed, Stored
+from hugewise.store.records import AttemptStored, BlockClosed, BlockOpened, Closed, Resumed
 from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build.logs import lines, of_before, rewritten, write_lines
 from tests.build.trials import attempt, begun
@@ -329,7 +329,7 @@ def test_an_attempt_is_part_of_the_run_from_its_record_on(
         draft = made.draft("b00001-0-thp-1")
         if moment == "record":
             append = made.append
-            monkeypatch.setattr(made, "append", lambda one: kill() if isinstance(one, Stored) else append(one))
+            monkeypatch.setattr(made, "append", lambda one: kill() if isinstance(one, AttemptStored) else append(one))
         elif moment == "rename":
             monkeypatch.setattr(Path, "rename", kill)
         else:
@@ -346,7 +346,7 @@ def test_an_attempt_is_part_of_the_run_from_its_record_on(
     there = 0 if moment == "record" else 1
     assert len(RunFolder(folder.path).read().attempts) == there
     again = RunFolder(folder.path)
-    again.discard_drafts()
+    again.discard_drafts(again.read())
     assert [path.name for path in (folder.path / "attempts").iterdir()] == ["b00001-0-thp-1"] * there
     again.append(BlockClosed(t=2.0, block=1, state="incomplete"))
     again.append(Closed(t=2.0, state="finished", seed=""))

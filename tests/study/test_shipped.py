@@ -33,7 +33,7 @@ def test_nothing_else_is_a_name(name: str) -> None:
 def test_a_wheel_has_them_beside_its_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "__file__", str(tmp_path / "lib/python3/site-packages/hugewise/study/shipped.py"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert shipped.names() == []
+    assert (shipped.checkout(), shipped.names()) == (None, [])
     folder = tmp_path / "share" / "hugewise" / "studies"
     folder.mkdir(parents=True)
     (folder / "demo.toml").touch()

@@ -17,6 +17,7 @@ from hugewise.host.ledger import JournalClosed, JournalOpened, JournalRecord
 from hugewise.machine import noise, probe
 from hugewise.model.host import Host
 from hugewise.model.pages import page_flags_readable
+from hugewise.study import shipped
 
 __all__ = ["PROGRAMS", "Facts", "gather", "leftover"]
 
@@ -30,6 +31,7 @@ PROGRAMS = {
     "perf": ("tries by hand what a counter says", "sudo apt install linux-perf"),
     "hyperfine": ("the comparison of `make bench`", "sudo apt install hyperfine"),
 }
+_OF_SOURCE = ("cargo", "cc", "hyperfine")  # of no use to what a wheel installed
 _OBSERVE_S = 0.25
 _JOURNAL: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
 
@@ -68,7 +70,7 @@ def gather(host: Host) -> Facts:
         after=noise.snapshot(host),
         cpu=_cpu(),
         counters=_counters(),
-        programs={name: shutil.which(name) for name in PROGRAMS},
+        programs={name: shutil.which(name) for name in PROGRAMS if name not in _OF_SOURCE or shipped.checkout()},
         apt=shutil.which("apt-get") is not None,
         page_flags=page_flags_readable(),
         hierarchies=tuple(sorted(cgroup.find())),

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from hugewise.cli import completion, options
+from hugewise.cli import asking, completion, options
 from hugewise.cli.guest import guest
 from hugewise.cli.torture import torture
 from hugewise.cli.verify import verify_statistics
@@ -74,8 +74,8 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.cli.list import show_plan  # noqa: PLC0415
 
-    chosen = _study(study, command, policy, options)
-    seed = _seed(options["seed"])
+    chosen = asking.study_of(study, command, policy, options)
+    seed = asking.seed(options["seed"])
     if dry_run:
         show_plan(hugewise.make_plan(chosen), seed)
         return
@@ -125,7 +125,7 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
     if as_unit:
         say(unit.text().removesuffix("\n"))
         return
-    _check_scale(study, scale)
+    asking.check_scale(study, scale)
     sys.exit(examination.main(study, scale, as_json=as_json))
 
 
@@ -147,7 +147,7 @@ def plan(**asked: Any) -> None:
     """
     from hugewise.cli import plan as planning  # noqa: PLC0415
 
-    _check_scale(asked["study"], asked["scale"])
+    asking.check_scale(asked["study"], asked["scale"])
     planning.main(planning.PlanOptions(**asked))
 
 
@@ -178,9 +178,9 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
     except ValueError as error:
         raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
     scale = options.pop("scale")
-    _check_scale(study, scale)
+    asking.check_scale(study, scale)
     asked = None if study is None else studies.load(study, scale)
-    options["seed"] = _seed(options["seed"])
+    options["seed"] = asking.seed(options["seed"])
     with progress.shown(sys.stderr) as listener:
         record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
     for line in lines(record):
@@ -267,54 +267,6 @@ def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> No
     combining.main(runs, confidence, as_json=as_json)
 
 
-def _study(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
-    from hugewise.study import load as studies  # noqa: PLC0415
-
-    if policy is None:
-        alone = [name for name in ("metric", "proof", "pool", "share", "timeout") if options[name] is not None]
-        alone += ["value"] if options["values"] else []
-        if alone:
-            raise UserError(f"--{alone[0]} belongs to --policy", hint="in a study file, set it for the workload")
-        if study is None or command:
-            raise UserError(
-                "name one study, or policies and a command",
-                hint="hugewise run demo   or   hugewise run --policy base,thp -- COMMAND",
-            )
-        loaded = studies.load(Path(study), options["scale"])
-        loaded = studies.part(loaded, _names(options["only"]), _names(options["arms"]))
-        return studies.with_budget(loaded, options["blocks"], options["time_"])
-    _check_scale(None, options["scale"])
-    for name in ("only", "arms"):
-        if options[name] is not None:
-            raise UserError(f"--{name} {options[name]}: there is no study that it is a part of", hint="name a STUDY")
-    argv = ([study] if study is not None else []) + list(command)
-    if not argv:
-        raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
-    given = {name: options[name] for name in ("metric", "values", "proof", "pool", "share", "timeout", "blocks")}
-    return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
-
-
-def _names(text: str | None) -> list[str]:
-    """Names between commas; none where nothing was said."""
-    return [] if text is None else [name.strip() for name in text.split(",")]
-
-
-def _check_scale(study: object, scale: str | None) -> None:
-    if scale is not None and study is None:
-        what = f"--scale {scale}: there is no study that it is a scale of"
-        raise UserError(what, hint="name a STUDY, or leave it out")
-
-
-def _seed(text: str | None) -> bytes | None:
-    if text is None:
-        return None
-    try:
-        seed = bytes.fromhex(text)
-    except ValueError:
-        seed = b""
-    if len(seed) != 16:
-        raise UserError(f"--seed {text}: not 32 hexadecimal digits", hint="leave it out for a fresh seed")
-    return seed
 
 
 def _report(start: Callable[[Any], Any]) -> None:
@@ -357,6 +309,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except MemoryError:
+        say("hugewise: no memory is left", err=True)
+        say("  cure: free some, or raise its limit (ulimit -v, memory.max); then: hugewise resume", err=True)
         sys.exit(1)
     except OSError as error:
         say(f"hugewise: {printable(error)}", err=True)

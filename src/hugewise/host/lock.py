@@ -77,7 +77,7 @@ class HostLock:
     def __init__(self, host: Host, *, anyway: bool = False, places: Sequence[LockPlace] = host_wide.PLACES) -> None:
         self._name = f"hugewise-{boot_id(host)}"
         self._privileged, self._anyway, self._places = host.privileged(), anyway, places
-        self._held = ExitStack()
+        self._held, self._whole = ExitStack(), False
         self.remarks: tuple[str, ...] = ()
 
     def __enter__(self) -> HostLock:
@@ -92,6 +92,7 @@ class HostLock:
         """Lock all places that reach the whole host, or else the first that can be had; False where there is none."""
         whole = [place for place in self._places if place.whole and self._lock(place, held)]
         if whole:
+            self._whole = True
             return True
         near = next((place for place in self._places if not place.whole and self._lock(place, held)), None)
         if near is None:  # of a user namespace: to the host it is an account
@@ -143,7 +144,8 @@ class HostLock:
     def _refused(self, holder: _Holder, *, root: bool) -> None:
         if not root and holder.pid is None and holder.uid is None:
             raise UserError("another hugewise run holds this host, and does not say its pid", hint="see: ss -xlp")
-        if holder.uid in (0, os.geteuid()):
+        # No root that has root's lock is beside one that reaches the whole host, whoever the socket says it is.
+        if holder.uid in (0, os.geteuid()) and not (self._anyway and root and self._whole):
             raise LockedError(holder.pid)
         if not (root and self._anyway):
             raise LockedError(holder.pid, account=holder.account, anyway=root)

@@ -302,7 +302,7 @@ class Session:
                 hint="see what changed: hugewise doctor; or start a new run of the study",
             )
         guest_session.check(self.folder.path, run.opened.versions, self.guests)
-        self.folder.discard_drafts()
+        self.folder.discard_drafts(run)
         self.number = run.sessions + 1
         settings = dict(self.settings.initial)
         self.folder.append(Resumed(t=time.time(), session=self.number, boot_id=self.boot_id, settings=settings))

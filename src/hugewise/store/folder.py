@@ -36,8 +36,8 @@ from hugewise.model.clock import Clock
 from hugewise.model.coin import commitment
 from hugewise.model.trial import Attempt
 from hugewise.store import compacted
-from hugewise.store.log import ANEW, PERMISSIONS, Contents, Log
-from hugewise.store.records import Closed, KnobSet, Opened, Record, Run, Stored
+from hugewise.store.log import ANEW, PERMISSIONS, LogContents, RunLog
+from hugewise.store.records import AttemptStored, Closed, KnobSet, Opened, Record, Run
 from hugewise.store.sequence import in_blocks
 from hugewise.study.study import Study, stored_digest
 
@@ -59,7 +59,7 @@ class RunFolder:
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.path = path
         self.clock = clock
-        self._log = Log(path / "run.jsonl")
+        self._log = RunLog(path / "run.jsonl")
         self._compacted = path / "attempts.parquet"
         self._knobs: set[str] = set()
 
@@ -120,7 +120,7 @@ class RunFolder:
             sync(draft)
             sync(draft.parent)
         if self._log.chained():
-            self.append(Stored(t=attempt.ended, attempt=self._named(draft).name, digest=_digest(stored)))
+            self.append(AttemptStored(t=attempt.ended, attempt=self._named(draft).name, digest=_digest(stored)))
         return self._renamed(draft)
 
     @staticmethod
@@ -142,9 +142,9 @@ class RunFolder:
             self._knobs.add(name)
         return msgspec.structs.replace(attempt, knobs={}, knobs_as=name)
 
-    def discard_drafts(self) -> None:
-        """Remove what a killed run left half written, and rename what it had stored. Raises RunError, StorageError."""
-        stored = {record.attempt for _, record in self._log.read().records if isinstance(record, Stored)}
+    def discard_drafts(self, run: Run) -> None:
+        """Remove what a killed run left half written, and rename what it had stored. Raises StorageError."""
+        stored = {record.attempt for record in run.records if isinstance(record, AttemptStored)}
         for draft in (self.path / "attempts").glob(".*"):
             if self._named(draft).name in stored and not self._named(draft).exists():
                 self._renamed(draft)
@@ -233,14 +233,14 @@ class RunFolder:
             problems.append(error.message.replace(f"{self.path}/", ""))
 
     def _stored(
-        self, contents: Contents, files: Sequence[Path], problems: list[str], *, salvage: bool
+        self, contents: LogContents, files: Sequence[Path], problems: list[str], *, salvage: bool
     ) -> dict[str, bytes]:
         """What is stored of each attempt by the name of its folder, in order, as the log has its digest."""
         there = self._attempt_records(files)
         if not contents.chained:
             return there
         found: dict[str, bytes] = {}
-        stored = {record.attempt: record.digest for _, record in contents.records if isinstance(record, Stored)}
+        stored = {record.attempt: record.digest for _, record in contents.records if isinstance(record, AttemptStored)}
         for name, digest in stored.items():
             text = there.pop(name, None) or self._not_yet_named(name)
             with self._told(problems, salvage=salvage):

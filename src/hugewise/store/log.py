@@ -27,7 +27,7 @@ from hugewise.errors import RunError
 from hugewise.files import storing, sync
 from hugewise.store.records import Opened, Record, Resumed
 
-__all__ = ["ANEW", "PERMISSIONS", "Contents", "Log", "sealed"]
+__all__ = ["ANEW", "PERMISSIONS", "LogContents", "RunLog", "sealed"]
 
 ANEW = "start a new run of its study"
 PERMISSIONS = "check its permissions"
@@ -40,7 +40,7 @@ _UNFIT = "does not follow from the line before it: one of the two was changed, o
 _Kind = TypeVar("_Kind", bound=Record)
 
 
-class Contents(NamedTuple):
+class LogContents(NamedTuple):
     """What a log holds.
 
     opened    the first record
@@ -68,7 +68,7 @@ class _Line(NamedTuple):
     chain: str | None
 
 
-class Log:
+class RunLog:
     """The file `run.jsonl`. One process writes it: the one that holds the host."""
 
     def __init__(self, path: Path) -> None:
@@ -134,7 +134,7 @@ class Log:
         with self._open() as file:
             return self._opened(_line(file.readline().rstrip(b"\n")))
 
-    def read(self, *, salvage: bool = False) -> Contents:
+    def read(self, *, salvage: bool = False) -> LogContents:
         """All of it. Raises RunError at the first line that is not what was written; with `salvage` it is left out."""
         with self._open() as file:
             text = file.read()
@@ -158,7 +158,7 @@ class Log:
                 left_out.append(f"{self.path.name}, line {number}: {problem}")
             # After a line that cannot be read nothing is known of the hash before the next one.
             known = line.chain
-        return Contents(
+        return LogContents(
             opened=opened,
             records=tuple(found),
             size=len(text),

@@ -26,6 +26,7 @@ from hugewise.study.study import Study
 
 __all__ = [
     "ArmRecord",
+    "AttemptStored",
     "Begun",
     "BlockClosed",
     "BlockOpened",
@@ -39,7 +40,6 @@ __all__ = [
     "Record",
     "Resumed",
     "Run",
-    "Stored",
     "Unstarted",
 ]
 
@@ -162,7 +162,7 @@ class Lost(_Record, frozen=True, kw_only=True, tag="lost"):
     reason: str
 
 
-class Stored(_Record, frozen=True, kw_only=True, tag="stored"):
+class AttemptStored(_Record, frozen=True, kw_only=True, tag="stored"):
     """An attempt is part of the run: the name of its folder, and the SHA-256 of its `attempt.json`.
 
     On disk before the folder gets its name: so an attempt without such a record was put there by somebody else, and one
@@ -193,14 +193,16 @@ class Closed(_Record, frozen=True, kw_only=True, tag="closed"):
     seed: str
 
 
-Record = Opened | Resumed | BlockOpened | BlockClosed | Begun | Unstarted | Lost | Stored | KnobSet | Noted | Closed
+Record = (
+    Opened | Resumed | BlockOpened | BlockClosed | Begun | Unstarted | Lost | AttemptStored | KnobSet | Noted | Closed
+)
 
 
 @dataclass
 class OpenBlock:
     """A block that is not closed: its attempts so far, and the records of its tries.
 
-    up      of the last record since it was opened
+    up      of the end of its last attempt, or of its opening
     paused  whether a session ended in it: how long it took is not known then
     """
 

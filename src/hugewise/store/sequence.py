@@ -14,6 +14,7 @@ import msgspec
 
 from hugewise.model.trial import Attempt, Block
 from hugewise.store.records import (
+    AttemptStored,
     Begun,
     BlockClosed,
     BlockOpened,
@@ -68,7 +69,7 @@ def in_blocks(records: Sequence[tuple[int, Record]], attempts: Sequence[Attempt]
             block.paused = True
         elif isinstance(record, Begun | Unstarted | Lost) and block is not None:
             block.tried.append(record)
-        if block is not None and not isinstance(record, Resumed) and record.up is not None:
+        if block is not None and isinstance(record, BlockOpened | AttemptStored) and record.up is not None:
             block.up = record.up
     return found
 

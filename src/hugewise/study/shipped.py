@@ -8,13 +8,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-__all__ = ["folder", "named", "names"]
+__all__ = ["checkout", "folder", "named", "names"]
 
 
 def folder() -> Path:
     """Where they lie."""
-    checkout = Path(__file__).parents[3] / "studies"
-    return checkout if checkout.is_dir() else Path(sys.prefix, "share", "hugewise", "studies")
+    source = checkout()
+    return source / "studies" if source is not None else Path(sys.prefix, "share", "hugewise", "studies")
+
+
+def checkout() -> Path | None:
+    """The project's folder, where this hugewise is run from its source; None where it came with a wheel."""
+    source = Path(__file__).parents[3]
+    return source if (source / "studies").is_dir() else None
 
 
 def names() -> list[str]:

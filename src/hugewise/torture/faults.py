@@ -132,7 +132,7 @@ def _starved(rack: Rack, ended: CommandEnded) -> None:
 
 def _in_the_interpreter(rack: Rack, ended: CommandEnded) -> bool:
     """It ended before it had begun anything, where nobody of hugewise could say why: as Python imported it."""
-    return ended.status == 1 and rack.run is None
+    return ended.status != 0 and rack.run is None
 
 
 def starved_server(rack: Rack, text: str) -> None:

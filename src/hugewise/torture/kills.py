@@ -68,11 +68,13 @@ def _killed(rack: Rack, kill: Callable[[int], CommandEnded]) -> None:
         ended = rack.did(kill(draw))
         if ended.hit:
             break
-        if ended.status:
-            rack.broke(f"it ended by itself: {ended.told()}")
-            break
-        rack.same()  # it was over before the kill: drawn again
-        rack.results.rename(rack.work / f"over-{draw}")
+        # Drawn again: it was over before the kill, or somebody else has the memory that its pool needs.
+        rack.clear(ended, 0, 1)
+        rack.same()
+        if rack.results.exists():
+            rack.results.rename(rack.work / f"over-{draw}")
+    else:
+        rack.broke(f"it could not be killed: {ended.told()}")
     rack.found.kills = int(ended.hit)
     rack.found.turned = len(traces.differences(rack.before, rack.work))
     had = rack.had()

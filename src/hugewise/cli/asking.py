@@ -1,0 +1,64 @@
+"""What the words of a call ask for: a study, from a file or from options, and a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hugewise.errors import UserError
+
+__all__ = ["check_scale", "seed", "study_of"]
+
+
+def study_of(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
+    """The study of `hugewise run`: a file's, or (with --policy) of a command. Raises UserError, StudyError."""
+    from hugewise.study import load as studies  # noqa: PLC0415
+
+    if policy is None:
+        alone = [name for name in ("metric", "proof", "pool", "share", "timeout") if options[name] is not None]
+        alone += ["value"] if options["values"] else []
+        if alone:
+            raise UserError(f"--{alone[0]} belongs to --policy", hint="in a study file, set it for the workload")
+        if study is None or command:
+            raise UserError(
+                "name one study, or policies and a command",
+                hint="hugewise run demo   or   hugewise run --policy base,thp -- COMMAND",
+            )
+        loaded = studies.load(Path(study), options["scale"])
+        loaded = studies.part(loaded, _names(options["only"]), _names(options["arms"]))
+        return studies.with_budget(loaded, options["blocks"], options["time_"])
+    check_scale(None, options["scale"])
+    for name in ("only", "arms"):
+        if options[name] is not None:
+            raise UserError(f"--{name} {options[name]}: there is no study that it is a part of", hint="name a STUDY")
+    argv = ([study] if study is not None else []) + list(command)
+    if not argv:
+        raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
+    given = {name: options[name] for name in ("metric", "values", "proof", "pool", "share", "timeout", "blocks")}
+    return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
+
+
+def _names(text: str | None) -> list[str]:
+    """Names between commas; none where nothing was said."""
+    return [] if text is None else [name.strip() for name in text.split(",")]
+
+
+def check_scale(study: object, scale: str | None) -> None:
+    """Raises UserError where there is a scale and no study."""
+    if scale is not None and study is None:
+        what = f"--scale {scale}: there is no study that it is a scale of"
+        raise UserError(what, hint="name a STUDY, or leave it out")
+
+
+def seed(text: str | None) -> bytes | None:
+    """The seed as it was written; None for a fresh one. Raises UserError."""
+    if text is None:
+        return None
+    try:
+        seed = bytes.fromhex(text)
+    except ValueError:
+        seed = b""
+    if len(seed) != 16:
+        raise UserError(f"--seed {text}: not 32 hexadecimal digits", hint="leave it out for a fresh seed")
+    return seed
