@@ -6,6 +6,8 @@ import base64
 import csv
 import hashlib
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -245,3 +247,21 @@ def test_file_names() -> None:
     assert file_name(1, "chase bytes=1g") == "1-chase-bytes=1g"
     hostile = [file_name(9, text) for text in (HOSTILE, "../../etc/passwd", "..", "", "a" * 500, "A\0B", "ä", "-rf")]
     assert all(re.fullmatch(r"9(-[A-Za-z0-9=_][A-Za-z0-9._=-]{0,59})?", name) for name in hostile)
+
+
+def test_figures_without_room_are_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+    """What draws them traps where it cannot reserve its addresses, as under `ulimit -v`."""
+    code = (
+        "import resource, sys; from pathlib import Path; from hugewise.report.write import write;"
+        " from hugewise.errors import StorageError; from tests.build.results import example;"
+        " resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
+        "try: write(example(), Path(sys.argv[1]))\n"
+        "except StorageError as error: print(error.message, error.hint)"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], cwd=root, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "reserves 64 GiB of addresses" in done.stdout
+    assert "ulimit -v unlimited" in done.stdout

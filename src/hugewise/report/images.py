@@ -6,15 +6,18 @@ Rendered by vl-convert (Vega in an embedded engine, resvg for PNG), which is tol
 from __future__ import annotations
 
 import itertools
+import mmap
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from typing import Any
 
+from hugewise.errors import StorageError
 from hugewise.report import fonts
 
 __all__ = ["inline", "png", "render", "standalone"]
 
+_ENGINE = 65 << 30  # measured: V8's cage of pointers
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK = "{http://www.w3.org/1999/xlink}"
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
@@ -31,10 +34,23 @@ def render(spec: Mapping[str, Any]) -> str:
 
     Vega keeps what it draws in JavaScript objects by name, where a name that every object has (`constructor`,
     `__proto__`) is found before it was put there. So every name goes there with a mark, which has no width.
+
+    Raises StorageError where the engine would find no room: it ends the process then.
     """
+    _need_room()
     import vl_convert  # noqa: PLC0415  (84 MB on disk: only when figures are drawn)
 
     return str(vl_convert.vegalite_to_svg(_marked(spec), allowed_base_urls=[])).replace(_MARK, "")
+
+
+def _need_room() -> None:
+    try:
+        mmap.mmap(-1, _ENGINE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+    except OSError as error:
+        raise StorageError(
+            f"the report cannot be written: what draws its figures reserves 64 GiB of addresses ({error.strerror})",
+            hint="raise the limit of address space (ulimit -v unlimited), then: hugewise report RUN",
+        ) from error
 
 
 def _marked(value: Any, place: str = "") -> Any:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean, linear_regression, median
+from statistics import linear_regression, median
 
 import msgspec
 
@@ -33,11 +33,11 @@ _MIB = 1 << 20
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """One quantity after warm-up, in windows of a tenth: shares of its level, the median of the first window.
+    """One quantity after warm-up, in windows of a tenth; growth and peak are shares of the level.
 
-    level   the median of the first window
-    growth  by the line through the medians of the windows, from the first to the last
-    peak    the largest of any later window beyond the largest of the first
+    level   that of the first window: the median of memory; the most of what is counted, which comes and goes
+    growth  by the line through the levels of the windows, from the first to the last
+    peak    the largest value of any later window beyond the largest of the first
     """
 
     what: str
@@ -83,7 +83,7 @@ def soak(folder: Path, seconds: float, command: Sequence[str], listener: Callabl
     def sample(run: subprocess.Popen[bytes]) -> None:
         pause, said = max(1.0, seconds / _MOST_SAMPLES), 0
         begin = time.monotonic()
-        while run.poll() is None:
+        while run.poll() is None and time.monotonic() - begin < seconds:  # afterwards it writes its report
             with suppress(OSError, KeyError):
                 rows.append(_row(run.pid))
             if rows and (tenth := int(10 * (time.monotonic() - begin) / seconds)) > said:
@@ -124,7 +124,7 @@ def _row(pid: int) -> tuple[float, ...]:
 
 def judge(rows: Sequence[Sequence[float]]) -> tuple[Sampled, ...]:
     """What the samples show after warm-up. Raises HugewiseError where they are too few."""
-    warm = rows[int(_WARM_UP * len(rows)) : -1]  # the last one is of the report, or of its end
+    warm = rows[int(_WARM_UP * len(rows)) :]
     if len(warm) < 3 * _WINDOWS:
         raise HugewiseError(f"{len(rows)} samples are too few to judge", hint="soak for longer: --soak 2m")
     return tuple(_sampled(what, unit, [row[n] for row in warm]) for n, (what, unit) in enumerate(_WHAT))
@@ -133,15 +133,13 @@ def judge(rows: Sequence[Sequence[float]]) -> tuple[Sampled, ...]:
 def _sampled(what: str, unit: str, values: Sequence[float]) -> Sampled:
     size = len(values) / _WINDOWS
     windows = [values[int(n * size) : int((n + 1) * size)] for n in range(_WINDOWS)]
-    medians, level = [median(window) for window in windows], median(windows[0])
-    slope = linear_regression(range(_WINDOWS), medians).slope
-    highest = max(windows[0])
+    levels = [median(window) if unit else max(window) for window in windows]
     return Sampled(
         what=what,
         unit=unit,
-        level=level,
-        growth=slope * (_WINDOWS - 1) / fmean(medians),
-        peak=max(map(max, windows[1:])) / highest - 1,
+        level=levels[0],
+        growth=linear_regression(range(_WINDOWS), levels).slope * (_WINDOWS - 1) / levels[0],
+        peak=max(map(max, windows[1:])) / max(windows[0]) - 1,
     )
 
 
