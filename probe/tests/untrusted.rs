@@ -233,6 +233,38 @@ print(made)";
 }
 
 #[test]
+fn a_fork_bomb_is_held_and_cleared_away() {
+    if !need_root() {
+        return;
+    }
+    let bomb = "import os
+while True:
+    try:
+        os.fork()
+    except OSError:
+        pass";
+    for scan in ["none", "every-exit"] {
+        let limits = json!({"processes": 60});
+        let account = STRANGER + 1;
+        let attempt = Attempt::python(bomb)
+            .with("uid", account)
+            .with("gid", account)
+            .with("limits", limits)
+            .with("scan", scan)
+            .with("timeout_s", 1.0);
+        let exit = one(&attempt.run(), "exit").clone();
+        assert_eq!(exit["timed_out"], json!(true));
+        assert!(exit["killed"].as_u64().unwrap() >= 50, "{exit}");
+        let owned = |pid: &u32| {
+            use std::os::unix::fs::MetadataExt;
+            fs::metadata(format!("/proc/{pid}")).is_ok_and(|found| found.uid() == account)
+        };
+        let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        assert_eq!(pids.filter(owned).count(), 0);
+    }
+}
+
+#[test]
 fn there_is_no_terminal_to_type_into() {
     let python = Command::new("python3").arg("--version").output();
     if !need(python.is_ok(), "python3") {

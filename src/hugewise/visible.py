@@ -12,7 +12,7 @@ import sys
 
 import msgspec
 
-__all__ = ["printable", "say", "say_json"]
+__all__ = ["json_text", "printable", "say", "say_json"]
 
 _SPACES = re.compile(r"[\n\t\r]")
 
@@ -39,11 +39,18 @@ def say(text: str, *, err: bool = False) -> None:
     stream.flush()
 
 
-def say_json(value: object) -> None:
-    """Print a value as indented JSON, in which characters that are not printable are escaped."""
+def json_text(value: object) -> str:
+    """A value as indented JSON, in which characters that are not printable are escaped."""
     told = msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
+    if told.replace("\n", "").isprintable():
+        return told
     # They stand in strings alone, but for the ends of lines.
-    sys.stdout.write("".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in told) + "\n")
+    return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in told)
+
+
+def say_json(value: object) -> None:
+    """Print a value as `json_text`."""
+    sys.stdout.write(json_text(value) + "\n")
 
 
 def _escaped(one: str) -> str:

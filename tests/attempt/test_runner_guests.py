@@ -382,3 +382,33 @@ def test_one_that_does_not_boot_ends_the_one_that_did(tmp_path: Path) -> None:
         both(made)
     assert first.closed == 1
     assert kept(made) == []
+
+
+class Lying(FakeMachine):
+    """Its kernel says nonsense once its program has run: `text` in /proc/stat."""
+
+    text = "cpu " + "9" * 5000
+
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> Running:
+        launched = super().start(job, inherited)
+        self.host.files["/proc/stat"] = self.text
+        return launched
+
+
+@pytest.mark.parametrize("text", ["cpu 1 2 3", "cpu  " + "9" * 5000 + " 1 1 1 1 1 1 1 1", "cpu  x 1 1 1 1 1 1 1 1", ""])
+def test_a_guest_whose_kernel_says_nonsense_has_failed_and_the_run_goes_on(tmp_path: Path, text: str) -> None:
+    machine = Lying()
+    machine.text = text
+    made = bench(tmp_path, FakeGuest(machine))
+    attempt = attempted(made)
+    assert attempt.state == "failed"
+    assert attempt.reason is not None and "what it said: this makes no sense (" in attempt.reason
+    assert len(attempt.reason) < 500
+    assert kept(made) == ["b00001-0-thp-1"]
+
+
+def test_a_guest_that_says_nonsense_before_its_program_runs_is_tried_again(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.host.files["/proc/stat"] = "cpu 1"
+    with pytest.raises(MachineError, match="what it said: this makes no sense"):
+        attempted(bench(tmp_path, FakeGuest(machine)))

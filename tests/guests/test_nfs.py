@@ -63,7 +63,7 @@ def test_a_path_that_means_something_in_it_is_refused(path: str) -> None:
 
 
 def test_what_is_missing_is_named_with_its_packages(monkeypatch: pytest.MonkeyPatch, place: Scratch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(nfs, "_PROGRAM", "ganesha.none")
     (lacking,) = nfs.missing()
     assert lacking.package == "nfs-ganesha nfs-ganesha-vfs"
     monkeypatch.setattr(os, "geteuid", lambda: 0)

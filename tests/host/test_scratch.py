@@ -42,6 +42,18 @@ def test_a_copy_has_the_bytes_the_modes_the_links_and_the_times(tmp_path: Path) 
     assert copied.bytes == 3_000_001
 
 
+def test_data_that_were_kept_by_earlier_versions_have_the_same_digest(tmp_path: Path) -> None:
+    source = a_tree(tmp_path / "source")
+    for folder in ("deep", "deep/er"):
+        (source / folder).chmod(0o755)
+    (source / "deep/er/two").chmod(0o644)
+    (tmp_path / "target").mkdir()
+    assert (
+        copied_tree(source, tmp_path / "target").digest
+        == "554a9709923cf40c45426f59ba4d4db8a56b8c37de1121dd84a39aa280d63585"
+    )
+
+
 @pytest.mark.parametrize("change", ["content", "name", "mode", "link", "more"])
 def test_the_digest_sees_every_change(tmp_path: Path, change: str) -> None:
     for name in ("source", "changed", "one", "two"):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hugewise.attempt import outcome
 from hugewise.errors import StorageError
 from hugewise.guests.agent import CHUNK
 from hugewise.host.local_machine import LocalMachine
@@ -115,3 +116,19 @@ def test_a_program_leaves_its_events_and_outputs_on_this_side(machine: Machine, 
     assert events[-1].code == 3
     assert told.stderr.read_bytes() == b""
     assert stat.S_IMODE(told.told.stat().st_mode) == 0o600
+
+
+_SPARSE = "exec python3 -c 'import os; os.ftruncate(1, 1 << 43)'"
+
+
+@pytest.mark.parametrize("script", ["exec yes", "exec yes >&2", _SPARSE])
+def test_what_a_program_says_without_end_ends_it_and_is_cut(machine: Machine, tmp_path: Path, script: str) -> None:
+    told = job(tmp_path / "job", SH, "-c", script)
+    assert serving.run([(machine, told)]) == [0]
+    exited = outcome.last(serving.events(told), probe.Exit)
+    stream = "stderr" if "&2" in script else "stdout"
+    reason = f"its {stream} has more than {probe.MOST_SAID} bytes, the most that is kept"
+    assert exited is not None and exited.exceeded == reason
+    assert Path(getattr(told.spec, stream)).stat().st_size == probe.MOST_SAID
+    found = outcome.outcome(serving.events(told), micro=False, timeout_s=60)
+    assert (found.state, found.reason) == ("failed", reason)

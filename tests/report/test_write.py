@@ -23,6 +23,7 @@ from hugewise.report import fonts, json, study
 from hugewise.report.names import file_name
 from hugewise.report.sentences import SYMBOLS, sentence
 from hugewise.report.write import write
+from hugewise.visible import printable
 from tests.build.results import HOSTILE, example
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -186,7 +187,8 @@ def test_one_row_per_attempt(results: Results, paths: dict[str, Path]) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(results.attempts)
     for row, attempt in zip(rows, results.attempts, strict=True):
-        assert (row["cell"], row["arm"], int(row["block"])) == (attempt.cell, attempt.arm, attempt.block)
+        assert (row["cell"], row["arm"]) == (printable(attempt.cell), printable(attempt.arm))
+        assert int(row["block"]) == attempt.block
         assert row["metric.cycles"] == ""  # a missing counter is empty, never 0
         value = attempt.metrics.get("latency_ns")
         assert row["metric.latency_ns"] == ("" if value is None else repr(value))
@@ -196,7 +198,11 @@ def test_one_row_per_attempt(results: Results, paths: dict[str, Path]) -> None:
 def test_one_row_per_comparison(results: Results, paths: dict[str, Path]) -> None:
     with paths["comparisons"].open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    told = [(cell.cell, one.arm, one.verdict, cell.metric.better) for cell in results.cells for one in cell.comparisons]
+    told = [
+        (printable(cell.cell), printable(one.arm), one.verdict, cell.metric.better)
+        for cell in results.cells
+        for one in cell.comparisons
+    ]
     assert [(row["cell"], row["arm"], row["verdict"], row["better"]) for row in rows] == told
     assert float(rows[0]["ratio"]) == results.cells[0].comparisons[0].ratio
 

@@ -27,6 +27,7 @@ from hugewise.session import guests as guest_session
 from hugewise.session import identity, session
 from hugewise.session.conductor import Conductor
 from hugewise.session.steps import Session
+from hugewise.store.folder import RunFolder
 from hugewise.store.records import Noted
 from hugewise.study.load import parse
 from hugewise.study.study import Study
@@ -119,9 +120,10 @@ def opened(tmp_path: Path) -> Session:
 def test_the_folder_of_a_run_keeps_what_its_guests_are(opened: Session) -> None:
     for opened.guests in (None, guests()):
         assert not (opened.folder.path / "guests.json").exists()
-        opened.run = None
+        (opened.folder.path / "run.jsonl").unlink()
+        opened.folder, opened.run = RunFolder(opened.folder.path), None
         opened.record()
-    assert record.read(opened.folder.path) == KEPT
+    assert record.read(opened.folder.path) == opened.folder.read().guests == KEPT
 
 
 def test_programs_are_looked_for_in_guests_that_there_are(opened: Session, monkeypatch: pytest.MonkeyPatch) -> None:

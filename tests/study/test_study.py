@@ -271,7 +271,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'name = "\xe9"')
     with pytest.raises(StudyError, match="UTF-8"):
         load(tmp_path / "latin.toml")
-    with pytest.raises(StudyError, match="directory"):
+    with pytest.raises(StudyError, match="a folder"):
         load(tmp_path)
 
 

@@ -267,8 +267,6 @@ def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> No
     combining.main(runs, confidence, as_json=as_json)
 
 
-
-
 def _report(start: Callable[[Any], Any]) -> None:
     """Run with a progress display, then show the verdicts; an interrupted run is reported as far as it came."""
     import hugewise  # noqa: PLC0415

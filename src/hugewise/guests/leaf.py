@@ -136,12 +136,12 @@ class Groups:
             if not self._ready:
                 self._prepare()
             self._agent.make(str(path), 0o755)
+            counted = "memory.stat" in self._agent.names(str(path))
         except OSError as error:
             raise MachineError(
                 f"cannot make the cgroup {path} of guest {self._agent.name}: {error.strerror}",
                 hint="give the study a kernel with CONFIG_CGROUPS",
             ) from None
-        counted = "memory.stat" in self._agent.names(str(path))
         return GuestLeaf(
             (path,), path if counted else None, self._agent, self._emulated, self._agent.ended, self._agent.remove
         )

@@ -167,7 +167,7 @@ def workshop() -> Iterator[Workshop]:
                 path.chmod(0o710)
             yield Workshop(path, group)
         finally:
-            beneath.discard(path)
+            _removed(path)
             os.close(held)
     except OSError as error:
         raise StorageError(f"cannot make a folder in {place}: {error.strerror}", hint="free space there") from error
@@ -204,8 +204,14 @@ def _tidy(place: Path) -> None:
         try:
             if os.fstat(held).st_uid == os.geteuid():
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                beneath.discard(path)
+                _removed(path)
         except BlockingIOError:
             continue
         finally:
             os.close(held)
+
+
+def _removed(path: Path) -> None:
+    """What cannot be removed now, the next one removes: what was taken is not lost for it."""
+    with suppress(OSError, StorageError):
+        beneath.discard(path)

@@ -95,6 +95,9 @@ def _command(*words: str) -> None:
         raise SettingError(error.message, hint=error.hint) from None
     if program is None:
         raise SettingError(f"{words[0]}: no such program on PATH", hint="apt install mount")
-    done = subprocess.run((program, *words[1:]), capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    try:
+        done = subprocess.run((program, *words[1:]), capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        raise SettingError(f"{' '.join(words)} has not ended within {_PATIENCE_S} s") from None
     if done.returncode != 0:
         raise SettingError((done.stderr or done.stdout).strip() or f"{words[0]}: exit status {done.returncode}")

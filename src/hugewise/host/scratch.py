@@ -95,7 +95,8 @@ class Scratch:
             for left in place.glob("hugewise-*"):
                 pid = left.name.split("-")[1]
                 if is_own(str(left)) and (pid == str(os.getpid()) or not Path("/proc", pid).exists()):
-                    discard(str(left))  # of a session that was killed
+                    with suppress(StorageError):  # another name will do
+                        discard(str(left))  # of a session that was killed
             with Folder.open(place.resolve()) as within:
                 name = _made(within, place, note)
         except OSError as error:

@@ -11,6 +11,7 @@ from hugewise.model.published_rows import Beside, Level, Measured
 from hugewise.model.results import Comparison, Results, Spread
 from hugewise.model.trial import Attempt
 from hugewise.report.sections.beside import published_words
+from hugewise.visible import printable
 
 __all__ = ["attempts", "comparisons", "published"]
 
@@ -122,15 +123,16 @@ def _names(mappings: Iterable[Iterable[str]]) -> list[str]:
 def _text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    writer.writerow(head)
+    writer.writerow(map(_field, head))
     writer.writerows([_field(value) for value in row] for row in rows)
     return out.getvalue()
 
 
 def _field(value: object) -> object:
-    """Booleans in lower case as in JSON; text that a spreadsheet would run as a formula gets a quote before it."""
+    """Booleans in lower case as in JSON; printable text, quoted where a spreadsheet would run it as a formula."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    shown = printable(value)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import inspect as types
 
 from hugewise.model.results import Results
+from hugewise.visible import json_text
 
 __all__ = ["encode", "reference"]
 
@@ -20,7 +21,7 @@ _ELSEWHERE = ("attempts",)
 def encode(results: Results) -> bytes:
     """Indented JSON in UTF-8, keys in the order of the types. `msgspec.json.decode(_, type=Results)` reads it back."""
     told = {name: value for name, value in msgspec.structs.asdict(results).items() if name not in _ELSEWHERE}
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+    return json_text(told).encode() + b"\n"
 
 
 def reference() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -16,6 +17,7 @@ def close(closing: ExitStack) -> None:
 
     A step that fails keeps no other from being done. What failed is raised as one error, which tells all of it.
     """
+    before = sys.exception()  # an exit stack forgets it
     interrupt: KeyboardInterrupt | None = None
     while True:
         try:
@@ -25,21 +27,22 @@ def close(closing: ExitStack) -> None:
         except KeyboardInterrupt as error:
             interrupt = error  # what was closed is off the stack
         except HugewiseError as error:
-            _tell_all(error)
+            _tell_all(error, before)
             raise
     if interrupt is not None:
         raise interrupt
 
 
-def _tell_all(error: HugewiseError) -> None:
+def _tell_all(error: HugewiseError, before: BaseException | None) -> None:
     """Have the message of the last error tell what went wrong before, in its order."""
-    each: BaseException | None = error
     found, causes = [], set()
-    while each is not None:
-        if isinstance(each, HugewiseError) and id(each) not in causes and each.message not in found:
-            found.append(each.message)
-        causes.add(id(each.__cause__))
-        each = each.__context__
+    for first in (error, before):
+        each = first
+        while each is not None:
+            if isinstance(each, HugewiseError) and each not in causes and each.message not in found:
+                found.append(each.message)
+            causes.add(each.__cause__)
+            each = each.__context__
     error.message = "\n  ".join(reversed(found))
     error.args = (error.message,)
 

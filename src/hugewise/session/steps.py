@@ -172,6 +172,9 @@ class Session:
             self.journal = journal.Journal.begin(self.host, journal.JOURNAL, str(self.folder.path.resolve()))
             self.at_close("end_journal", self.journal.close)
         self.settings = Settings(self.host, self.journal)
+
+    def hold_settings(self) -> None:
+        """What is turned from now on is put back; opened after the folders, so that no folder can delay it."""
         self.at_close("restore", lambda: self.name_drift(self.settings.restore()))
 
     def name_drift(self, drifts: Iterable[Drift]) -> None:
@@ -365,9 +368,10 @@ OPENING: tuple[Callable[[Session], None], ...] = (
     Session.lock,
     Session.recover,
     Session.begin,
+    Session.make_scratch,
+    Session.hold_settings,
     Session.fill_pools,
     Session.make_cgroups,
-    Session.make_scratch,
     Session.prepare,
     Session.make_guests,
     Session.record,
@@ -375,10 +379,10 @@ OPENING: tuple[Callable[[Session], None], ...] = (
 )
 CLOSING = (
     "end_guests",
-    "remove_scratch",
     "remove_cgroups",
     "empty_pools",
     "restore",
+    "remove_scratch",
     "end_journal",
     "unlock",
     "compact",

@@ -7,6 +7,7 @@ time_epoch(s) time_us; transactions are counted from 1, and the time is that of 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -17,6 +18,7 @@ __all__ = ["QUANTILES", "MeasuredPart", "measured"]
 
 QUANTILES = (0.5, 0.95, 0.99)
 
+_DIGIT = re.compile(rb"[0-9]")
 _LARGEST = 1e15  # microseconds of 30 years
 
 
@@ -70,6 +72,8 @@ def measured(logs: Iterable[bytes], begin: float, end: float) -> MeasuredPart:
 
 def _table(log: bytes) -> NDArray[np.float64]:
     """Rows: client, number of the transaction, microseconds, end in epoch seconds."""
+    if not log.isascii() or _DIGIT.search(log) is None:  # blanks that are none in ASCII would be a log without rows
+        raise ValueError("pgbench's log holds a line that is no transaction: it is no ASCII text with numbers")
     try:
         rows = np.loadtxt(io.BytesIO(log), usecols=(0, 1, 2, 4, 5), ndmin=2, dtype=np.float64, comments=None)
     except (ValueError, IndexError, OverflowError) as error:
