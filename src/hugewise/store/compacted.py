@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from hugewise import reading
 from hugewise.errors import RunError, StorageError
 from hugewise.files import storing, sync
 
@@ -40,15 +42,15 @@ def write(path: Path, records: Mapping[str, str]) -> None:
 
 def read(path: Path) -> dict[str, bytes]:
     """The records by the names of their folders; none where there is no such file. Raises OSError, and RunError."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     import duckdb  # noqa: PLC0415
 
     try:
         # By its number: a name is a pattern to DuckDB.
-        with path.open("rb") as file, duckdb.connect() as connection:
+        with reading.opened(path) as file, duckdb.connect() as connection:
             found = connection.read_parquet(f"/proc/self/fd/{file.fileno()}").project("name, record").fetchall()
-    except duckdb.Error as error:
+    except (duckdb.Error, reading.UnreadableError) as error:
         raise RunError(
             f"{path} cannot be read: {_first_line(error)}",
             hint="put a copy of it back; or, where every folder in attempts/ still has its attempt.json, remove it",

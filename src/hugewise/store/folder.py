@@ -160,7 +160,7 @@ class RunFolder:
         """The study as the run began with it. Raises RunError when it is missing, or is not that study any more."""
         path = self.path / "study.json"
         with _reading(path, hint=ANEW):
-            text = path.read_bytes()
+            text = reading.kept(path)
             study = reading.decoded(_STUDY, text)
         if stored_digest(text) != opened.digest:
             raise RunError(f"{path} was changed since the run began", hint=ANEW)
@@ -173,7 +173,7 @@ class RunFolder:
             raise RunError(f"{self.path} has ended: its seed is revealed", hint=ANEW)
         path, seed = self.path / "seed", b""
         with _reading(path, hint="resume it as the user who began it"), contextlib.suppress(ValueError):
-            seed = bytes.fromhex(path.read_text(encoding="ascii"))
+            seed = bytes.fromhex(reading.kept(path).decode("ascii"))
         if commitment(seed) != run.opened.seed_hash:
             raise RunError(f"{path} is not the seed that the run began with", hint=ANEW)
         return seed
@@ -259,8 +259,9 @@ class RunFolder:
     def _not_yet_named(self, name: str) -> bytes | None:
         """An attempt that was stored and not renamed, or is being renamed now."""
         for folder in (f".{name}", name):
-            with contextlib.suppress(FileNotFoundError), _reading(self.path, hint=PERMISSIONS, but=FileNotFoundError):
-                return (self.path / "attempts" / folder / "attempt.json").read_bytes()
+            path = self.path / "attempts" / folder / "attempt.json"
+            with contextlib.suppress(FileNotFoundError), _reading(path, hint=PERMISSIONS, but=FileNotFoundError):
+                return reading.kept(path)
         return None
 
     def _with_knobs(self, stored: Attempt, knobs: Mapping[str, Mapping[str, str]]) -> Attempt:
@@ -292,7 +293,7 @@ class RunFolder:
         found = {}
         for path in files:
             with contextlib.suppress(FileNotFoundError), _reading(path, hint=PERMISSIONS, but=FileNotFoundError):
-                found[path.parent.name] = path.read_bytes()  # or it is below by now
+                found[path.parent.name] = reading.kept(path)  # or it is below by now
         with _reading(self._compacted, hint=PERMISSIONS):
             found |= compacted.read(self._compacted)
         return dict(sorted(found.items()))
@@ -316,4 +317,4 @@ def _reading(path: Path, hint: str = ANEW, *, but: type[OSError] | tuple[()] = (
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}", hint=hint) from None
     except reading.UnreadableError as error:
-        raise RunError(f"{path} cannot be read: {error}", hint=ANEW) from None
+        raise RunError(f"{path} cannot be read: {error}", hint=f"put a copy of it back, or {ANEW}") from None

@@ -33,6 +33,7 @@ ANEW = "start a new run of its study"
 PERMISSIONS = "check its permissions"
 
 _RECORD = msgspec.json.Decoder(Record)
+_MOST = 1 << 30  # bytes that are read, some million attempts: all of it is held, as values
 _FIELD, _DIGITS = b',"chain":"', 64
 _SEAL = len(_FIELD) + _DIGITS + len(b'"}')
 _UNFIT = "does not follow from the line before it: one of the two was changed, or lines between them are missing"
@@ -100,7 +101,7 @@ class RunLog:
     def chained(self) -> bool:
         """Whether what is added gets a running hash: not in a run of before there was one. Raises StorageError."""
         if self._end < 0:
-            with storing(str(self.path)), contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            with storing(str(self.path)), contextlib.suppress(FileNotFoundError), reading.opened(self.path) as file:
                 self._look(file.fileno())
         return self._head is not None
 
@@ -132,12 +133,12 @@ class RunLog:
     def first(self) -> Opened:
         """The first record; no more is read. Raises RunError."""
         with self._open() as file:
-            return self._opened(_line(file.readline().rstrip(b"\n")))
+            return self._opened(_line(file.readline(reading.MOST_JSON).rstrip(b"\n")))
 
     def read(self, *, salvage: bool = False) -> LogContents:
         """All of it. Raises RunError at the first line that is not what was written; with `salvage` it is left out."""
         with self._open() as file:
-            text = file.read()
+            text = reading.within(file, _MOST)
         lines = [_line(each) for each in text.split(b"\n")]
         if lines[-1].record is None:  # what stands behind the last newline is nothing, or torn
             lines.pop()
@@ -178,7 +179,7 @@ class RunLog:
     @contextlib.contextmanager
     def _open(self) -> Iterator[BinaryIO]:
         try:
-            with self.path.open("rb") as file:
+            with reading.opened(self.path) as file:
                 yield file
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(
@@ -186,6 +187,8 @@ class RunLog:
             ) from None
         except OSError as error:
             raise RunError(f"{self.path}: {error.strerror}", hint=PERMISSIONS) from None
+        except reading.UnreadableError as error:
+            raise RunError(f"{self.path} cannot be read: {error}", hint=f"put a copy of it back, or {ANEW}") from None
 
 
 def _written(descriptor: int, line: bytes) -> None:
