@@ -7,6 +7,7 @@ import lzma
 import os
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,21 @@ def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     more = initramfs.extended(base, {"/orders.jsonl": b"{}\n"}, tmp_path / "initramfs")
     assert entries_of(more.read_bytes()) == [*entries_of(base.read_bytes()), cpio.file("orders.jsonl", b"{}\n")]
     assert [path for path in base.parent.iterdir() if not path.name.startswith(".")] == [base]
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_what_one_boot_is_given_is_never_written_where_a_link_leads(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    base, other, target = tmp_path / "base", tmp_path / "of-somebody", tmp_path / "initramfs.orders"
+    base.write_bytes(b"an initramfs")
+    other.write_bytes(b"theirs")
+    link(other, target)
+    made = initramfs.extended(base, {"/orders.jsonl": b"{}\n"}, target)
+    assert other.read_bytes() == b"theirs"
+    assert made.read_bytes().startswith(b"an initramfs")
+    assert made.lstat().st_ino != other.stat().st_ino
+    assert not made.is_symlink()
 
 
 def test_a_module_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from hugewise.beneath import Folder
 from hugewise.errors import ProbeError, UserError
 from hugewise.files import storing
 from hugewise.guests import cache, cpio
@@ -99,13 +100,18 @@ def told(initramfs: Path) -> Initramfs:
 def extended(initramfs: Path, files: Mapping[str, bytes], target: Path) -> Path:
     """Write an initramfs with what `initramfs` has and `files` (path -> content) to `target`; returns `target`.
 
-    For files that one boot alone is given, which do not belong in the cache. Raises StorageError.
+    For files that one boot alone is given, which do not belong in the cache. `target` is new: nothing that was there
+    is written to. Raises StorageError.
     """
     more = cpio.archive(cpio.file(path, data) for path, data in sorted(files.items()))
-    with storing(str(target)):
-        shutil.copyfile(initramfs, target)
-        with target.open("ab") as writing:
-            writing.write(more)
+    with (
+        storing(str(target)),
+        initramfs.open("rb") as given,
+        Folder.open(target.parent) as held,
+        held.new(target.name, 0o644) as made,
+    ):
+        shutil.copyfileobj(given, made)
+        made.write(more)
     return target
 
 
