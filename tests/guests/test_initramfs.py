@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import lzma
 import os
+import pwd
 import struct
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from hugewise.guests import cpio, initramfs
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.model.workload import Missing
 from tests.build.guests import entries_of
+from tests.requirements import need_root
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +82,16 @@ def test_a_truncated_one_in_the_cache_is_made_anew(tmp_path: Path, monkeypatch: 
     os.truncate(one, 100)
     assert initramfs.build(a_kernel()) == one
     assert one.read_bytes() == whole
+
+
+def test_root_takes_no_agent_that_another_account_can_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_root()
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    given = given_probe(monkeypatch, tmp_path, a_program())
+    os.chown(given, pwd.getpwnam("nobody").pw_uid, -1)
+    with pytest.raises(UserError, match="belongs to the account") as raised:
+        initramfs.build(a_kernel())
+    assert "HUGEWISE_GUEST_PROBE_ARM64" in str(raised.value.hint)
 
 
 def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
