@@ -129,7 +129,7 @@ def test_nothing_is_removed_before_the_file_is_on_disk(folder: RunFolder, monkey
     monkeypatch.setattr(Path, "replace", replaced)
     monkeypatch.setattr(Path, "unlink", unlinked)
     folder.compact()
-    first = ["sync .attempts.parquet", "replace", f"sync {folder.run}", "unlink .attempts.parquet"]
+    first = ["sync .attempts.parquet", "replace", f"sync {folder.place.name}", "unlink .attempts.parquet"]
     assert done == [*first, *["unlink attempt.json"] * 6]
 
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -145,8 +146,9 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
     }))
 }
 
+/// A file for what a program says. A link in its place is never followed: the account could have put it there.
 fn create(path: &Path) -> anyhow::Result<OwnedFd> {
-    let file = File::options().write(true).create(true).truncate(true).open(path);
+    let file = File::options().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(path);
     Ok(file.with_context(|| format!("cannot create {}", path.display()))?.into())
 }
 

@@ -66,7 +66,7 @@ def together(
         for step in STEPS:
             bench.on_step(step.__name__)
             try:
-                with _hearing(group):
+                with bench.folder.naming(), _hearing(group):
                     step(group)
             except MachineError as error:
                 if not group.started:

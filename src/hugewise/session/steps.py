@@ -274,7 +274,7 @@ class Session:
         kept = None
         if self.guests is not None:
             with storing(f"the run's folder {self.folder.path}"):
-                kept = guest_record.write(self.folder.path, self.guests.record(self.study))
+                kept = guest_record.write(self.folder.place, self.guests.record(self.study))
         opened = Opened(
             t=time.time(),
             run=self.folder.run,

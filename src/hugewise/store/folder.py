@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from hugewise import reading
-from hugewise.beneath import discard
-from hugewise.errors import RunError
+from hugewise.beneath import Folder, discard
+from hugewise.errors import HugewiseError, RunError, UserError
 from hugewise.files import made_folder, own, storing, sync, write_whole
 from hugewise.model import guest_record
 from hugewise.model.clock import Clock
@@ -46,11 +48,14 @@ __all__ = ["RunFolder"]
 _ATTEMPT = msgspec.json.Decoder(Attempt)
 _STUDY = msgspec.json.Decoder(Study)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
+_OTHERS_WRITE = 0o022
 _Kind = TypeVar("_Kind", bound=Record)
 
 
 class RunFolder:
     """One run on disk. `create` starts a new one, `read` says what is there.
+
+    `path` is what people call it, and `place` is how it is reached to write in it: see `hold`.
 
     In memory are only the names of the knobs that its log has: what is not known to be there is written once more.
     `clock` says when and how long of what is added; without one, records have no time since boot.
@@ -61,6 +66,8 @@ class RunFolder:
         self.clock = clock
         self._log = RunLog(path / "run.jsonl")
         self._compacted = path / "attempts.parquet"
+        self.place = path
+        self._held: Callable[[], object] = lambda: None
         self._knobs: set[str] = set()
 
     @classmethod
@@ -79,13 +86,55 @@ class RunFolder:
         folder = cls(results / _UNSAFE.sub("-", study) / run, clock)
         with storing(f"the run's folder {folder.path}"):
             own(results, f"results = {str(results)!r}")
-            made_folder(folder.path / "attempts")
+            made_folder(folder.path)
+            folder.hold()
+            (folder.place / "attempts").mkdir()
             own(folder.path / "attempts", f"results = {str(results)!r}")
-            write_whole(folder.path / "study.json", study_json)
+            write_whole(folder.place / "study.json", study_json)
             if study_toml is not None:
-                write_whole(folder.path / "study.toml", study_toml.encode())
-            write_whole(folder.path / "seed", seed.hex().encode(), 0o600)
+                write_whole(folder.place / "study.toml", study_toml.encode())
+            write_whole(folder.place / "seed", seed.hex().encode(), 0o600)
         return folder
+
+    def hold(self) -> None:
+        """Whatever becomes of its path, what is written from now on is written in this very folder: as root.
+
+        The account that called sudo may own the folders above, and the workload runs as that account: it could put
+        another folder here, with links in it. What is root's own below a descriptor it cannot change. The probes reach
+        the folder through this process. Raises OSError, and UserError where the folder is not root's own.
+        """
+        if os.geteuid() != 0:
+            return
+        held = Folder.open(self.path)
+        self._held = weakref.finalize(self, held.close)
+        found = held.status()
+        if found.st_uid != 0 or found.st_mode & _OTHERS_WRITE:
+            raise UserError(
+                f"{self.path} is not root's own: its account could lead root elsewhere from there",
+                hint="go on as the account that began the run, or begin a new one",
+            )
+        self.place = Path(f"/proc/{os.getpid()}/fd/{held.fileno()}")
+        self._log = RunLog(self.path / "run.jsonl", self.place / "run.jsonl")
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._held()
+        self.place = self.path
+        self._log = RunLog(self.path / "run.jsonl")
+
+    def named(self, text: str) -> str:
+        """`text` with the path of the folder, for people, where it has the place."""
+        return text.replace(f"{self.place}/", f"{self.path}/")
+
+    @contextlib.contextmanager
+    def naming(self) -> Iterator[None]:
+        """Errors call the files of the folder by its path."""
+        try:
+            yield
+        except HugewiseError as error:
+            error.message, error.hint = self.named(error.message), error.hint and self.named(error.hint)
+            error.args = (error.message,)
+            raise
 
     @property
     def run(self) -> str:
@@ -98,13 +147,13 @@ class RunFolder:
             record = msgspec.structs.replace(record, up=self.clock.up())
         self._log.append(record)
         if isinstance(record, Closed):
-            (self.path / "seed").unlink(missing_ok=True)
+            (self.place / "seed").unlink(missing_ok=True)
         return record
 
     def draft(self, name: str) -> Path:
         """A fresh hidden folder for an attempt that is not there yet. Raises StorageError."""
-        path = self.path / "attempts" / f".{_UNSAFE.sub('-', name)}"
-        with storing(f"the attempt's folder {path}"):
+        path = self.place / "attempts" / f".{_UNSAFE.sub('-', name)}"
+        with self.naming(), storing(f"the attempt's folder {path}"):
             discard(path)
             path.mkdir()
         return path
@@ -112,8 +161,8 @@ class RunFolder:
     def accept(self, draft: Path, attempt: Attempt) -> Path:
         """Make a draft part of the run: whole, on disk, by one record. Raises StorageError."""
         attempt = self._with_knobs_kept(attempt)
-        stored = msgspec.json.format(msgspec.json.encode(attempt), indent=1)
-        with storing(f"the attempt {self._named(draft)}"):
+        stored = self.named(msgspec.json.format(msgspec.json.encode(attempt), indent=1).decode()).encode()
+        with self.naming(), storing(f"the attempt {self._named(draft)}"):
             (draft / "attempt.json").write_bytes(stored)
             for file in draft.iterdir():
                 sync(file)
@@ -129,10 +178,10 @@ class RunFolder:
 
     def _renamed(self, draft: Path) -> Path:
         final = self._named(draft)
-        with storing(f"the attempt {final}"):
+        with self.naming(), storing(f"the attempt {final}"):
             draft.rename(final)
             sync(final.parent)
-        return final
+        return self.path / "attempts" / final.name
 
     def _with_knobs_kept(self, attempt: Attempt) -> Attempt:
         """`attempt` as it is stored: its knobs are in the log before it is, and only if they are not there already."""
@@ -145,11 +194,11 @@ class RunFolder:
     def discard_drafts(self, run: Run) -> None:
         """Remove what a killed run left half written, and rename what it had stored. Raises StorageError."""
         stored = {record.attempt for record in run.records if isinstance(record, AttemptStored)}
-        for draft in (self.path / "attempts").glob(".*"):
+        for draft in (self.place / "attempts").glob(".*"):
             if self._named(draft).name in stored and not self._named(draft).exists():
                 self._renamed(draft)
             else:
-                with storing(f"the attempt's folder {draft}"):
+                with self.naming(), storing(f"the attempt's folder {draft}"):
                     discard(draft)
 
     def opened(self) -> Opened:
@@ -279,14 +328,17 @@ class RunFolder:
         files = self.attempt_files()
         records = self._attempt_records(files)
         if not compacted.read(self._compacted).keys() >= records.keys():
-            compacted.write(self._compacted, {name: record.decode() for name, record in records.items()})
+            with self.naming():
+                text = {name: record.decode() for name, record in records.items()}
+                compacted.write(self.place / self._compacted.name, text)
         kept = compacted.read(self._compacted)
         with storing(str(self.path / "attempts")):
             for path in files:
                 if kept[path.parent.name] == records[path.parent.name]:
-                    path.unlink()
+                    there = self.place / "attempts" / path.parent.name
+                    (there / path.name).unlink()
                     with contextlib.suppress(OSError):  # there is more in it
-                        path.parent.rmdir()
+                        there.rmdir()
 
     def _attempt_records(self, files: Sequence[Path]) -> dict[str, bytes]:
         """What is stored of each attempt, by the name of its folder, wherever it lies. Raises RunError."""

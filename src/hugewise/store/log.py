@@ -70,10 +70,11 @@ class _Line(NamedTuple):
 
 
 class RunLog:
-    """The file `run.jsonl`. One process writes it: the one that holds the host."""
+    """The file `run.jsonl`, reached at `place` where that is not `path`. One process writes it: who holds the host."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, place: Path | None = None) -> None:
         self.path = path
+        self._place = place or path
         self._end = -1  # where this object's last line ended; another process may have gone on
         self._head: str | None = None
 
@@ -81,7 +82,7 @@ class RunLog:
         """Add a record; on disk when this returns. Raises StorageError, and leaves no half line where it can."""
         with storing(str(self.path)):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(self.path, flags, 0o644)
+            descriptor = os.open(self._place, flags, 0o644)
             try:
                 line = self._prepared(descriptor, record)
                 end = os.lseek(descriptor, 0, os.SEEK_END)
@@ -93,7 +94,7 @@ class RunLog:
                         os.ftruncate(descriptor, end)
                     raise
                 if not end:
-                    sync(self.path.parent)
+                    sync(self._place.parent)
                 self._end = end + len(line)
             finally:
                 os.close(descriptor)
@@ -101,7 +102,7 @@ class RunLog:
     def chained(self) -> bool:
         """Whether what is added gets a running hash: not in a run of before there was one. Raises StorageError."""
         if self._end < 0:
-            with storing(str(self.path)), contextlib.suppress(FileNotFoundError), reading.opened(self.path) as file:
+            with storing(str(self.path)), contextlib.suppress(FileNotFoundError), reading.opened(self._place) as file:
                 self._look(file.fileno())
         return self._head is not None
 
