@@ -59,11 +59,18 @@ def test_root_is_shown_the_verdicts_of_another_accounts_run(call: Call, copy: Pa
 
 def test_a_terminal_of_ascii_is_told_as_much_as_it_can_show(finished: Path) -> None:
     plain = {**os.environ, "PYTHONIOENCODING": "ascii", "LANG": "C", "COLUMNS": "80"}
-    for verb in (["report", str(finished)], ["combine", str(finished), str(finished)], ["list", "policies"], ["doctor"]):
+    for verb in (
+        ["report", str(finished)],
+        ["combine", str(finished), str(finished)],
+        ["list", "policies"],
+        ["doctor"],
+    ):
         done = subprocess.run([*HUGEWISE, *verb], capture_output=True, env=plain, check=False, timeout=120)
         assert b"Traceback" not in done.stderr + done.stdout, verb
         assert (done.stdout + done.stderr).isascii()
-    done = subprocess.run([*HUGEWISE, "report", str(finished)], capture_output=True, env=plain, check=False, timeout=120)
+    done = subprocess.run(
+        [*HUGEWISE, "report", str(finished)], capture_output=True, env=plain, check=False, timeout=120
+    )
     assert done.returncode == 0
     assert b"2 blocks complete" in done.stdout
 

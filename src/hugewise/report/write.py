@@ -63,7 +63,11 @@ def write_document(document: Document, folder: Path | str, data: Mapping[str, tu
 def _write(path: Path, data: bytes) -> Path:
     """Write it whole. Raises StorageError; UserError to root where the folder is another account's."""
     try:
-        own(path.parent, f"the report is not written to {path.parent}", "write it as the account that the folder belongs to")
+        own(
+            path.parent,
+            f"the report is not written to {path.parent}",
+            "write it as the account that the folder belongs to",
+        )
         made_folder(path.parent)
         write_whole(path, data)
     except OSError as error:
