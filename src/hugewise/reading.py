@@ -241,9 +241,17 @@ def _line(data: bytes) -> int | None:
 _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any)
 
 
-def json(data: bytes) -> Any:
-    """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge. Raises UnreadableError."""
-    return _shallow(_decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf")))
+def json(data: bytes, what: str | None = None) -> Any:
+    """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge.
+
+    Raises UnreadableError, which names `what` where it is given.
+    """
+    try:
+        return _shallow(_decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf")))
+    except UnreadableError as error:
+        if what is None:
+            raise
+        raise UnreadableError(f"{what} is not as expected: {error.reason}", line=error.line) from error
 
 
 def stored(path: Path, kind: type[_Kind]) -> _Kind:

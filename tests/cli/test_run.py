@@ -32,6 +32,23 @@ def test_results_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
     assert "--results" in err
 
 
+@pytest.mark.parametrize("pattern", ["a{99999999999999999999}", "(" * 3000 + ")" * 3000], ids=["repeats", "nested"])
+def test_a_pattern_that_python_cannot_hold_is_refused(call: Call, tmp_path: Path, pattern: str) -> None:
+    value = f"x1,lower=regex:{pattern}"
+    status, out, err = call("run", "--dry-run", "--policy", "base,thp", "--value", value, "--", "/bin/true")
+    assert (status, out) == (2, "")
+    assert "a simpler one" in err
+    study = tiny(tmp_path)
+    text = study.read_text(encoding="utf-8").replace('"chase"', '"command"')
+    command = f'{{ argv = ["/bin/true"], values = ["{value}"] }}'
+    study.write_text(text.replace('{ bytes = "8m", loads = 20000 }', command).split("[workload.scales]")[0])
+    for verb in (["doctor"], ["run", "--dry-run"]):
+        status, out, err = call(*verb, study)
+        assert (status, out) == (2, "")
+        assert f"{study}: workload[1].parameters" in err
+        assert "a simpler one" in err
+
+
 def test_what_a_run_shows(finished: Path) -> None:
     shown = (finished.parents[2] / "shown.txt").read_text(encoding="utf-8")
     assert "Größe [bold]?[/nope] 漢字 <script>alert(1)</script> :smile:" in " ".join(shown.split())
