@@ -21,6 +21,7 @@ from hugewise.errors import RunError, StorageError
 from hugewise.model import guest_record
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.results import Integrity
+from hugewise.report.write import write
 from hugewise.store import folder as folders
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import AttemptStored, BlockClosed, BlockOpened, Closed, Resumed
@@ -165,6 +166,33 @@ def test_salvaging_leaves_out_what_is_damaged_and_tells_it(
     untold = BLOCKS - results.blocks_complete - results.blocks_incomplete
     assert untold == any("block 6 is closed and was never opened" in each for each in found.left_out)
     assert results.blocks_complete >= BLOCKS - 2
+
+
+@pytest.mark.parametrize("record", ["block_opened", "block_closed"])
+def test_a_salvaged_run_gives_estimates_and_no_verdicts(tmp_path: Path, record: str) -> None:
+    """However damage is chosen, it decides nothing: here it hits the blocks that speak against a verdict."""
+    differences = normal(0.01, 30, mean=-0.03)
+    against = (3, 8, 12, 17, 22, 26)
+    for place in against:
+        differences[place] = 0.06
+    run = write_run(tmp_path, the_study(end_points=["mean"]), differences)
+    kept = analysis.analyze(run).cells[0]
+    assert kept.comparisons[0].verdict == "undecided"
+    for place in against:
+        _cut(run, of(run, record, place))
+    found = analysis.analyze(run, salvage=True).cells[0]
+    assert [one.verdict for one in (*found.comparisons, *found.end_points)] == ["none"] * 2
+    assert found.comparisons[0].ratio is not None
+    assert found.comparisons[0].reason.startswith("withheld: records are missing: the run was salvaged")
+    assert "No verdict on thp against base." in "".join(rendered(run))
+
+
+def rendered(run: Path) -> list[str]:
+    """The salvaged run's report in the forms that a reader opens."""
+    paths = write(analysis.analyze(run, salvage=True), run)
+    texts = [paths[name].read_text(encoding="utf-8") for name in ("markdown", "html")]
+    assert all("records are missing" in text and "thp is better" not in text for text in texts)
+    return texts
 
 
 def test_a_torn_last_line_is_normal_wherever_it_is_torn(run: Path) -> None:

@@ -34,11 +34,14 @@ from hugewise.study.study import Study
 
 __all__ = ["analyze", "results_of"]
 
+# Whoever can damage records can choose whose; no test can count what it does not know of.
+_SALVAGED = "records are missing: the run was salvaged"
+
 
 def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> Results:
     """What the run in the folder `path` has found so far. Raises RunError.
 
-    `salvage`: what is damaged is left out, and told. `expect`: the running hash that it must have.
+    `salvage`: what is damaged is left out, and told; then there are estimates and no verdicts. `expect`: the running hash that it must have.
     """
     run = RunFolder(path).read(salvage=salvage)
     results = results_of(run)
@@ -131,7 +134,9 @@ def _cell(
     end_points: list[Comparison] = []
     for method, comparison in found:
         if method.contrast.cell == cell.id:
-            said = qualified(comparison, kind, run.opened.withheld.get(cell.id))
+            said = qualified(comparison, kind, _SALVAGED if run.left_out else run.opened.withheld.get(cell.id))
+            if run.left_out:
+                said = msgspec.structs.replace(said, spread=None)
             (end_points if isinstance(method, EndPoint) else comparisons).append(_with_shares(said, arms))
     return CellResult(
         cell=cell.id,
