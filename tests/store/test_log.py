@@ -24,6 +24,7 @@ from hugewise.model.results import Integrity
 from hugewise.report.write import write
 from hugewise.store import folder as folders
 from hugewise.store.folder import RunFolder
+from hugewise.store.log import sealed
 from hugewise.store.records import AttemptStored, BlockClosed, BlockOpened, Closed, Resumed
 from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build.logs import lines, of_before, rewritten, write_lines
@@ -271,6 +272,18 @@ def test_an_attempt_that_was_added_or_taken_away_is_found(run: Path) -> None:
     first.rename(run / "first")
     with pytest.raises(RunError, match=rf"attempts/{first.name} is gone"):
         analysis.analyze(run)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "../../seed", "a/b", "", ".", "..", "a\n"])
+def test_a_log_that_names_what_is_no_folder_of_an_attempt_is_refused(run: Path, name: str) -> None:
+    place = of(run, "stored")
+
+    kept = lines(run)
+    record = {key: value for key, value in json.loads(kept[place]).items() if key != "chain"}
+    line, _ = sealed(json.dumps(record | {"attempt": name}).encode(), json.loads(kept[place - 1])["chain"])
+    write_lines(run, [*kept[:place], line + b"\n"])
+    with pytest.raises(RunError, match=rf"run\.jsonl, line {place + 1}: it is not a record"):
+        RunFolder(run).read()
 
 
 def test_guests_json_and_study_json_are_what_the_run_began_with(run: Path) -> None:

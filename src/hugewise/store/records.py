@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -77,7 +77,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
     """
 
     t: Moment
-    up: float | None = None
+    up: Annotated[float, msgspec.Meta(ge=0, lt=1e11)] | None = None
 
 
 class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
@@ -169,7 +169,7 @@ class AttemptStored(_Record, frozen=True, kw_only=True, tag="stored"):
     that was not renamed when hugewise was killed is found in its draft.
     """
 
-    attempt: str
+    attempt: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_=-][A-Za-z0-9._=-]*\Z")]
     digest: str
 
 
