@@ -26,6 +26,7 @@ from hugewise.store import folder as folders
 from hugewise.store.folder import RunFolder
 from hugewise.store.log import sealed
 from hugewise.store.records import AttemptStored, BlockClosed, BlockOpened, Closed, Resumed
+from hugewise.study.study import stored_digest
 from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build.logs import lines, of_before, rewritten, write_lines
 from tests.build.trials import attempt, begun
@@ -300,6 +301,31 @@ def test_guests_json_and_study_json_are_what_the_run_began_with(run: Path) -> No
     study = run / "study.json"
     study.write_text(json.dumps(json.loads(study.read_text()) | {"margin": 0.4}))
     with pytest.raises(RunError, match=r"study\.json was changed"):
+        analysis.analyze(run)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"margin": 7.0},
+        {"margin": -1.0},
+        {"confidence": 0.0},
+        {"confidence": 1.5},
+        {"method": "guess"},
+        {"end_points": ["mood"]},
+        {"budget": {"blocks": -5}},
+        {"budget": {"blocks": 0}},
+        {"budget": {"blocks": 2, "width": -1.0}},
+        {"name": "../../x"},
+    ],
+    ids=str,
+)
+def test_a_stored_study_says_nothing_that_a_file_may_not(run: Path, said: dict[str, Any]) -> None:
+    path = run / "study.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | said))
+    rewritten(run, lambda records: [records[0] | {"digest": stored_digest(path.read_bytes())}, *records[1:]])
+    (key,) = said
+    with pytest.raises(RunError, match=rf"study\.json: {key}"):
         analysis.analyze(run)
 
 

@@ -29,7 +29,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.beneath import discard
-from hugewise.errors import RunError
+from hugewise.errors import RunError, StudyError
 from hugewise.files import made_folder, own, storing, sync, write_whole
 from hugewise.model import guest_record
 from hugewise.model.clock import Clock
@@ -39,6 +39,8 @@ from hugewise.store import compacted
 from hugewise.store.log import ANEW, PERMISSIONS, LogContents, RunLog
 from hugewise.store.records import AttemptStored, Closed, KnobSet, Opened, Record, Run
 from hugewise.store.sequence import in_blocks
+from hugewise.study import stored as stored_study
+from hugewise.study.keys import Place
 from hugewise.study.study import Study, stored_digest
 
 __all__ = ["RunFolder"]
@@ -164,6 +166,10 @@ class RunFolder:
             study = reading.decoded(_STUDY, text)
         if stored_digest(text) != opened.digest:
             raise RunError(f"{path} was changed since the run began", hint=ANEW)
+        try:
+            stored_study.check(study, Place(str(path)))
+        except StudyError as error:
+            raise RunError(error.message, hint=ANEW) from None
         return study
 
     def seed(self, run: Run) -> bytes:
