@@ -304,6 +304,29 @@ def test_guests_json_and_study_json_are_what_the_run_began_with(run: Path) -> No
         analysis.analyze(run)
 
 
+def _no_baseline(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [cell | {"baseline": "nobody"} for cell in cells]
+
+
+def _two_arms_of_one_name(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [cell | {"arms": [*cell["arms"], cell["arms"][-1]]} for cell in cells]
+
+
+def _two_cells_of_one_name(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    (cell,) = cells
+    others = [cell["arms"][0], cell["arms"][1] | {"name": "other"}]
+    return [cell, cell | {"arms": others}]
+
+
+@pytest.mark.parametrize(
+    "change", [_no_baseline, _two_arms_of_one_name, _two_cells_of_one_name], ids=lambda each: each.__name__
+)
+def test_cells_whose_names_fit_no_other_are_refused(run: Path, change: Callable[..., Any]) -> None:
+    rewritten(run, lambda records: [records[0] | {"cells": change(records[0]["cells"])}, *records[1:]])
+    with pytest.raises(RunError, match=r"run\.jsonl has no first record: it is not a record \(.*(cell|name)"):
+        analysis.analyze(run)
+
+
 @pytest.mark.parametrize(
     "said",
     [

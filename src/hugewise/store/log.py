@@ -172,7 +172,8 @@ class RunLog:
 
     def _opened(self, line: _Line) -> Opened:
         if not isinstance(line.record, Opened):
-            raise RunError(f"{self.path} has no first record", hint=ANEW)
+            why = f": {line.problem}" if line.problem else ""
+            raise RunError(f"{self.path} has no first record{why}", hint=ANEW)
         return line.record
 
     @contextlib.contextmanager

@@ -59,7 +59,10 @@ class ArmRecord(msgspec.Struct, frozen=True):
 
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once."""
+    """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once.
+
+    Raises ValueError where two arms have one name, or none is the baseline.
+    """
 
     id: str
     workload: str
@@ -69,6 +72,11 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     delivery: DeliveryThreshold
     arms: tuple[ArmRecord, ...]
     together: bool = False
+
+    def __post_init__(self) -> None:
+        names = [arm.name for arm in self.arms]
+        if len({*names}) < len(names) or self.baseline not in names:
+            raise ValueError(f"the cell {self.id} has the arms {names} and the baseline {self.baseline}")
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
@@ -106,6 +114,10 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     cwd: str = ""
     earlier: tuple[str, ...] | None = None
     guests: str | None = None
+
+    def __post_init__(self) -> None:
+        if len({cell.id for cell in self.cells}) < len(self.cells):
+            raise ValueError("two cells have one name")
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
