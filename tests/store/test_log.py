@@ -379,6 +379,47 @@ def test_a_run_of_before_there_was_a_hash_is_read_and_says_so(run: Path) -> None
     assert len(RunFolder(run).read().attempts) == 2 * BLOCKS + 1
 
 
+@pytest.mark.parametrize("kept", ["format", "up", "stored", "lost"])
+def test_a_run_whose_hashes_were_taken_out_is_none_of_before(run: Path, kept: str) -> None:
+    """One thing that only runs with a running hash have is enough to see it."""
+    whole = [json.loads(line) for line in lines(run)]
+    up, stored = {"up": 5.0}, whole[of(run, "stored")]
+    of_before(run)
+    records = [json.loads(line) for line in lines(run)]
+    if kept == "format":
+        records[0] |= {"format": 2}
+    elif kept == "up":
+        records[3] |= up
+    elif kept == "stored":
+        records.append(stored)
+    else:
+        records.insert(2, {"record": "lost", "t": 1.0, "block": 1, "arm": "thp", "reason": "killed"})
+    write_lines(run, [json.dumps(record).encode() + b"\n" for record in records])
+    with pytest.raises(RunError, match=r"run\.jsonl: its lines have no running hashes, and were written with them"):
+        analysis.analyze(run)
+    found = analysis.analyze(run, salvage=True)
+    assert found.integrity is not None
+    assert found.integrity.state == "salvaged"
+    assert {one.verdict for one in found.cells[0].comparisons} == {"none"}
+
+
+def test_what_stands_behind_the_last_newline_is_not_unaltered(run: Path) -> None:
+    noted = RunFolder(run).read().hash
+    whole = lines(run)
+    for more in (b"{", b'{"record":"noted","t":1,"text":"', b"\0" * 100):
+        write_lines(run, [*whole, more])
+        assert analysis.analyze(run).integrity == Integrity(state="consistent", hash=noted)
+        with pytest.raises(RunError, match=r"behind the last newline of run\.jsonl stands what is no record"):
+            analysis.analyze(run, expect=noted)
+
+
+def test_all_of_study_json_is_what_the_run_began_with(run: Path) -> None:
+    path = run / "study.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"file": "/other/study.toml"}))
+    with pytest.raises(RunError, match=r"study\.json was changed since the run began"):
+        analysis.analyze(run)
+
+
 @pytest.mark.parametrize("harm", [_cut, _gone, _twice, _moved, _empty], ids=lambda each: each.__name__)
 def test_a_damaged_run_of_before_is_refused_too(run: Path, harm: Callable[[Path, int], None]) -> None:
     of_before(run)

@@ -47,6 +47,11 @@ def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> 
     results = results_of(run)
     if expect is None:
         return results
+    if run.torn:
+        raise RunError(
+            f"{path}: behind the last newline of run.jsonl stands what is no record: it has no hash",
+            hint="a kill or a full disk may leave that, and so may others: look at it, and cut it off",
+        )
     if run.hash is None or expect.strip().lower() != run.hash:
         here = f"is {run.hash}" if run.hash else "is not there" if run.chained else "was not kept by its version"
         raise RunError(

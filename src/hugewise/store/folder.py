@@ -164,13 +164,18 @@ class RunFolder:
         with _reading(path, hint=ANEW):
             text = path.read_bytes()
             study = reading.decoded(_STUDY, text)
-        if stored_digest(text) != opened.digest:
+        if stored_digest(text) != opened.digest or opened.study_json not in (None, _digest(text)):
             raise RunError(f"{path} was changed since the run began", hint=ANEW)
         try:
             stored_study.check(study, Place(str(path)))
         except StudyError as error:
             raise RunError(error.message, hint=ANEW) from None
         return study
+
+    def study_json(self) -> str:
+        """The SHA-256 of `study.json` as it stands. Raises RunError."""
+        with _reading(self.path / "study.json"):
+            return _digest((self.path / "study.json").read_bytes())
 
     def seed(self, run: Run) -> bytes:
         """The run seed of a run that has not ended. Raises RunError."""
@@ -222,6 +227,7 @@ class RunFolder:
             size=contents.size,
             hash=None if problems else contents.hash,
             chained=contents.chained,
+            torn=contents.torn,
             left_out=tuple(problems),
         )
 

@@ -93,11 +93,13 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
 
     `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
     `cwd` is the folder in which commands run, wherever the run is resumed from.
+    `format` is 2 where each line has a running hash (`store.log`), 1 in runs of before.
     `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
-    that did not look for any. `guests` is the SHA-256 of `guests.json`, where there is one.
+    that did not look for any. `guests` is the SHA-256 of `guests.json`, where there is one, and `study_json` that of
+    `study.json`; None in runs that did not keep it.
     """
 
-    format: int = 1
+    format: int = 2
     run: str
     study: str
     digest: str
@@ -114,6 +116,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     cwd: str = ""
     earlier: tuple[str, ...] | None = None
     guests: str | None = None
+    study_json: str | None = None
 
     def __post_init__(self) -> None:
         if len({cell.id for cell in self.cells}) < len(self.cells):
@@ -295,6 +298,7 @@ class Run:
     size        bytes of the log
     hash        the last running hash (`store.log`); None of a run without, and of a salvaged one
     chained     whether it has running hashes
+    torn        whether something that is no record stands at the end of the log
     left_out    what salvaging it passed over, in words
     """
 
@@ -308,6 +312,7 @@ class Run:
     size: int
     hash: str | None = None
     chained: bool = False
+    torn: bool = False
     left_out: tuple[str, ...] = ()
 
     @property
