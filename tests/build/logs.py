@@ -31,6 +31,8 @@ def rewritten(run: Path, change: Callable[[Records], Records] = lambda records: 
     records = change(records)
     if (guests := run / "guests.json").exists():
         records[0]["guests"] = hashlib.sha256(guests.read_bytes()).hexdigest()
+    if records[0].get("study_json"):
+        records[0]["study_json"] = hashlib.sha256((run / "study.json").read_bytes()).hexdigest()
     head, told = records[0]["seed_hash"], []
     for record in records:
         if record["record"] == "stored":
@@ -44,8 +46,9 @@ def rewritten(run: Path, change: Callable[[Records], Records] = lambda records: 
 
 def of_before(run: Path) -> None:
     """Make it a run of before there was a running hash."""
-    new = ("chain", "up", "guests", "settings")
+    new = ("chain", "up", "guests", "settings", "study_json")
     records = [json.loads(line) for line in lines(run)]
+    records[0]["format"] = 1
     kept = [record for record in records if record["record"] not in ("stored", "lost")]
     told = [{k: v for k, v in r.items() if k not in new or (k == "settings" and r["record"] == "opened")} for r in kept]
     write_lines(run, [json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in told])

@@ -156,6 +156,6 @@ def begun(results: Path, of: Study = STUDY, *, seed: bytes = bytes(16), **change
     """The folder of a run of the study `of`, with nothing but its first record."""
     told, clock = msgspec.json.encode(of), changes.pop("clock", None)
     folder = RunFolder.create(results, of.name, study_json=told, study_toml=None, seed=seed, clock=clock)
-    facts = {"study": of.name, "digest": of.digest, "seed_hash": commitment(seed)}
+    facts = {"study": of.name, "digest": of.digest, "seed_hash": commitment(seed), "study_json": folder.study_json()}
     folder.append(opened(folder.run, **facts | changes))
     return folder

@@ -103,6 +103,17 @@ def test_a_run_under_another_kernel_is_not_resumed(call: Call, copy: Path) -> No
     assert "was begun under the kernel 1.2.3" in err
 
 
+@pytest.mark.parametrize("kernel", [[], None, "6.1", 7])
+@pytest.mark.usefixtures("unchanged")
+def test_a_run_that_says_no_kernel_is_not_resumed(call: Call, copy: Path, kernel: object) -> None:
+    first, *others = unfinished(copy)
+    first["host"]["kernel"] = kernel
+    rewritten(copy, lambda _: [first, *others])
+    status, _, err = call("resume", copy)
+    assert status == 2
+    assert "was begun under the kernel None" in err
+
+
 @pytest.mark.parametrize("text", ["", "zz", "ff" * 16, SEED + "\n0"])
 def test_a_seed_that_is_not_the_runs_is_refused(call: Call, copy: Path, text: str) -> None:
     unfinished(copy)

@@ -563,6 +563,19 @@ def test_the_window_of_an_open_block_is_not_told_by_a_clock_that_is_set(stage: S
         assert stage.folder.read().blocks[block - 1].state == state
 
 
+def test_a_block_whose_records_are_ahead_of_the_clock_is_not_gone_on_with(stage: Stage) -> None:
+    """In another time namespace the seconds since boot are others: how long it was broken off is not known."""
+    stage.now = 700_000.0
+    stage.script = raising(KilledError(), lambda trial: trial.order == 1)
+    with pytest.raises(KilledError):
+        stage.conduct([cell("one", "thp")], {("one", "thp"): 1})
+    stage.now, stage.script = 5.0, accepted
+    stage.conduct([cell("one", "thp")], {("one", "thp"): 1})
+    first, *_ = stage.folder.read().blocks
+    assert first.state == "incomplete"
+    assert "the clock is behind its records" in (first.reason or "")
+
+
 def test_a_session_in_another_boot_has_a_clock_of_its_own(stage: Stage) -> None:
     """The seconds since boot begin anew: what was spent is told from each session's own."""
     stage.now = 50_000.0

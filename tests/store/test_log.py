@@ -21,9 +21,12 @@ from hugewise.errors import RunError, StorageError
 from hugewise.model import guest_record
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.results import Integrity
+from hugewise.report.write import write
 from hugewise.store import folder as folders
 from hugewise.store.folder import RunFolder
+from hugewise.store.log import sealed
 from hugewise.store.records import AttemptStored, BlockClosed, BlockOpened, Closed, Resumed
+from hugewise.study.study import stored_digest
 from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build.logs import lines, of_before, rewritten, write_lines
 from tests.build.trials import attempt, begun
@@ -167,6 +170,33 @@ def test_salvaging_leaves_out_what_is_damaged_and_tells_it(
     assert results.blocks_complete >= BLOCKS - 2
 
 
+@pytest.mark.parametrize("record", ["block_opened", "block_closed"])
+def test_a_salvaged_run_gives_estimates_and_no_verdicts(tmp_path: Path, record: str) -> None:
+    """However damage is chosen, it decides nothing: here it hits the blocks that speak against a verdict."""
+    differences = normal(0.01, 30, mean=-0.03)
+    against = (3, 8, 12, 17, 22, 26)
+    for place in against:
+        differences[place] = 0.06
+    run = write_run(tmp_path, the_study(end_points=["mean"]), differences)
+    kept = analysis.analyze(run).cells[0]
+    assert kept.comparisons[0].verdict == "undecided"
+    for place in against:
+        _cut(run, of(run, record, place))
+    found = analysis.analyze(run, salvage=True).cells[0]
+    assert [one.verdict for one in (*found.comparisons, *found.end_points)] == ["none"] * 2
+    assert found.comparisons[0].ratio is not None
+    assert found.comparisons[0].reason.startswith("withheld: records are missing: the run was salvaged")
+    assert "No verdict on thp against base." in "".join(rendered(run))
+
+
+def rendered(run: Path) -> list[str]:
+    """The salvaged run's report in the forms that a reader opens."""
+    paths = write(analysis.analyze(run, salvage=True), run)
+    texts = [paths[name].read_text(encoding="utf-8") for name in ("markdown", "html")]
+    assert all("records are missing" in text and "thp is better" not in text for text in texts)
+    return texts
+
+
 def test_a_torn_last_line_is_normal_wherever_it_is_torn(run: Path) -> None:
     whole = lines(run)
     folder = RunFolder(run)
@@ -246,6 +276,18 @@ def test_an_attempt_that_was_added_or_taken_away_is_found(run: Path) -> None:
         analysis.analyze(run)
 
 
+@pytest.mark.parametrize("name", ["a\0b", "../../seed", "a/b", "", ".", "..", "a\n"])
+def test_a_log_that_names_what_is_no_folder_of_an_attempt_is_refused(run: Path, name: str) -> None:
+    place = of(run, "stored")
+
+    kept = lines(run)
+    record = {key: value for key, value in json.loads(kept[place]).items() if key != "chain"}
+    line, _ = sealed(json.dumps(record | {"attempt": name}).encode(), json.loads(kept[place - 1])["chain"])
+    write_lines(run, [*kept[:place], line + b"\n"])
+    with pytest.raises(RunError, match=rf"run\.jsonl, line {place + 1}: it is not a record"):
+        RunFolder(run).read()
+
+
 def test_guests_json_and_study_json_are_what_the_run_began_with(run: Path) -> None:
     kept = GuestsRecord(arch="arm64", accelerator="tcg", why="", counting=False, baseline="k", kernels=())
     guest_record.write(run, kept)
@@ -260,6 +302,54 @@ def test_guests_json_and_study_json_are_what_the_run_began_with(run: Path) -> No
     study = run / "study.json"
     study.write_text(json.dumps(json.loads(study.read_text()) | {"margin": 0.4}))
     with pytest.raises(RunError, match=r"study\.json was changed"):
+        analysis.analyze(run)
+
+
+def _no_baseline(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [cell | {"baseline": "nobody"} for cell in cells]
+
+
+def _two_arms_of_one_name(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [cell | {"arms": [*cell["arms"], cell["arms"][-1]]} for cell in cells]
+
+
+def _two_cells_of_one_name(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    (cell,) = cells
+    others = [cell["arms"][0], cell["arms"][1] | {"name": "other"}]
+    return [cell, cell | {"arms": others}]
+
+
+@pytest.mark.parametrize(
+    "change", [_no_baseline, _two_arms_of_one_name, _two_cells_of_one_name], ids=lambda each: each.__name__
+)
+def test_cells_whose_names_fit_no_other_are_refused(run: Path, change: Callable[..., Any]) -> None:
+    rewritten(run, lambda records: [records[0] | {"cells": change(records[0]["cells"])}, *records[1:]])
+    with pytest.raises(RunError, match=r"run\.jsonl has no first record: it is not a record \(.*(cell|name)"):
+        analysis.analyze(run)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"margin": 7.0},
+        {"margin": -1.0},
+        {"confidence": 0.0},
+        {"confidence": 1.5},
+        {"method": "guess"},
+        {"end_points": ["mood"]},
+        {"budget": {"blocks": -5}},
+        {"budget": {"blocks": 0}},
+        {"budget": {"blocks": 2, "width": -1.0}},
+        {"name": "../../x"},
+    ],
+    ids=str,
+)
+def test_a_stored_study_says_nothing_that_a_file_may_not(run: Path, said: dict[str, Any]) -> None:
+    path = run / "study.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | said))
+    rewritten(run, lambda records: [records[0] | {"digest": stored_digest(path.read_bytes())}, *records[1:]])
+    (key,) = said
+    with pytest.raises(RunError, match=rf"study\.json: {key}"):
         analysis.analyze(run)
 
 
@@ -288,6 +378,47 @@ def test_a_run_of_before_there_was_a_hash_is_read_and_says_so(run: Path) -> None
     folder.accept(folder.draft("b12-thp"), attempt("thp", 1.0, block=BLOCKS + 1))
     assert b'"chain"' not in b"".join(lines(run))
     assert len(RunFolder(run).read().attempts) == 2 * BLOCKS + 1
+
+
+@pytest.mark.parametrize("kept", ["format", "up", "stored", "lost"])
+def test_a_run_whose_hashes_were_taken_out_is_none_of_before(run: Path, kept: str) -> None:
+    """One thing that only runs with a running hash have is enough to see it."""
+    whole = [json.loads(line) for line in lines(run)]
+    up, stored = {"up": 5.0}, whole[of(run, "stored")]
+    of_before(run)
+    records = [json.loads(line) for line in lines(run)]
+    if kept == "format":
+        records[0] |= {"format": 2}
+    elif kept == "up":
+        records[3] |= up
+    elif kept == "stored":
+        records.append(stored)
+    else:
+        records.insert(2, {"record": "lost", "t": 1.0, "block": 1, "arm": "thp", "reason": "killed"})
+    write_lines(run, [json.dumps(record).encode() + b"\n" for record in records])
+    with pytest.raises(RunError, match=r"run\.jsonl: its lines have no running hashes, and were written with them"):
+        analysis.analyze(run)
+    found = analysis.analyze(run, salvage=True)
+    assert found.integrity is not None
+    assert found.integrity.state == "salvaged"
+    assert {one.verdict for one in found.cells[0].comparisons} == {"none"}
+
+
+def test_what_stands_behind_the_last_newline_is_not_unaltered(run: Path) -> None:
+    noted = RunFolder(run).read().hash
+    whole = lines(run)
+    for more in (b"{", b'{"record":"noted","t":1,"text":"', b"\0" * 100):
+        write_lines(run, [*whole, more])
+        assert analysis.analyze(run).integrity == Integrity(state="consistent", hash=noted)
+        with pytest.raises(RunError, match=r"behind the last newline of run\.jsonl stands what is no record"):
+            analysis.analyze(run, expect=noted)
+
+
+def test_all_of_study_json_is_what_the_run_began_with(run: Path) -> None:
+    path = run / "study.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"file": "/other/study.toml"}))
+    with pytest.raises(RunError, match=r"study\.json was changed since the run began"):
+        analysis.analyze(run)
 
 
 @pytest.mark.parametrize("harm", [_cut, _gone, _twice, _moved, _empty], ids=lambda each: each.__name__)

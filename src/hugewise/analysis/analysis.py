@@ -34,16 +34,24 @@ from hugewise.study.study import Study
 
 __all__ = ["analyze", "results_of"]
 
+# Whoever can damage records can choose whose; no test can count what it does not know of.
+_SALVAGED = "records are missing: the run was salvaged"
+
 
 def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> Results:
     """What the run in the folder `path` has found so far. Raises RunError.
 
-    `salvage`: what is damaged is left out, and told. `expect`: the running hash that it must have.
+    `salvage`: what is damaged is left out, and told; then there are estimates and no verdicts. `expect`: the running hash that it must have.
     """
     run = RunFolder(path).read(salvage=salvage)
     results = results_of(run)
     if expect is None:
         return results
+    if run.torn:
+        raise RunError(
+            f"{path}: behind the last newline of run.jsonl stands what is no record: it has no hash",
+            hint="a kill or a full disk may leave that, and so may others: look at it, and cut it off",
+        )
     if run.hash is None or expect.strip().lower() != run.hash:
         here = f"is {run.hash}" if run.hash else "is not there" if run.chained else "was not kept by its version"
         raise RunError(
@@ -131,7 +139,9 @@ def _cell(
     end_points: list[Comparison] = []
     for method, comparison in found:
         if method.contrast.cell == cell.id:
-            said = qualified(comparison, kind, run.opened.withheld.get(cell.id))
+            said = qualified(comparison, kind, _SALVAGED if run.left_out else run.opened.withheld.get(cell.id))
+            if run.left_out:
+                said = msgspec.structs.replace(said, spread=None)
             (end_points if isinstance(method, EndPoint) else comparisons).append(_with_shares(said, arms))
     return CellResult(
         cell=cell.id,

@@ -113,7 +113,8 @@ def check_host(path: Path, opened: Opened, host: Host) -> None:
     here = fingerprint.fingerprint(host)
     if opened.host.get("machine") != here["machine"]:
         raise RunError(f"{path} was begun on another machine ({opened.host.get('name')})", hint="resume it there")
-    before = opened.host.get("kernel", {}).get("release")
+    kernel = opened.host.get("kernel")
+    before = kernel.get("release") if isinstance(kernel, Mapping) else None
     if before != here["kernel"]["release"]:
         raise RunError(
             f"{path} was begun under the kernel {before}; {here['kernel']['release']} runs now",

@@ -292,6 +292,7 @@ class Session:
             withheld=self.withheld,
             cwd=str(Path.cwd()),
             guests=kept,
+            study_json=self.folder.study_json(),
         )
         before = None if self.results is None else earlier.earlier_runs(self.study, opened, self.results)
         self.folder.append(msgspec.structs.replace(opened, earlier=before))

@@ -31,7 +31,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.beneath import Folder, discard
-from hugewise.errors import HugewiseError, RunError, UserError
+from hugewise.errors import HugewiseError, RunError, StudyError, UserError
 from hugewise.files import made_folder, own, storing, sync, write_whole
 from hugewise.model import guest_record
 from hugewise.model.clock import Clock
@@ -41,6 +41,8 @@ from hugewise.store import compacted
 from hugewise.store.log import ANEW, PERMISSIONS, LogContents, RunLog
 from hugewise.store.records import AttemptStored, Closed, KnobSet, Opened, Record, Run
 from hugewise.store.sequence import in_blocks
+from hugewise.study import stored as stored_study
+from hugewise.study.keys import Place
 from hugewise.study.study import Study, stored_digest
 
 __all__ = ["RunFolder"]
@@ -211,9 +213,18 @@ class RunFolder:
         with _reading(path, hint=ANEW):
             text = reading.kept(path)
             study = reading.decoded(_STUDY, text)
-        if stored_digest(text) != opened.digest:
+        if stored_digest(text) != opened.digest or opened.study_json not in (None, _digest(text)):
             raise RunError(f"{path} was changed since the run began", hint=ANEW)
+        try:
+            stored_study.check(study, Place(str(path)))
+        except StudyError as error:
+            raise RunError(error.message, hint=ANEW) from None
         return study
+
+    def study_json(self) -> str:
+        """The SHA-256 of `study.json` as it stands. Raises RunError."""
+        with _reading(self.path / "study.json"):
+            return _digest(reading.kept(self.path / "study.json"))
 
     def seed(self, run: Run) -> bytes:
         """The run seed of a run that has not ended. Raises RunError."""
@@ -265,6 +276,7 @@ class RunFolder:
             size=contents.size,
             hash=None if problems else contents.hash,
             chained=contents.chained,
+            torn=contents.torn,
             left_out=tuple(problems),
         )
 

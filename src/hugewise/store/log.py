@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ import msgspec
 from hugewise import reading
 from hugewise.errors import RunError
 from hugewise.files import storing, sync
-from hugewise.store.records import Opened, Record, Resumed
+from hugewise.store.records import AttemptStored, Lost, Opened, Record, Resumed
 
 __all__ = ["ANEW", "PERMISSIONS", "LogContents", "RunLog", "sealed"]
 
@@ -49,6 +50,7 @@ class LogContents(NamedTuple):
     size      bytes
     hash      the last running hash; None of a run of before there was one, and of a salvaged one
     chained   whether its lines have running hashes
+    torn      whether something that is no record stands behind its last newline
     left_out  what salvaging passed over, in words
     """
 
@@ -57,6 +59,7 @@ class LogContents(NamedTuple):
     size: int
     hash: str | None
     chained: bool
+    torn: bool
     left_out: tuple[str, ...]
 
 
@@ -140,9 +143,10 @@ class RunLog:
         """All of it. Raises RunError at the first line that is not what was written; with `salvage` it is left out."""
         with self._open() as file:
             text = reading.within(file, _MOST)
-        lines = [_line(each) for each in text.split(b"\n")]
+        lines, torn = [_line(each) for each in text.split(b"
+")], False
         if lines[-1].record is None:  # what stands behind the last newline is nothing, or torn
-            lines.pop()
+            torn = bool(lines.pop().body)
         opened = self._opened(lines[0] if lines else _line(b""))
         chained, previous = lines[0].chain is not None, opened.seed_hash
         found: list[tuple[int, Record]] = []
@@ -160,12 +164,18 @@ class RunLog:
                 left_out.append(f"{self.path.name}, line {number}: {problem}")
             # After a line that cannot be read nothing is known of the hash before the next one.
             known = line.chain
+        if not chained and _stripped(found):
+            problem = "its lines have no running hashes, and were written with them: these were taken out"
+            if not salvage:
+                raise RunError(f"{self.path}: {problem}", hint=self._cure())
+            left_out.append(f"{self.path.name}: {problem}")
         return LogContents(
             opened=opened,
             records=tuple(found),
             size=len(text),
             hash=known if chained and not left_out else None,
             chained=chained,
+            torn=torn,
             left_out=tuple(left_out),
         )
 
@@ -174,7 +184,8 @@ class RunLog:
 
     def _opened(self, line: _Line) -> Opened:
         if not isinstance(line.record, Opened):
-            raise RunError(f"{self.path} has no first record", hint=ANEW)
+            why = f": {line.problem}" if line.problem else ""
+            raise RunError(f"{self.path} has no first record{why}", hint=ANEW)
         return line.record
 
     @contextlib.contextmanager
@@ -222,6 +233,20 @@ def _misplaced(line: _Line, previous: str | None, *, chained: bool) -> str | Non
     if not chained or previous is None or sealed(line.body, previous)[1] == line.chain:
         return None
     return _UNFIT
+
+
+def _stripped(records: Sequence[tuple[int, Record]]) -> bool:
+    """Whether the records of a log without a running hash say that it had one: no version wrote such.
+
+    What a later version adds to a run of before stands behind a `resumed` one.
+    """
+    if any(isinstance(record, AttemptStored) for _, record in records):
+        return True
+    first = itertools.takewhile(lambda record: not isinstance(record, Resumed), (record for _, record in records))
+    return any(
+        record.up is not None or isinstance(record, Lost) or (isinstance(record, Opened) and record.format > 1)
+        for record in first
+    )
 
 
 def _resumed(after: Sequence[_Line]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -59,7 +59,10 @@ class ArmRecord(msgspec.Struct, frozen=True):
 
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once."""
+    """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once.
+
+    Raises ValueError where two arms have one name, or none is the baseline.
+    """
 
     id: str
     workload: str
@@ -70,6 +73,11 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[ArmRecord, ...]
     together: bool = False
 
+    def __post_init__(self) -> None:
+        names = [arm.name for arm in self.arms]
+        if len({*names}) < len(names) or self.baseline not in names:
+            raise ValueError(f"the cell {self.id} has the arms {names} and the baseline {self.baseline}")
+
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
     """`t` is UTC epoch seconds, for the reader; `up` seconds since that session's boot, from which time spent is told
@@ -77,7 +85,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
     """
 
     t: Moment
-    up: float | None = None
+    up: Annotated[float, msgspec.Meta(ge=0, lt=1e11)] | None = None
 
 
 class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
@@ -85,11 +93,13 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
 
     `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
     `cwd` is the folder in which commands run, wherever the run is resumed from.
+    `format` is 2 where each line has a running hash (`store.log`), 1 in runs of before.
     `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
-    that did not look for any. `guests` is the SHA-256 of `guests.json`, where there is one.
+    that did not look for any. `guests` is the SHA-256 of `guests.json`, where there is one, and `study_json` that of
+    `study.json`; None in runs that did not keep it.
     """
 
-    format: int = 1
+    format: int = 2
     run: str
     study: str
     digest: str
@@ -106,6 +116,11 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     cwd: str = ""
     earlier: tuple[str, ...] | None = None
     guests: str | None = None
+    study_json: str | None = None
+
+    def __post_init__(self) -> None:
+        if len({cell.id for cell in self.cells}) < len(self.cells):
+            raise ValueError("two cells have one name")
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
@@ -169,7 +184,7 @@ class AttemptStored(_Record, frozen=True, kw_only=True, tag="stored"):
     that was not renamed when hugewise was killed is found in its draft.
     """
 
-    attempt: str
+    attempt: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_=-][A-Za-z0-9._=-]*\Z")]
     digest: str
 
 
@@ -283,6 +298,7 @@ class Run:
     size        bytes of the log
     hash        the last running hash (`store.log`); None of a run without, and of a salvaged one
     chained     whether it has running hashes
+    torn        whether something that is no record stands at the end of the log
     left_out    what salvaging it passed over, in words
     """
 
@@ -296,6 +312,7 @@ class Run:
     size: int
     hash: str | None = None
     chained: bool = False
+    torn: bool = False
     left_out: tuple[str, ...] = ()
 
     @property

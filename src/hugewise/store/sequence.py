@@ -1,7 +1,8 @@
 """What the records of a log say one after the other, together with the attempts: the blocks. Pure.
 
 A record that cannot stand where it does is an error that names its line. Salvaging passes it over, and closes what its
-loss leaves open as incomplete: a block whose end is not known counts against every claim (`stats.pairs`).
+loss leaves open as incomplete. A block whose opening is lost is lost with it, so what is left is no base of a verdict:
+a salvaged run has none (`analysis`).
 """
 
 from __future__ import annotations
