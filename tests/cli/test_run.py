@@ -139,7 +139,9 @@ def test_proof_by_counters_and_another_metric(call: Call, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_whom_a_command_and_a_micro_workload_run_as(finished: Path, tmp_path: Path, call: Call) -> None:
+def test_whom_a_command_and_a_micro_workload_run_as(
+    finished: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     need_root()
     specs = [json.loads(path.read_text()) for path in finished.glob("attempts/b*/spec.json")]
     assert {(spec["uid"], spec["gid"]) for spec in specs} == {(65534, 65534)}
@@ -149,8 +151,11 @@ def test_whom_a_command_and_a_micro_workload_run_as(finished: Path, tmp_path: Pa
         'format = 1\nname = "who"\npolicies = ["base", "as-is"]\nbudget = { blocks = 2 }\n'
         '[[workload]]\nname = "command"\nuser = "nobody"\nparameters = { argv = ["id", "-u"] }\n'
     )
+    monkeypatch.setenv("SECRET_TOKEN", "the caller's")
     status, _, err = call("run", path, "--results", tmp_path / "results")
     assert status == 0, err
+    told = [found.read_text() for found in (tmp_path / "results").glob("*/*/attempts/b*/spec.json")]
+    assert told and not any("SECRET" in each for each in told)
     outputs = {found.read_text() for found in (tmp_path / "results").glob("*/*/attempts/b*/stdout")}
     assert outputs == {"65534\n"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.host.account import account, must_enter
+from hugewise.host.account import account, is_caller, must_enter
 from hugewise.model.workload import RunsAs
 
 ME = pwd.getpwuid(os.geteuid())
@@ -72,3 +72,10 @@ def test_a_folder_that_an_account_cannot_enter_is_named(reached: Path) -> None:
     with pytest.raises(UserError, match=f"as stranger, who cannot enter {reached}/private$") as raised:
         must_enter(stranger, folder)
     assert 'user = "..."' in str(raised.value.hint)
+
+
+def test_who_called_is_this_account_or_that_of_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    assert [is_caller(None), is_caller(ME), is_caller(OTHER)] == [True, True, False]
+    monkeypatch.setenv("SUDO_UID", str(OTHER.pw_uid))
+    assert is_caller(OTHER)

@@ -10,7 +10,7 @@ from pathlib import Path
 from hugewise.errors import UserError
 from hugewise.model.workload import RunsAs
 
-__all__ = ["account", "must_enter"]
+__all__ = ["account", "is_caller", "must_enter"]
 
 
 def account(user: str | None, runs_as: RunsAs, *, privileged: bool) -> pwd.struct_passwd | None:
@@ -37,6 +37,11 @@ def account(user: str | None, runs_as: RunsAs, *, privileged: bool) -> pwd.struc
         raise UserError(
             f"SUDO_UID = {caller}: no such account to run the command as", hint='name one: user = "..."'
         ) from None
+
+
+def is_caller(who: pwd.struct_passwd | None) -> bool:
+    """Whether the account (None: this process's) is that of the person who started hugewise, maybe by sudo."""
+    return who is None or str(who.pw_uid) in (str(os.getuid()), os.environ.get("SUDO_UID"))
 
 
 def must_enter(who: pwd.struct_passwd, folder: Path) -> None:
