@@ -22,6 +22,7 @@ from hugewise.attempt.underway import Bench
 from hugewise.errors import HugewiseError, RunError
 from hugewise.files import storing
 from hugewise.host import cgroup, journal, recovery
+from hugewise.host.account import must_enter
 from hugewise.host.ledger import Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
@@ -343,6 +344,11 @@ class Session:
             base_size=os.sysconf("SC_PAGE_SIZE"),
         )
         cwd = self.run.opened.cwd or str(Path.cwd())
+        for cell in () if self.boarding else self.plan.cells:
+            if (
+                cell.account is not None and cell.workload.account == "caller"
+            ):  # a command of the user's, in their folder
+                must_enter(cell.account, Path(cwd))
         bench = Bench(
             host=self.host,
             boarding=self.boarding or HostBoarding(site, cwd, self.study.design.places),

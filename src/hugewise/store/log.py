@@ -143,8 +143,7 @@ class RunLog:
         """All of it. Raises RunError at the first line that is not what was written; with `salvage` it is left out."""
         with self._open() as file:
             text = reading.within(file, _MOST)
-        lines, torn = [_line(each) for each in text.split(b"
-")], False
+        lines, torn = [_line(each) for each in text.split(b"\n")], False
         if lines[-1].record is None:  # what stands behind the last newline is nothing, or torn
             torn = bool(lines.pop().body)
         opened = self._opened(lines[0] if lines else _line(b""))
