@@ -345,9 +345,9 @@ class Session:
         )
         cwd = self.run.opened.cwd or str(Path.cwd())
         for cell in () if self.boarding else self.plan.cells:
-            if (
-                cell.account is not None and cell.workload.account == "caller"
-            ):  # a command of the user's, in their folder
+            # A command of the user's begins in their folder.
+            begins = cell.workload.account == "caller" and not isinstance(cell.workload, Staged)
+            if begins and cell.account is not None:
                 must_enter(cell.account, Path(cwd))
         bench = Bench(
             host=self.host,
