@@ -26,7 +26,7 @@ max(strlen(name) + strlen(record)),
 sum(strlen(name) + strlen(record) + {_ROW})
 """
 _MOST = 1 << 30  # bytes of all records: one of a small workload has 2 KB, so those of 400,000 attempts
-_CONFIG = {"memory_limit": "2GiB", "temp_directory": ""}
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GiB", "temp_directory": ""}
 _SHOWN = 100
 
 

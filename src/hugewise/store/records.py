@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -46,10 +46,10 @@ __all__ = [
 
 class ArmRecord(msgspec.Struct, frozen=True):
     """An arm as it was planned: its treatment is its identity, the mechanism included; of guests also their kernel, by
-    its name in the study, and what their memory is made of.
+    its name in the study, and what their memory is made of. Studies give it a name of at most 64 characters.
     """
 
-    name: str
+    name: Annotated[str, msgspec.Meta(max_length=256)]
     treatment: Treatment
     pool_bytes: int
     deployment: Deployment
