@@ -1,4 +1,4 @@
-"""Texts of a megabyte, where an engine lays out each letter: they are refused where they come in, and cut where drawn."""
+"""Texts of a megabyte, of which an engine lays out each letter: refused where they come in, cut where drawn."""
 
 from __future__ import annotations
 
@@ -53,13 +53,8 @@ def test_a_name_of_a_megabyte_is_refused_by_analyze(tmp_path: Path) -> None:
     assert "has a name of 1,000,001 characters" in done.stderr
     assert "cure: name each arm, in their order: --arm base --arm thp" in done.stderr
     assert len(done.stderr) < 1000
-    done = subprocess.run(
-        [*command, "--arm", "short", "--arm", "base", "--arm", "thp"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    command += ["--arm", "short", "--arm", "base", "--arm", "thp"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

@@ -86,7 +86,8 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
     `cwd` is the folder in which commands run, wherever the run is resumed from.
     `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
-    that did not look for any. `guests` is the SHA-256 of `guests.json`, where there is one.
+    that did not look for any. `earlier_unread` counts the folders there that could not be read. `guests` is the SHA-256
+    of `guests.json`, where there is one.
     """
 
     format: int = 1
@@ -105,6 +106,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     withheld: Mapping[str, str] = {}
     cwd: str = ""
     earlier: tuple[str, ...] | None = None
+    earlier_unread: int = 0
     guests: str | None = None
 
 
