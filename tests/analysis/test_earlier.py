@@ -47,7 +47,7 @@ def begun(results: Path, study: Study, t: float, **changes: Any) -> RunFolder:
 
 
 def names(results: Path, study: Study, **changes: Any) -> tuple[str, ...]:
-    return earlier_runs(study, opened("now", **{"host": HOST, **changes}), results)
+    return earlier_runs(study, opened("now", **{"host": HOST, **changes}), results)[0]
 
 
 def test_every_run_that_began_counts_the_newest_first(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_every_run_that_began_counts_the_newest_first(tmp_path: Path) -> None:
 
 def test_the_run_itself_is_not_before_itself(tmp_path: Path) -> None:
     folder = begun(tmp_path, the_study(), 10.0)
-    assert earlier_runs(the_study(), folder.opened(), tmp_path) == ()
+    assert earlier_runs(the_study(), folder.opened(), tmp_path) == ((), 0)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,8 @@ def test_damaged_folders_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "mine" / "empty").mkdir()
     (tmp_path / "mine" / "odd" / "run.jsonl").mkdir(parents=True)
     assert names(tmp_path, the_study()) == (f"mine/{whole.run}",)
+    # What may have been a run is not passed over in silence.
+    assert earlier_runs(the_study(), opened("now", host=HOST), tmp_path)[1] == 4
 
 
 def test_only_the_first_record_of_a_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

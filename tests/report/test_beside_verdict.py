@@ -192,6 +192,14 @@ def test_earlier_runs_are_named(known: tuple[str, ...] | None, words: str) -> No
     assert row["earlier_runs"] == ("" if known is None else "; ".join(known) or "none")
 
 
+def test_folders_that_may_be_earlier_runs_are_counted() -> None:
+    none = replace(plain(), earlier=(), earlier_unread=2)
+    assert earlier(none) == (
+        "No earlier run of this study on this host is in this results folder, and 2 folders in it cannot be read."
+    )
+    assert earlier(replace(plain(), earlier=("demo/a",), earlier_unread=1)).endswith("1 folder cannot be read.")
+
+
 def test_many_earlier_runs_are_counted_and_named_in_the_table_of_the_run() -> None:
     results = replace(plain(), earlier=tuple(f"demo/{n}" for n in range(40)))
     assert earlier(results).startswith("40 earlier runs of this study on this host: demo/0, demo/1")

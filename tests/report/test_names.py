@@ -26,7 +26,7 @@ NAMES = (
     *("constructor", "__proto__", "hasOwnProperty", "toString", "valueOf", "isPrototypeOf", "__defineGetter__"),
     *("url(#x)", "url(#clip0)", "#gradient_0", 'it\'s "so"', "<script>alert(1)</script>", "</svg>", "&amp;", "]]>"),
     *("[red]x[/red]", "[/]", ":smile:", "a|b", "`x`", "$x$", "\\", "datum.arm", "1", "null", "NaN", "=1+1", "-rf"),
-    *("\x1b[31mred", "a\u202eb", "ä漢", "x" * 300),
+    *("\x1b[31mred", "a\u202eb", "ä漢", "x" * 256),
 )
 
 

@@ -99,6 +99,7 @@ def results_of(run: Run) -> Results:
         attempts=tuple(attempts),
         guests=guests(opened.cells, attempts, run.guests, opened.versions),
         earlier=opened.earlier,
+        earlier_unread=opened.earlier_unread,
         integrity=_integrity(run),
     )
     if study.published is None:

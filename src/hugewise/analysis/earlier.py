@@ -7,7 +7,6 @@ the pairs of runs on different machines have no spread in common.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from hugewise.errors import UserError
@@ -22,17 +21,19 @@ _SAME = ("policies", "workload", "between", "design", "guest", "kernel")
 _OF_GUESTS = ("accelerator", "cpu model")
 
 
-def earlier_runs(study: Study, opened: Opened, results: Path) -> tuple[str, ...]:
+def earlier_runs(study: Study, opened: Opened, results: Path) -> tuple[tuple[str, ...], int]:
     """The runs below the folder `results` that measure what `study` does, on the host of the run that begins with
-    `opened`: their folders as `STUDY/RUN`, the newest first.
+    `opened`: their folders as `STUDY/RUN`, the newest first; and how many folders cannot be read, which may be more.
 
     A run counts from its first record on.
     """
-    return tuple(
+    found, unread = _seen(study, results)
+    named = tuple(
         folder.path.relative_to(results).as_posix()
-        for first, folder in of_study(study, results)
+        for first, folder in found
         if first.run != opened.run and unlike(first, opened) is None
     )
+    return named, unread
 
 
 def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
@@ -41,14 +42,38 @@ def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
     Folders that cannot be read are passed over. Of each only the first record and the study are read, so that long runs
     cost no more than short ones.
     """
+    return _seen(study, results)[0]
+
+
+def _seen(study: Study, results: Path) -> tuple[list[tuple[Opened, RunFolder]], int]:
+    """The runs of the study, and the number of folders that cannot be read."""
     found = []
-    for path in results.glob("*/*/run.jsonl"):
-        folder = RunFolder(path.parent)
-        with suppress(UserError):
+    places, unread = _folders(results)
+    for place in places:
+        folder = RunFolder(place)
+        try:
+            (place / "run.jsonl").lstat()
             first = folder.opened()
             if comparable(study, folder.study(first)) is None:
                 found.append((first, folder))
-    return sorted(found, key=lambda each: (each[0].t, each[1].path), reverse=True)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # no run
+        except (OSError, UserError):
+            unread += 1
+    return sorted(found, key=lambda each: (each[0].t, each[1].path), reverse=True), unread
+
+
+def _folders(results: Path) -> tuple[list[Path], int]:
+    """What lies in the folders of `results`, and the number of those that cannot be listed."""
+    found, unread = [], 0
+    for study in results.iterdir() if results.is_dir() else ():
+        try:
+            found += list(study.iterdir())
+        except NotADirectoryError:
+            continue
+        except OSError:
+            unread += 1
+    return found, unread
 
 
 def comparable(study: Study, other: Study) -> str | None:

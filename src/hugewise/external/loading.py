@@ -11,10 +11,12 @@ import numpy as np
 from hugewise.errors import UserError
 from hugewise.external import readers
 from hugewise.external.reader import Ask, DataError, Reader, Series, head_of
+from hugewise.reading import shown
 
 __all__ = ["load", "recognise"]
 
 _LARGEST = 1e100
+_LONGEST = 256  # characters of a name: a file's name has fewer, and figures cut longer ones
 
 
 def recognise(path: Path, known: dict[str, Reader]) -> Reader:
@@ -51,11 +53,16 @@ def load(
         if not any(np.isfinite(one.values).any() for one in series):
             raise DataError("no value in it", file=path, hint="did the tool end before it measured anything?")
         _measurable(series, path)
+        for metric in dict.fromkeys(one.metric for one in series):
+            _nameable("metric", metric.name, path, "give it a shorter name in the file")
+            _nameable("unit", metric.unit, path, "give it a shorter name in the file")
         read.append((reader.NAME, path, series))
     found: dict[str, list[Series]] = {}
     offset = 0
     labels = _labels([(path, series) for _, path, series in read], arms)
-    for (kind, _, series), names in zip(read, labels, strict=True):
+    for (kind, path, series), names in zip(read, labels, strict=True):
+        for label in names.values():
+            _nameable("arm", label, path, "name each arm, in their order: --arm base --arm thp")
         top = offset
         for one in series:
             moved = one.run
@@ -65,6 +72,16 @@ def load(
             found.setdefault(kind, []).append(replace(one, arm=names[one.arm], run=moved))
         offset = top
     return found
+
+
+def _nameable(what: str, name: str, path: Path, cure: str) -> None:
+    """Raise DataError where a name is longer than anything that is read, drawn or typed."""
+    if len(name) > _LONGEST:
+        raise DataError(
+            f"the {what} {shown(name)} has a name of {len(name):,} characters: at most {_LONGEST} can be shown",
+            file=path,
+            hint=cure,
+        )
 
 
 def _measurable(series: list[Series], path: Path) -> None:
@@ -88,7 +105,7 @@ def _labels(read: Sequence[tuple[Path, list[Series]]], arms: Sequence[str]) -> l
         given = iter(arms)
         return [{label: next(given) for label in labels} for labels in own]
     if arms:
-        listed = ", ".join(str(label) for labels in own for label in labels if label is not None)
+        listed = ", ".join(label[:_LONGEST] for labels in own for label in labels if label is not None)
         raise UserError(
             f"--arm is given {len(arms)} times for {len(read)} files with {total} arms",
             hint="give one --arm for each file, in their order"

@@ -319,6 +319,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     attempts all that were made, for the reports; not in `report.json`: the run's folder and `hugewise.tables` have them
     earlier  runs of the same study on this host that were begun before this one, the newest first: a reader who is
              shown one of them should know of the others; null for runs that were begun before these were looked for
+    earlier_unread  folders beside them that could not be read, which may be runs of it too
     integrity  whether the folder holds what was written; null where the results were not made from a folder
     """
 
@@ -349,4 +350,5 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     guests: Guests | None = None
     beside: Beside | None = None
     earlier: tuple[str, ...] | None = None
+    earlier_unread: int = 0
     integrity: Integrity | None = None

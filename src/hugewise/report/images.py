@@ -24,6 +24,8 @@ _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _REFERRING = ("clip-path", "fill", "filter", "mask", "stroke")
 _MARK = "\u034f"  # combining grapheme joiner
 _DATA = ("values", "domain", "sort")
+_EXPRESSIONS = ("labelExpr", "filter", "calculate", "expr", "test")
+_LONGEST = 256  # characters
 _INK, _PAPER = "#1d2126", "#ffffff"
 _NOISE = ("aria-hidden", "aria-roledescription", "role", "pointer-events")
 _LETTERS = ("font-family", "font-size")
@@ -54,12 +56,20 @@ def _need_room() -> None:
 
 
 def _marked(value: Any, place: str = "") -> Any:
-    """The specification with a mark before each text of its data, and of the lists that name them."""
+    """The specification with a mark before each text of its data, and of the lists that name them.
+
+    Texts are cut at a length at which the engine still lays them out at once: with megabytes it never ends, and no
+    signal ends it. Readers of files refuse longer names of arms, so that two of these never become one.
+    """
     if isinstance(value, Mapping):
         return {key: _marked(each, place if place in _DATA and key != "ink" else key) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_marked(each, place) for each in value]
-    return f"{_MARK}{value}" if isinstance(value, str) and place in _DATA else value
+    if not isinstance(value, str):
+        return value
+    if len(value) > _LONGEST and place not in _EXPRESSIONS:
+        value = f"{value[:_LONGEST]}\N{HORIZONTAL ELLIPSIS}"
+    return f"{_MARK}{value}" if place in _DATA else value
 
 
 def standalone(svg: str) -> str:

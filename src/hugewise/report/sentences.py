@@ -161,8 +161,11 @@ def earlier(results: Results, most: int | None = 5) -> str:
     known = results.earlier
     if known is None:
         return "Whether this study had earlier runs on this host was not recorded."
+    folders = "1 folder" if results.earlier_unread == 1 else f"{results.earlier_unread} folders"
+    unread = f" Beside them {folders} cannot be read." if results.earlier_unread else ""
     if not known:
-        return "No earlier run of this study on this host is in this results folder."
+        lacking = f", and {folders} in it cannot be read" if results.earlier_unread else ""
+        return f"No earlier run of this study on this host is in this results folder{lacking}."
     named = ", ".join(printable(one) for one in known[:most])
     more = (
         ""
@@ -170,7 +173,7 @@ def earlier(results: Results, most: int | None = 5) -> str:
         else f" and {len(known) - most} more (all in the report's table of the run)"
     )
     runs = "1 earlier run" if len(known) == 1 else f"{len(known)} earlier runs"
-    return f"{runs} of this study on this host: {named}{more}. A reader who is shown one should know of all."
+    return f"{runs} of this study on this host: {named}{more}. A reader who is shown one should know of all.{unread}"
 
 
 def records(results: Results) -> Iterator[str]:

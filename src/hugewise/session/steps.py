@@ -295,8 +295,10 @@ class Session:
             guests=kept,
             study_json=self.folder.study_json(),
         )
-        before = None if self.results is None else earlier.earlier_runs(self.study, opened, self.results)
-        self.folder.append(msgspec.structs.replace(opened, earlier=before))
+        if self.results is not None:
+            before, unread = earlier.earlier_runs(self.study, opened, self.results)
+            opened = msgspec.structs.replace(opened, earlier=before, earlier_unread=unread)
+        self.folder.append(opened)
         self._note(self.remarks)
 
     def _take_up(self, run: Run, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:

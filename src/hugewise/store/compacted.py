@@ -54,13 +54,13 @@ def read(path: Path) -> dict[str, bytes]:
 
     Kilobytes of Parquet can hold gigabytes of text, so what it would be is asked before any of it is taken.
     """
+    if not os.path.lexists(path):
+        return {}
     try:
         with reading.opened(path) as file:
             if os.fstat(file.fileno()).st_size > reading.MOST:
                 raise _unreadable(path, f"larger than {reading.MOST:,} bytes")
             return _records(path, file.fileno())
-    except FileNotFoundError:
-        return {}
     except reading.UnreadableError as error:
         raise _unreadable(path, str(error)) from None
 
