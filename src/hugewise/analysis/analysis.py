@@ -41,7 +41,8 @@ _SALVAGED = "records are missing: the run was salvaged"
 def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> Results:
     """What the run in the folder `path` has found so far. Raises RunError.
 
-    `salvage`: what is damaged is left out, and told; then there are estimates and no verdicts. `expect`: the running hash that it must have.
+    `salvage`: what is damaged is left out, and told; then there are estimates and no verdicts. `expect`: the running
+    hash that it must have.
     """
     run = RunFolder(path).read(salvage=salvage)
     results = results_of(run)
