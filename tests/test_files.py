@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
+import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,9 @@ from hugewise.report.write import write
 from tests.analysis.test_calibration import record as a_calibration
 from tests.build.results import example
 from tests.build.trials import attempt, begun
+from tests.cli.conftest import HUGEWISE
 from tests.durable import is_lasting, lasting
-from tests.requirements import need_root
+from tests.requirements import need, need_root
 
 
 def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
@@ -86,3 +90,63 @@ def test_whether_others_can_change_where_a_path_leads(tmp_path: Path, monkeypatc
     assert changeable(ours / "shared/x") == f"{ours}/shared/x belongs to the account {NOBODY}"
     monkeypatch.setenv("SUDO_UID", str(NOBODY))
     assert changeable(ours / "shared/x") is None, "who calls root through sudo decides what root does"
+
+
+def access(folder: Path, *named: tuple[int, int, int], mask: int = 7) -> None:
+    """Give it a POSIX ACL with those entries (tag, permissions, who) beside its owner's."""
+    entries = ((1, 7, 0xFFFFFFFF), *named, (4, 5, 0xFFFFFFFF), (16, mask, 0xFFFFFFFF), (32, 5, 0xFFFFFFFF))
+    held = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *each) for each in sorted(entries))
+    os.setxattr(folder, "system.posix_acl_access", held)
+
+
+@pytest.mark.parametrize(
+    ("entry", "mask", "who"),
+    [
+        ((2, 7, NOBODY), 7, "the account 65534"),
+        ((8, 7, NOBODY), 7, "the group 65534"),
+        ((2, 5, NOBODY), 7, None),
+        ((2, 7, NOBODY), 5, None),
+        ((2, 7, 0), 7, None),
+    ],
+    ids=["account", "group", "read only", "masked", "root"],
+)
+def test_an_acl_that_lets_others_write_is_seen_and_a_run_of_roots_is_refused(
+    tmp_path: Path, entry: tuple[int, int, int], mask: int, who: str | None
+) -> None:
+    need_root()
+    place = tmp_path / "results"
+    place.mkdir(0o755)
+    try:
+        access(place, entry, mask=mask)
+    except OSError:
+        need(False, "a file system with POSIX ACLs")
+    found = changeable(place / "x")
+    if who is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.startswith(f"{place} can be written by others ({who}")
+    command = [*HUGEWISE, "run", "--results", str(place), "--policy", "base,thp", "--blocks", "2", "--", "/bin/true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"can be written by others ({who}" in " ".join(done.stderr.split())
+    assert "cure: " in done.stderr
+
+
+def test_a_group_may_write_only_where_it_is_private_to_who_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_root()
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    place = tmp_path / "shared"
+    place.mkdir()
+    place.chmod(0o775)
+    assert changeable(place) is None, "root's own group, which has no other members"
+    daemon, games = pwd.getpwnam("daemon"), pwd.getpwnam("games")
+    os.chown(place, 0, games.pw_gid)
+    assert changeable(place) == f"{place} can be written by others (the group {games.pw_gid})"
+    monkeypatch.setenv("SUDO_UID", str(daemon.pw_uid))
+    monkeypatch.setenv("SUDO_GID", str(games.pw_gid))
+    assert changeable(place) == f"{place} can be written by others (the group {games.pw_gid})", "whatever sudo's group"
+    os.chown(place, daemon.pw_uid, daemon.pw_gid)
+    assert changeable(place) is None, "what an account with a group of its own makes under umask 002"

@@ -97,6 +97,50 @@ def is_gone(pid: int) -> bool:
     return False
 
 
+_DAEMON = "setsid sh -c 'echo $$ > {0}; exec >/dev/null 2>&1 </dev/null; sleep 1000' & until test -s {0}; do :; done"
+
+
+def test_what_leaves_its_session_does_not_outlive_a_program(handed: Path) -> None:
+    """setsid(1) was enough to stay as nobody, with root's planning long over."""
+    need_root()
+    children = [subprocess.Popen(["sleep", "1000"], user="nobody")]
+    unprivileged.run(["sh", "-c", _DAEMON.format(handed / "pid")])
+    assert not Path(f"/proc/{(handed / 'pid').read_text().strip()}").exists()
+    for each in children:  # of this process, and none of the program's
+        assert each.poll() is None
+        each.kill()
+        each.wait()
+
+
+@pytest.mark.parametrize("ends", ["well", "killed"])
+def test_what_leaves_its_session_does_not_outlive_work(handed: Path, ends: str) -> None:
+    need_root()
+
+    def work(_: unprivileged.Say) -> None:
+        unprivileged.run(["sh", "-c", _DAEMON.format(handed / "pid")])
+        if ends == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        unprivileged.call(work)
+    except HugewiseError:
+        assert ends == "killed"
+    assert not Path(f"/proc/{(handed / 'pid').read_text().strip()}").exists()
+
+
+def test_work_that_does_not_come_to_an_end_is_ended(handed: Path) -> None:
+    need_root()
+
+    def work(_: unprivileged.Say) -> None:
+        (handed / "pid").write_text(str(os.getpid()))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(1000)
+
+    with pytest.raises(HugewiseError, match="has not ended within 0.5 s"):
+        unprivileged.call(work, timeout=0.5)
+    assert is_gone(int((handed / "pid").read_text()))
+
+
 def test_work_is_done_by_the_account_and_leaves_files_of_its_own(handed: Path) -> None:
     lines: list[str] = []
 

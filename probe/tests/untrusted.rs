@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -88,6 +88,67 @@ impl Attempt {
 
 fn exceeded(events: &[Value]) -> &str {
     text(one(events, "exit"), "exceeded")
+}
+
+#[test]
+fn a_folder_is_entered_as_the_account() {
+    if !need_root() {
+        return;
+    }
+    let attempt = Attempt::sh("cat secret; true").by_stranger();
+    let private = attempt.path("private");
+    fs::create_dir(&private).unwrap();
+    fs::write(private.join("secret"), "of root's").unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+    let link = attempt.path("tree");
+    symlink(&private, &link).unwrap();
+    for folder in [&private, &link] {
+        let cwd = folder.to_str().unwrap();
+        let attempt = Attempt::sh("cat secret; true").by_stranger().with("cwd", cwd);
+        let words = attempt.words();
+        let output = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+        assert!(!output.status.success());
+        assert_eq!(attempt.said(), "");
+        let events = events(&output.stdout);
+        let error = one(&events, "error");
+        let expected = format!(
+            "(cwd): Permission denied (os error 13): {cwd} (as uid {STRANGER}, which must be able to enter it)"
+        );
+        assert!(text(error, "message").contains(&expected), "{error}");
+    }
+}
+
+#[test]
+fn an_account_does_not_begin_in_the_folder_of_its_caller() {
+    if !need_root() {
+        return;
+    }
+    let attempt = Attempt::sh("readlink /proc/self/cwd").by_stranger().with("cwd", Value::Null);
+    let private = attempt.path("private");
+    fs::create_dir(&private).unwrap();
+    let words = attempt.words();
+    attempt.run_by(Command::new(&words[0]).args(&words[1..]).current_dir(&private));
+    assert_eq!(attempt.said(), "/\n");
+}
+
+#[test]
+fn a_file_that_is_opened_for_a_command_is_read_and_nothing_else_of_the_caller() {
+    if !need_root() {
+        return;
+    }
+    let attempt =
+        Attempt::sh("cat <&3; cat <&4; ls /proc/self/fd; (echo no >&3) 2>/dev/null; cat \"$0\"").by_stranger();
+    let files = ["first", "second"].map(|name| {
+        let file = attempt.path(name);
+        fs::write(&file, name).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        file.to_str().unwrap().to_string()
+    });
+    let attempt = attempt.with("opens", files.to_vec());
+    attempt.run();
+    // The 5 is ls's own.
+    assert!(attempt.said().starts_with("firstsecond0\n1\n2\n3\n4\n5\n"), "{}", attempt.said());
+    assert_eq!(fs::read_to_string(attempt.path("first")).unwrap(), "first");
 }
 
 #[test]

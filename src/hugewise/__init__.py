@@ -73,7 +73,7 @@ def open_results(folder: Path | str, *, salvage: bool = False, expect: str | Non
 def write_reports(results: Results) -> dict[str, Path]:
     """Write report.html, .md, .json, CSV and figures into the run's folder; returns their paths.
 
-    Raises StorageError.
+    Raises StorageError, and UserError to root where the folder is another account's.
     """
     from hugewise.report.write import write
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
+import pwd
 import stat
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +21,10 @@ __all__ = ["OWN", "RESUME", "changeable", "made_folder", "own", "storing", "sync
 RESUME = "free some space or name another folder with --results; what was accepted is kept: hugewise resume"
 """The cure for a file of a run."""
 _MOST_LINKS = 40  # in one path, as the kernel
+
+# linux/posix_acl_xattr.h: a version, then entries of tag, permissions and account or group
+_VERSION, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
+_AN_ACCOUNT, _THE_GROUP, _A_GROUP, _WRITE = 0x02, 0x04, 0x08, 0x02
 
 
 @contextmanager
@@ -83,10 +90,11 @@ def changeable(path: Path) -> str | None:
     """Why an account that is neither root nor the caller could change where `path` leads; None where none can.
 
     Who calls root through sudo decides what root does anyway, and is trusted. In a sticky folder, such as /tmp, nobody
-    can rename what is root's. What is not there yet is not looked at: look again when it was made. Raises OSError, also
-    for a circle of links.
+    can rename what is root's. A group may write only where it is one of those accounts' own, private one; a POSIX ACL
+    counts as well, one of NFSv4 is not seen. What is not there yet is not looked at: look again when it
+    was made. Raises OSError, also for a circle of links.
     """
-    trusted = {0, os.geteuid(), _asked("SUDO_UID")}
+    trusted = {0, os.geteuid(), _asked()}
     here, left, links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
     while True:
         found = here.lstat()
@@ -99,8 +107,8 @@ def changeable(path: Path) -> str | None:
             target = here.readlink()
             here = Path("/") if target.is_absolute() else here.parent
             left += reversed([part for part in target.parts if part != "/"])
-        elif _shared(found) and not found.st_mode & stat.S_ISVTX:
-            return f"{here} can be written by others"
+        elif not found.st_mode & stat.S_ISVTX and (who := _shared(here, found, trusted)) is not None:
+            return f"{here} can be written by {who}"
         if not left:
             return None
         name = left.pop()
@@ -109,12 +117,50 @@ def changeable(path: Path) -> str | None:
             return None
 
 
-def _asked(variable: str) -> int:
-    """The account, or its group, that called root through sudo; else root's own."""
-    said = os.environ.get(variable, "") if os.geteuid() == 0 else ""
+def _asked() -> int:
+    """The account that called root through sudo; else root's own."""
+    said = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
     return int(said) if said.isascii() and said.isdigit() else 0
 
 
-def _shared(found: os.stat_result) -> bool:
-    of_a_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid(), _asked("SUDO_GID"))
-    return bool(of_a_group or found.st_mode & stat.S_IWOTH)
+def _shared(path: Path, found: os.stat_result, trusted: set[int]) -> str | None:
+    """How others can write in the folder: by its mode, or by what its POSIX ACL grants (acl(5)). Raises OSError."""
+    if found.st_mode & stat.S_IWOTH:
+        return "others"
+    if not found.st_mode & stat.S_IWGRP:  # of a folder with an ACL: its mask, the most that it grants
+        return None
+    entries = _acl(path) or [(_THE_GROUP, _WRITE, 0)]
+    for tag, granted, whose in entries:
+        if granted & _WRITE:
+            if tag in (_THE_GROUP, _A_GROUP):
+                group = found.st_gid if tag == _THE_GROUP else whose
+                if not any(_private(group, account) for account in trusted):
+                    return f"others (the group {group})"
+            elif tag == _AN_ACCOUNT and whose not in trusted:
+                return f"others (the account {whose}, see: getfacl {path})"
+    return None
+
+
+def _acl(path: Path) -> list[tuple[int, int, int]]:
+    """Tag, permissions and account or group of each entry; none where there is no ACL. Raises OSError."""
+    try:
+        held = os.getxattr(path, "system.posix_acl_access", follow_symlinks=False)
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.ENOTSUP):
+            return []
+        raise
+    if len(held) % _ENTRY.size != _VERSION.size or _VERSION.unpack_from(held) != (2,):
+        raise OSError(errno.ENOTSUP, "an ACL of unknown form", str(path))
+    return list(_ENTRY.iter_unpack(held[_VERSION.size :]))
+
+
+def _private(group: int, account: int) -> bool:
+    """Whether it is the group of that account alone: its own, named as it is, without members. So is root's, while root
+    has put nobody into it.
+    """
+    try:
+        owner, members = pwd.getpwuid(account), grp.getgrgid(group)
+    except KeyError:
+        return False
+    named = members.gr_name == owner.pw_name and owner.pw_gid == group
+    return named and set(members.gr_mem) <= {owner.pw_name}

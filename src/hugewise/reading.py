@@ -10,6 +10,9 @@
     figure(written)         a finite number as programs print it
     whole(written)          a whole number as programs print it
     content(path)           a file's bytes, at most so many
+    opened(path)            a regular file that is no link, to be read
+    within(file, most)      its bytes, at most so many
+    kept(path)              both: its bytes
     patiently(what)         at most so much processor time: for patterns of a user's
     believing(what)         whatever else reading somebody's output raises
 
@@ -21,6 +24,7 @@ run's folder cannot be reported. What stands in a file is never in the way of th
 from __future__ import annotations
 
 import csv
+import errno
 import math
 import os
 import re
@@ -32,7 +36,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, BinaryIO, Literal, NoReturn, TypeVar
 
 import msgspec
 
@@ -49,13 +53,16 @@ __all__ = [
     "decoded",
     "figure",
     "json",
+    "kept",
     "number",
+    "opened",
     "patiently",
     "shown",
     "stored",
     "text",
     "toml",
     "whole",
+    "within",
 ]
 
 MOST = 256 << 20
@@ -134,6 +141,39 @@ def content(path: Path, most: int = MOST, *, part: Literal["whole", "head", "tai
     return found
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file of a run's folder, which anybody may have made: regular, and no link. A pipe or a device is never waited
+    for. Raises OSError, and UnreadableError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UnreadableError("a link, not a regular file") from error
+        if error.errno == errno.ENXIO:  # a socket
+            raise UnreadableError("not a regular file") from error
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UnreadableError("not a regular file")
+        yield file
+
+
+def kept(path: Path, most: int = MOST_JSON) -> bytes:
+    """The bytes of a file of a run's folder, of no larger one than `most` bytes. Raises OSError, UnreadableError."""
+    with opened(path) as file:
+        return within(file, most)
+
+
+def within(file: BinaryIO, most: int) -> bytes:
+    """The bytes of a regular file as it is now, if they are no more than `most`. Raises OSError, UnreadableError."""
+    size = os.fstat(file.fileno()).st_size
+    if size > most:
+        raise UnreadableError(f"larger than {most:,} bytes")
+    return file.read(size)
+
+
 def _strerror(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
@@ -201,9 +241,17 @@ def _line(data: bytes) -> int | None:
 _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any)
 
 
-def json(data: bytes) -> Any:
-    """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge. Raises UnreadableError."""
-    return _shallow(_decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf")))
+def json(data: bytes, what: str | None = None) -> Any:
+    """JSON of any shape, at most DEEPEST levels; its numbers are for `number` to judge.
+
+    Raises UnreadableError, which names `what` where it is given.
+    """
+    try:
+        return _shallow(_decoded(_ANY, data.removeprefix(b"\xef\xbb\xbf")))
+    except UnreadableError as error:
+        if what is None:
+            raise
+        raise UnreadableError(f"{what} is not as expected: {error.reason}", line=error.line) from error
 
 
 def stored(path: Path, kind: type[_Kind]) -> _Kind:

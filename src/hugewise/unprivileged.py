@@ -1,7 +1,8 @@
 """Programs and work that root does not do itself: what a study, PATH, a package or a source of somebody's names.
 
 Under root both run as `nobody`, without supplementary groups, without privileges to be gained by setuid programs, in
-a session of their own and away from the terminal. Any other caller is what runs them.
+a session of their own and away from the terminal, and when they have ended nothing that they started goes on, whatever
+session it made for itself. Any other caller is what runs them.
 
     run(["/opt/pg/bin/postgres", "--version"]).stdout
     call(lambda say: unpack(deb, folder))
@@ -18,13 +19,14 @@ import signal
 import subprocess
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Final, NoReturn
 
 import msgspec
 
+from hugewise import orphans
 from hugewise.errors import HugewiseError, MachineError, StorageError, UserError
 
 __all__ = ["NAME", "Finished", "Say", "account", "as_whom", "call", "run"]
@@ -43,6 +45,8 @@ _LONGEST: Final = 1 << 17  # bytes of it, and of a hint, as JSON
 # What a program may know of root's environment; the rest is root's.
 _PASSED: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # prctl(2)
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_DAY_S: Final = 86400.0
 _ERRORS: Final = {each.__name__: each for each in (HugewiseError, MachineError, StorageError, UserError)}
 
 
@@ -94,7 +98,7 @@ def run(
     """
     name = argv[0]
     try:
-        with _started(argv, cwd, environment, stdin, group) as running:
+        with _ended_whole(), _started(argv, cwd, environment, stdin, group) as running:
             try:
                 out, err = _heard(running, name, timeout, most)
             finally:
@@ -188,12 +192,19 @@ def _end_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
+def _ended_whole() -> AbstractContextManager[None]:
+    """What the account's processes leave running, under root, is ended with them."""
+    who = account()
+    return nullcontext() if who is None else orphans.ended(who.pw_uid)
+
+
 def call(
     work: Callable[[Say], None],
     say: Say = lambda _: None,
     *,
     keep: Sequence[int] = (),
     group: int | None = None,
+    timeout: float = _DAY_S,
 ) -> None:
     """Do `work` as the unprivileged account: under root in a process of its own, else here.
 
@@ -201,7 +212,8 @@ def call(
     root it sees the variables of this process as they are now and changes none of them, has no descriptors but `keep`,
     and is in `group` where one is given: a process of the account that is not in it can neither trace this one, nor
     enter a folder that is for the group alone. It must not import anything, as the account may be unable to read this
-    program; and of other threads only their locks are there: it neither prints nor logs.
+    program; and of other threads only their locks are there: it neither prints nor logs. After `timeout` seconds it is
+    ended, under root: what it waits for should have shorter limits of its own.
 
     Raises what `work` raises of HugewiseError and OSError; HugewiseError where it ends in another way.
     """
@@ -209,15 +221,22 @@ def call(
     if who is None:
         work(say)
         return
+    with _ended_whole():
+        _supervised(work, say, (who.pw_uid, who.pw_gid if group is None else group), keep, timeout)
+
+
+def _supervised(
+    work: Callable[[Say], None], say: Say, who: tuple[int, int], keep: Sequence[int], timeout: float
+) -> None:
     heard, told = os.pipe()
     child = os.fork()
     if child == 0:
-        _work(work, (who.pw_uid, who.pw_gid if group is None else group), told, keep)
+        _work(work, who, told, keep)
     os.close(told)
     over = os.pidfd_open(child)
     try:
-        with os.fdopen(heard, "rb") as lines:
-            failed = _listen(lines, say)
+        with os.fdopen(heard, "rb", buffering=0) as pipe:
+            failed = _listen(_lines(pipe.fileno(), over, timeout), say)
     except BaseException:
         os.kill(child, signal.SIGTERM)  # it ends what it has started, and then itself
         raise
@@ -261,6 +280,8 @@ def _work(work: Callable[[Say], None], who: tuple[int, int], told: int, keep: Se
         with suppress(OSError):
             tell(_Told(f"a process of {NAME} that worked for this one failed:\n{traceback.format_exc(-6)}", "defect"))
     finally:
+        with suppress(OSError):
+            orphans.end(lambda _: True)
         os._exit(status)
 
 
@@ -288,14 +309,33 @@ def _become(who: tuple[int, int], keep: set[int]) -> None:
     os.setresuid(uid, uid, uid)
     for name in set(os.environ) - set(_PASSED):
         del os.environ[name]
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    orphans.adopt()
+    _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def _listen(lines: IO[bytes], say: Say) -> HugewiseError | OSError | None:
+def _lines(pipe: int, over: int, timeout: float) -> Iterator[bytes]:
+    """What comes by the pipe until its end or that of the process, whoever else holds the pipe. A line that is too long
+    is given in parts. Raises HugewiseError after `timeout` seconds.
+    """
+    end, rest = time.monotonic() + timeout, b""
+    while True:
+        ready, _, _ = select.select([pipe, over], [], [], max(0.0, end - time.monotonic()))
+        if not ready or time.monotonic() > end:
+            raise HugewiseError(f"a process of {NAME} that worked for this one has not ended within {timeout:g} s")
+        if pipe not in ready or not (more := os.read(pipe, _CHUNK)):
+            break
+        *whole, rest = (rest + more).split(b"\n")
+        yield from whole
+        if len(rest) > _LONGEST:
+            break
+    if rest:
+        yield rest
+
+
+def _listen(lines: Iterator[bytes], say: Say) -> HugewiseError | OSError | None:
     """Pass on what the process says until it ends; the error that it ended with. It is believed in nothing else."""
-    while line := lines.readline(_LONGEST):
+    for line in lines:
         try:
             told = msgspec.json.decode(line, type=_Told)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

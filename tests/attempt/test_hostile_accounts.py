@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ from hugewise.beneath import Folder
 from hugewise.errors import StorageError, UserError
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.scratch import Scratch, discard
+from hugewise.machine import probe, serving
 from hugewise.machine.machine import Contained
 from hugewise.model.scene import Act, Data, Places, Step, Write
 from hugewise.report.write import write
 from hugewise.store import dataset
 from tests.build.results import example
+from tests.build.trials import attempt, begun
 from tests.requirements import need_root
 
 NOBODY = 65534
@@ -327,3 +329,44 @@ def test_nor_its_report(home: Path) -> None:
 def test_who_calls_root_through_sudo_may_use_their_own_folders(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", str(NOBODY))
     assert write(example(), home / "results")["html"].is_file()
+
+
+def test_who_called_sudo_and_renames_the_results_leads_root_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workload is of the account that owns the folders above: it renamed `results` and put links in its place."""
+    need_root()
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    monkeypatch.setenv("SUDO_GID", str(NOBODY))
+    home, roots = (Path(tempfile.mkdtemp(dir="/dev/shm", prefix="hostile-")) for _ in range(2))
+    try:
+        os.chown(home, NOBODY, NOBODY)
+        names = ("stdout", "stderr", "spec.json", "events", "probe-stderr", "attempt.json", "run.jsonl", "seed")
+        with closing(begun(home / "results")) as folder:
+            draft = folder.draft("b00001-1-base-1")
+            there = folder.path / "attempts" / draft.name
+            links = "; ".join(f"ln -s {roots}/{name} {there}/{name}" for name in names)
+            links += f"; ln -s {roots}/run.jsonl {folder.path}/run.jsonl"
+            script = f"cd {home}; mv results old; mkdir -p {there}; {links}"
+            unprivileged = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", "sh", "-ec")
+            subprocess.run([*unprivileged, script], check=True)
+            stdout, stderr = str(draft / "stdout"), str(draft / "stderr")
+            argv, env = ("/bin/echo", "theirs"), {"PATH": "/bin"}
+            spec = probe.Spec(argv=argv, env=env, uid=NOBODY, gid=NOBODY, stdout=stdout, stderr=stderr)
+            job = probe.Job(spec, told=draft / "spec.json", events=draft / "events", stderr=draft / "probe-stderr")
+            assert serving.run([(LocalMachine(), job)]) == [0]
+            stored = folder.accept(draft, attempt("base", 1.0))
+            assert stored == folder.path / "attempts" / "b00001-1-base-1"  # as people call it
+        assert list(roots.iterdir()) == []
+        (kept,) = home.glob("old/*/*/attempts/b00001-1-base-1")
+        assert (kept / "stdout").read_text() == "theirs\n"
+        assert '"stored"' in (kept.parents[1] / "run.jsonl").read_text()
+    finally:
+        discard(str(home))
+        discard(str(roots))
+
+
+def test_root_goes_on_with_no_run_of_another_account(tmp_path: Path) -> None:
+    need_root()
+    with closing(begun(tmp_path)) as folder:
+        os.chown(folder.path, NOBODY, NOBODY)
+        with pytest.raises(UserError, match="is not root's own"):
+            folder.hold()

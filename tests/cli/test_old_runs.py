@@ -9,13 +9,15 @@ probe's files, outputs, reports) and the rest of the kernel's command line.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Call
+from tests.cli.conftest import HUGEWISE, Call
 from tests.golden import GOLDEN, same
 
 RUNS = ("ended", "interrupted", "guests")
@@ -55,6 +57,33 @@ def test_a_run_folder_of_format_1_is_reported_as_it_was(name: str, call: Call, t
     assert (status, err) == (0, "")
     assert "Report: " in out
     same(said(json.loads((folder / "report.json").read_bytes())), GOLDEN / "runs" / name / "verdicts.json")
+
+
+FILES = ("run.jsonl", "study.json", "attempts.parquet", "guests.json", "attempt.json")
+UNFIT = [(file, kind) for file in FILES for kind in ("pipe", "device", "link", "huge")]
+UNFIT.remove(("attempts.parquet", "huge"))  # DuckDB reads it in parts
+
+
+@pytest.mark.parametrize(("file", "kind"), UNFIT)
+def test_what_is_no_file_in_a_run_folder_is_refused_at_once(file: str, kind: str, tmp_path: Path) -> None:
+    """Neither waited for nor read without end: a pipe, a link, more than is ever written."""
+    of = {"guests.json": "guests", "attempt.json": "interrupted"}.get(file, "ended")
+    folder = tmp_path / of
+    shutil.copytree(GOLDEN / "runs" / of, folder)
+    path = next(folder.rglob(file))
+    if kind == "huge":
+        os.truncate(path, 2 << 30)  # a hole
+    else:
+        moved = path.rename(tmp_path / "elsewhere")
+        os.mkfifo(path) if kind == "pipe" else path.symlink_to(moved if kind == "link" else "/dev/zero")
+    code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30)); " + HUGEWISE[-1]
+    command = [*HUGEWISE[:-1], code, "report", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = "larger than" if kind == "huge" else "not a regular file"
+    assert f"{path} cannot be read: " in " ".join(done.stderr.split())
+    assert said in done.stderr
+    assert "cure: put a copy of it back" in done.stderr
 
 
 def test_the_kept_folders_stay_small() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,8 @@ import pytest
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import boot_id
 from tests.build.logs import lines, of_before, rewritten, write_lines
-from tests.cli.conftest import Call, tiny
-from tests.host.test_lock import as_nobody, bound
+from tests.cli.conftest import HUGEWISE, Call, tiny
+from tests.host.test_lock import NOBODY, as_nobody, bound
 from tests.requirements import need_root
 
 
@@ -40,6 +42,37 @@ def test_verdicts_are_shown_where_the_report_cannot_be_written(call: Call, copy:
     assert "2 blocks complete" in out
     assert "Report: " not in out
     assert "the report cannot be written" in err
+
+
+def test_root_is_shown_the_verdicts_of_another_accounts_run(call: Call, copy: Path) -> None:
+    need_root()
+    os.chown(copy, NOBODY, NOBODY)
+    before = (copy / "report.html").stat().st_mtime_ns
+    status, out, err = call("report", copy)
+    assert status == 2
+    assert "2 blocks complete" in out
+    assert "Report: " not in out
+    assert f"the report is not written to {copy}" in flat(err)
+    assert f"belongs to the account {NOBODY}" in flat(err)
+    assert (copy / "report.html").stat().st_mtime_ns == before
+
+
+def test_a_terminal_of_ascii_is_told_as_much_as_it_can_show(finished: Path) -> None:
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "LANG": "C", "COLUMNS": "80"}
+    for verb in (
+        ["report", str(finished)],
+        ["combine", str(finished), str(finished)],
+        ["list", "policies"],
+        ["doctor"],
+    ):
+        done = subprocess.run([*HUGEWISE, *verb], capture_output=True, env=plain, check=False, timeout=120)
+        assert b"Traceback" not in done.stderr + done.stdout, verb
+        assert (done.stdout + done.stderr).isascii()
+    done = subprocess.run(
+        [*HUGEWISE, "report", str(finished)], capture_output=True, env=plain, check=False, timeout=120
+    )
+    assert done.returncode == 0
+    assert b"2 blocks complete" in done.stdout
 
 
 def test_a_torn_last_line_is_passed_over(call: Call, copy: Path) -> None:

@@ -33,6 +33,23 @@ def test_results_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
     assert "--results" in err
 
 
+@pytest.mark.parametrize("pattern", ["a{99999999999999999999}", "(" * 3000 + ")" * 3000], ids=["repeats", "nested"])
+def test_a_pattern_that_python_cannot_hold_is_refused(call: Call, tmp_path: Path, pattern: str) -> None:
+    value = f"x1,lower=regex:{pattern}"
+    status, out, err = call("run", "--dry-run", "--policy", "base,thp", "--value", value, "--", "/bin/true")
+    assert (status, out) == (2, "")
+    assert "a simpler one" in err
+    study = tiny(tmp_path)
+    text = study.read_text(encoding="utf-8").replace('"chase"', '"command"')
+    command = f'{{ argv = ["/bin/true"], values = ["{value}"] }}'
+    study.write_text(text.replace('{ bytes = "8m", loads = 20000 }', command).split("[workload.scales]")[0])
+    for verb in (["doctor"], ["run", "--dry-run"]):
+        status, out, err = call(*verb, study)
+        assert (status, out) == (2, "")
+        assert f"{study}: workload[1].parameters" in err
+        assert "a simpler one" in err
+
+
 def test_what_a_run_shows(finished: Path) -> None:
     shown = (finished.parents[2] / "shown.txt").read_text(encoding="utf-8")
     assert "Größe [bold]?[/nope] 漢字 <script>alert(1)</script> :smile:" in " ".join(shown.split())
@@ -140,7 +157,9 @@ def test_proof_by_counters_and_another_metric(call: Call, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_whom_a_command_and_a_micro_workload_run_as(finished: Path, tmp_path: Path, call: Call) -> None:
+def test_whom_a_command_and_a_micro_workload_run_as(
+    finished: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     need_root()
     specs = [json.loads(path.read_text()) for path in finished.glob("attempts/b*/spec.json")]
     assert {(spec["uid"], spec["gid"]) for spec in specs} == {(65534, 65534)}
@@ -150,10 +169,33 @@ def test_whom_a_command_and_a_micro_workload_run_as(finished: Path, tmp_path: Pa
         'format = 1\nname = "who"\npolicies = ["base", "as-is"]\nbudget = { blocks = 2 }\n'
         '[[workload]]\nname = "command"\nuser = "nobody"\nparameters = { argv = ["id", "-u"] }\n'
     )
+    monkeypatch.setenv("SECRET_TOKEN", "the caller's")
     status, _, err = call("run", path, "--results", tmp_path / "results")
     assert status == 0, err
+    told = [found.read_text() for found in (tmp_path / "results").glob("*/*/attempts/b*/spec.json")]
+    assert told and not any("SECRET" in each for each in told)
     outputs = {found.read_text() for found in (tmp_path / "results").glob("*/*/attempts/b*/stdout")}
     assert outputs == {"65534\n"}
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_command_of_another_account_does_not_begin_where_that_cannot_go(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root entered the folder for it: `nobody` was in a folder below /root, and went on from there."""
+    need_root()
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    (tmp_path / "who.toml").write_text(
+        'format = 1\nname = "who"\npolicies = ["base", "as-is"]\nbudget = { blocks = 2 }\n'
+        '[[workload]]\nname = "command"\nuser = "nobody"\nparameters = { argv = ["ls", ".."] }\n'
+    )
+    monkeypatch.chdir(private)
+    status, _, err = call("run", tmp_path / "who.toml", "--results", tmp_path / "results")
+    assert status == 2
+    assert f"the command is to run in {private} as nobody, who cannot enter /" in err
+    assert 'user = "..."' in err
+    assert list((tmp_path / "results").glob("*/*/attempts/b*")) == []
 
 
 # Runs that are ended

@@ -34,7 +34,7 @@ from tests.build import known
 from tests.build.guests import MIB, guest, kernel
 from tests.guests.conftest import Bootable
 from tests.guests.runs import FAULT
-from tests.requirements import need, need_root
+from tests.requirements import need, need_program, need_root
 
 BASE = Backing(pages="base")
 _PATIENCE_S = 60.0
@@ -80,6 +80,22 @@ def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable
     argv = msgspec.json.decode((hosting.outputs / "guest-argv.json").read_bytes())
     assert argv[0] == x86.program
     assert "tcg,thread=single,tb-size=384" in argv
+
+
+def test_qemu_reads_its_disk_from_where_its_account_cannot_go(x86: Bootable, hosting: Hosting, tmp_path: Path) -> None:
+    """It began in root's folder of the disk, so that all processes of its account could look around there."""
+    need_program("mkfs.ext4", "e2fsprogs")
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    disk = private / "root.ext4"
+    disk.touch(mode=0o600)
+    os.truncate(disk, 8 * MIB)
+    subprocess.run(["mkfs.ext4", "-q", str(disk)], check=True)
+    with x86.boot(hosting, backing=BASE, root=str(disk)) as booted:
+        assert Path(f"/proc/{booted.pid}/cwd").readlink() == hosting.run
+        assert disk in {each.readlink() for each in Path(f"/proc/{booted.pid}/fd").iterdir()}
+        found = {each["device"]: each["inserted"] for each in booted.qmp.execute("query-block")}["root"]
+        assert (found["ro"], found["image"]["virtual-size"]) == (False, 8 * MIB)
 
 
 def test_a_guest_that_powers_off_is_gone_before_it_is_stopped(x86: Bootable, hosting: Hosting) -> None:

@@ -114,6 +114,19 @@ def test_no_archive_of_debian_says_what_was_read_and_the_cure(tmp_path: Path, mo
     assert "HUGEWISE_APT_SOURCES" in str(raised.value.hint)
 
 
+def test_root_takes_no_archive_that_another_account_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`su` keeps the environment: an archive that is `trusted=yes` would choose what root's guests boot."""
+    need_root()
+    chosen = tmp_path / "my.list"
+    chosen.write_text("deb [trusted=yes] http://archive.example/debian bookworm main\n")
+    os.chown(chosen, pwd.getpwnam("nobody").pw_uid, -1)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(chosen))
+    monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(UserError, match="HUGEWISE_APT_SOURCES = .* belongs to the account"):
+        debian.resolve(["hello"], "bookworm", "amd64")
+
+
 def test_what_apt_says_is_read() -> None:
     zlib, redis = debian.parse_uris(SAID, ("trixie", "arm64"))
     assert (zlib.name, zlib.version, zlib.arch, zlib.size) == (

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import lzma
 import os
+import pwd
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from hugewise.guests import cpio, initramfs
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.model.workload import Missing
 from tests.build.guests import entries_of
+from tests.requirements import need_root
 
 
 @pytest.fixture(autouse=True)
@@ -81,12 +84,37 @@ def test_a_truncated_one_in_the_cache_is_made_anew(tmp_path: Path, monkeypatch: 
     assert one.read_bytes() == whole
 
 
+def test_root_takes_no_agent_that_another_account_can_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_root()
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    given = given_probe(monkeypatch, tmp_path, a_program())
+    os.chown(given, pwd.getpwnam("nobody").pw_uid, -1)
+    with pytest.raises(UserError, match="belongs to the account") as raised:
+        initramfs.build(a_kernel())
+    assert "HUGEWISE_GUEST_PROBE_ARM64" in str(raised.value.hint)
+
+
 def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_probe(monkeypatch, tmp_path, a_program())
     base = initramfs.build(a_kernel())
     more = initramfs.extended(base, {"/orders.jsonl": b"{}\n"}, tmp_path / "initramfs")
     assert entries_of(more.read_bytes()) == [*entries_of(base.read_bytes()), cpio.file("orders.jsonl", b"{}\n")]
     assert [path for path in base.parent.iterdir() if not path.name.startswith(".")] == [base]
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_what_one_boot_is_given_is_never_written_where_a_link_leads(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    base, other, target = tmp_path / "base", tmp_path / "of-somebody", tmp_path / "initramfs.orders"
+    base.write_bytes(b"an initramfs")
+    other.write_bytes(b"theirs")
+    link(other, target)
+    made = initramfs.extended(base, {"/orders.jsonl": b"{}\n"}, target)
+    assert other.read_bytes() == b"theirs"
+    assert made.read_bytes().startswith(b"an initramfs")
+    assert made.lstat().st_ino != other.stat().st_ino
+    assert not made.is_symlink()
 
 
 def test_a_module_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

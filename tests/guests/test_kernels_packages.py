@@ -79,3 +79,15 @@ def test_a_real_package_is_unpacked_once_and_found_without_the_archive(
     assert told == []
     assert kernels.available(use, "x86-64", "bookworm") is None
     assert kernels.difference(found, found) == []
+
+
+def test_a_kernel_of_one_archive_is_not_had_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = []
+    for host in ("one", "another"):
+        chosen = tmp_path / f"{host}.list"
+        chosen.write_text(f"deb http://{host}.example/debian bookworm main\n")
+        monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(chosen))
+        keys.append(packages.asked(NAME, "x86-64", "bookworm"))
+    assert keys[0] != keys[1]
+    monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(tmp_path / "none.list"))
+    assert packages.asked(NAME, "x86-64", "bookworm") not in keys

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import pwd
+from pathlib import Path
 
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.host.account import account
+from hugewise.host.account import account, is_caller, must_enter
 from hugewise.model.workload import RunsAs
 
 ME = pwd.getpwuid(os.geteuid())
@@ -59,3 +60,22 @@ def test_an_account_that_cannot_be_had(
     with pytest.raises(UserError) as caught:
         account(user, runs_as, privileged=privileged)
     assert caught.value.message == said
+
+
+def test_a_folder_that_an_account_cannot_enter_is_named(reached: Path) -> None:
+    stranger = pwd.struct_passwd(("stranger", "x", 54_321, 54_321, "", "/", "/bin/sh"))
+    folder = reached / "private" / "below"
+    folder.mkdir(parents=True)
+    must_enter(stranger, folder)
+    (reached / "private").chmod(0o766)
+    must_enter(pwd.getpwnam("root"), folder)
+    with pytest.raises(UserError, match=f"as stranger, who cannot enter {reached}/private$") as raised:
+        must_enter(stranger, folder)
+    assert 'user = "..."' in str(raised.value.hint)
+
+
+def test_who_called_is_this_account_or_that_of_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    assert [is_caller(None), is_caller(ME), is_caller(OTHER)] == [True, True, False]
+    monkeypatch.setenv("SUDO_UID", str(OTHER.pw_uid))
+    assert is_caller(OTHER)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from hugewise import reading
 from hugewise.host.local_machine import LocalLauncher, LocalMachine
 
 
@@ -30,3 +33,14 @@ def test_a_launcher_can_be_waited_for_by_its_descriptor() -> None:
     running.kill()  # nothing happens to what has ended
     running.close()
     running.close()
+
+
+def test_many_large_outputs_are_too_much_together(tmp_path: Path) -> None:
+    for number in range(5):
+        with (tmp_path / f"{number}.log").open("wb") as file:
+            file.truncate(reading.MOST)
+    found = LocalMachine().files(str(tmp_path), re.compile(r".*\.log"))
+    for _ in range(4):
+        assert len(next(found)) == reading.MOST
+    with pytest.raises(reading.UnreadableError, match="they have more than 1073741824 bytes in all"):
+        next(found)

@@ -142,11 +142,8 @@ def own(tmp_path: Path, *, whole: bool = True) -> tuple[LockPlace, ...]:
     return (LockPlace(str(path), partial(host_wide._file, path), whole),)
 
 
-@pytest.mark.parametrize("queue", [16, 0, None], ids=["listening", "full", "deaf"])
-def test_a_socket_that_an_account_has_bound_is_named_and_root_goes_on_anyway(
-    root: FakeHost, tmp_path: Path, queue: int | None
-) -> None:
-    with as_nobody(lambda: bound(boot_id(root), queue=queue)) as pid:
+def test_a_socket_that_an_account_has_bound_is_named_and_root_goes_on_anyway(root: FakeHost, tmp_path: Path) -> None:
+    with as_nobody(lambda: bound(boot_id(root), queue=16)) as pid:
         with pytest.raises(LockedError, match=rf"nobody holds the lock of this host \(pid {pid}\)") as caught:
             HostLock(root, places=own(tmp_path)).__enter__()
         assert f"kill {pid}, or go on beside it with: --anyway" in (caught.value.hint or "")
@@ -156,6 +153,47 @@ def test_a_socket_that_an_account_has_bound_is_named_and_root_goes_on_anyway(
             )
             with pytest.raises(LockedError, match=f"pid {os.getpid()}"):  # and is a lock all the same
                 HostLock(root, anyway=True, places=own(tmp_path)).__enter__()
+
+
+@pytest.mark.parametrize("queue", [0, None], ids=["full", "deaf"])
+def test_of_a_socket_that_does_not_answer_the_account_is_a_remark(
+    root: FakeHost, tmp_path: Path, queue: int | None
+) -> None:
+    """Nobody vouches for what is looked up of it: no process is named, and none to be killed."""
+    with as_nobody(lambda: bound(boot_id(root), queue=queue)):
+        said = r"an account \(nobody, it seems\) holds the lock of this host \(pid unknown\)"
+        with pytest.raises(LockedError, match=said) as caught:
+            HostLock(root, places=own(tmp_path)).__enter__()
+        assert caught.value.hint == "wait for it, or go on beside it with: --anyway"
+        with HostLock(root, anyway=True, places=own(tmp_path)) as lock:
+            assert lock.remarks == (
+                "root went on (--anyway) beside an account (nobody, it seems), who has the lock that accounts share",
+            )
+
+
+def called(*names: bytes) -> list[socket.socket]:
+    """Sockets with those abstract names, whatever stands in them."""
+    kept = []
+    for name in names:
+        kept.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        kept[-1].bind(b"\0" + name)
+    return kept
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["of the whole host", "of a container"])
+def test_a_line_that_a_sockets_name_makes_in_proc_net_unix_names_nobody(
+    root: FakeHost, tmp_path: Path, whole: bool
+) -> None:
+    """It says that a process of root's, this one, has the lock's socket."""
+    name = boot_id(root)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as victim:
+        forged = f"\n0: 2 0 0 1 1 {os.fstat(victim.fileno()).st_ino} @hugewise-{name}".encode()
+        with as_nobody(lambda: (bound(name, queue=None), called(forged))):
+            with pytest.raises(LockedError, match=r"somebody holds the lock of this host \(pid unknown\)") as caught:
+                HostLock(root, places=own(tmp_path, whole=whole)).__enter__()
+            assert (caught.value.pid, caught.value.hint) == (None, "wait for it, or go on beside it with: --anyway")
+            with HostLock(root, anyway=True, places=own(tmp_path, whole=whole)) as lock:
+                assert "beside somebody, who has" in lock.remarks[-1]
 
 
 def test_the_pid_of_a_socket_whose_process_is_gone_is_not_named(root: FakeHost, tmp_path: Path) -> None:
@@ -294,8 +332,10 @@ def test_a_lock_file_that_others_made_is_not_locked(root: FakeHost, tmp_path: Pa
     assert not (tmp_path / "victim").exists()
 
 
-def test_an_account_never_keeps_root_from_restoring(unchanged: None) -> None:
+@pytest.mark.parametrize("queue", [16, 0, None], ids=["listening", "full", "deaf"])
+def test_an_account_never_keeps_root_from_restoring(unchanged: None, queue: int | None) -> None:
+    """Neither by a socket nor by names that are no text."""
     need_root()
     name = boot_id(LocalHost())
-    with as_nobody(lambda: bound(name, queue=16)):
+    with as_nobody(lambda: (bound(name, queue=queue), called(b"\xff\xfe", b"\n\n", b"\n0 0 0 0 0 0 \xff @x"))):
         assert recovery.restore() == ["nothing to restore"]

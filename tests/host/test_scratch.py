@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hugewise.errors import StorageError, UserError
 from hugewise.host import scratch
 from hugewise.model.scene import Data
 from hugewise.store import dataset
+from tests.requirements import need_root
 
 
 def a_tree(folder: Path) -> Path:
@@ -149,3 +151,23 @@ def test_data_of_a_broken_manifest_are_made_anew(tmp_path: Path) -> None:
     Path(kept.folder, "manifest.json").write_text("{")
     assert dataset.find(tmp_path, the_data(seed=1)) is None
     assert dataset.keep(tmp_path, the_data(seed=1), tmp_path / "made").digest == kept.digest
+
+
+def test_files_with_holes_fill_the_disk_no_more_than_others(tmp_path: Path) -> None:
+    """Each of them has room there, and all of them leave less than attempts need."""
+    need_root()
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    for name in ("one", "two"):
+        with (source / name).open("wb") as file:
+            file.truncate(20 << 20)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(target)], check=True)
+    try:
+        with pytest.raises(StorageError, match="two: No space left on device"):
+            copied_tree(source, target)
+        (source / "two").unlink()
+        (target / "one").unlink()
+        assert copied_tree(source, target).bytes == 20 << 20
+    finally:
+        subprocess.run(["umount", str(target)], check=True)

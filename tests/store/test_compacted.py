@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +132,7 @@ def test_nothing_is_removed_before_the_file_is_on_disk(folder: RunFolder, monkey
     monkeypatch.setattr(Path, "replace", replaced)
     monkeypatch.setattr(Path, "unlink", unlinked)
     folder.compact()
-    first = ["sync .attempts.parquet", "replace", f"sync {folder.run}", "unlink .attempts.parquet"]
+    first = ["sync .attempts.parquet", "replace", f"sync {folder.place.name}", "unlink .attempts.parquet"]
     assert done == [*first, *["unlink attempt.json"] * 6]
 
 
@@ -158,6 +161,69 @@ def test_a_damaged_file_is_a_clear_error(folder: RunFolder, damage: bytes) -> No
 def test_a_file_of_other_columns_is_a_clear_error(folder: RunFolder) -> None:
     duckdb.sql("select 1 as one").write_parquet(str(folder.path / "attempts.parquet"))
     with pytest.raises(RunError, match=r"attempts\.parquet cannot be read"):
+        folder.read()
+
+
+def replaced_by(folder: RunFolder, query: str) -> Path:
+    """The gathered attempts (`{old}`) become what the query says; their file."""
+    folder.compact()
+    path, old = folder.path / "attempts.parquet", folder.path / "old"
+    path.rename(old)
+    with old.open("rb") as file, duckdb.connect() as connection:
+        connection.read_parquet(f"/proc/self/fd/{file.fileno()}").create_view("old")
+        connection.sql(query).write_parquet(str(path), compression="zstd")
+    return path
+
+
+def test_kilobytes_that_would_become_gigabytes_are_refused(folder: RunFolder) -> None:
+    rows = "select 'a' || i as name, repeat('x', 1000000) as record from range(20000) as rows(i)"
+    path = replaced_by(folder, rows)
+    assert path.stat().st_size < 20_000
+    code = "import resource, sys; from hugewise.cli.main import main\ntry: main(['report', sys.argv[1]])\n"
+    code += "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    command = [sys.executable, "-c", code, str(folder.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 2
+    assert f"{path} cannot be read: 20,000 attempts of 20,0" in done.stderr
+    assert "put a copy of it back" in done.stderr
+    assert int(done.stdout) < 400 << 10
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("select name, null::varchar as record from old", "no record"),
+        ("select nullif(name, 'b00001-thp') as name, record from old", "has no name"),
+        ("select name, record from old union all select name, '{}' from old", "a name that another has"),
+        ("select name, 5 as record from old", "its column record is of INTEGER, not of texts"),
+        ("select name, encode(record) as record from old", "its column record is of BLOB"),
+        ("select row_number() over () as name, record from old", "its column name is of BIGINT"),
+        ("select [name] as name, record from old", r"its column name is of VARCHAR\[\]"),
+    ],
+)
+def test_records_that_are_no_texts_are_a_clear_error(folder: RunFolder, query: str, why: str) -> None:
+    path = replaced_by(folder, query)
+    with pytest.raises(RunError, match=why) as caught:
+        folder.read()
+    assert f"{path} cannot be read" in caught.value.message
+    assert "put a copy of it back" in (caught.value.hint or "")
+
+
+def test_what_is_no_file_of_its_own_is_not_waited_for_and_not_followed(folder: RunFolder) -> None:
+    folder.compact()
+    path = folder.path / "attempts.parquet"
+    path.rename(folder.path / "elsewhere")
+    path.symlink_to("elsewhere")
+    with pytest.raises(RunError, match=r"attempts\.parquet: Too many levels of symbolic links"):
+        folder.read()
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(RunError, match=r"attempts\.parquet cannot be read: not a regular file"):
+        folder.read()
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate((256 << 20) + 1)
+    with pytest.raises(RunError, match=r"attempts\.parquet cannot be read: larger than 268,435,456 bytes"):
         folder.read()
 
 

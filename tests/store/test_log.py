@@ -236,6 +236,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
         assert lines(folder.path)[-1].endswith(b"\n")
         kept = folder.read()
         assert kept.hash is not None
+        folder.close()
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 

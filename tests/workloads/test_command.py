@@ -43,6 +43,8 @@ def test_a_value_names_its_metric_with_unit_and_direction() -> None:
         ("Rate!,lower=regex:x", "'Rate!' is not of small letters"),
         ("wall_s,lower=regex:x", "has a metric wall_s of its own"),
         ("rate,lower=regex:(", "not a regular expression"),
+        (f"rate,lower=regex:a{{{'9' * 20}}}", "'a{99999999999999999999}' repeats more often than a pattern can"),
+        (f"rate,lower=regex:{'(' * 3000}{')' * 3000}", "((... is nested too deeply: write a simpler one"),
         ("rate,lower=json:a b", "neither"),
         ("rate,lower=json:.a[x]", "'[x]' is neither"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 from pathlib import Path
 
@@ -120,3 +121,16 @@ def test_the_server_sizes_the_pool() -> None:
     assert 976 * MIB < _postgres.segment("", settings, 2 * MIB) <= GIB
     with pytest.raises(UserError, match="failed"):
         _postgres.segment("", {**settings, "no_such_setting": "1"}, GIB)
+
+
+def test_root_makes_no_folder_where_an_account_could_put_a_link(reached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_root()
+    nobody = pwd.getpwnam("nobody")
+    os.chown(reached, nobody.pw_uid, nobody.pw_gid)
+    monkeypatch.setenv("TMPDIR", str(reached))
+    monkeypatch.setattr("tempfile.tempdir", None)  # it is asked once
+    with _postgres._private() as private:
+        assert not Path(private).is_relative_to(reached)
+        assert (Path(private).stat().st_uid, Path(private).stat().st_mode & 0o777) == (nobody.pw_uid, 0o700)
+        assert Path(private).parent.stat().st_uid == 0
+    assert not Path(private).exists()

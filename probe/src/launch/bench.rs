@@ -80,6 +80,7 @@ fn plan(args: &BenchArgs) -> anyhow::Result<Plan> {
         env,
         cwd: None,
         stdio: [null()?, null()?, null()?],
+        opened: vec![],
         uid: None,
         gid: None,
         thp_disable: ThpDisable::None,

@@ -3,7 +3,7 @@
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::launch::spec::ThpDisable;
+
+/// The descriptor of the first of the files that are opened for a workload.
+pub const FIRST_OPENED: RawFd = 3;
 
 /// What to execute.
 pub enum Program {
@@ -27,6 +30,8 @@ pub struct Plan {
     pub cwd: Option<CString>,
     /// What becomes stdin, stdout and stderr.
     pub stdio: [OwnedFd; 3],
+    /// What becomes the descriptors from `FIRST_OPENED` on.
+    pub opened: Vec<OwnedFd>,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub thp_disable: ThpDisable,
@@ -97,6 +102,17 @@ pub fn open_cgroups(procs: &[PathBuf]) -> anyhow::Result<Vec<File>> {
         File::options().write(true).open(path).with_context(|| format!("cannot open {} (cgroup_procs)", path.display()))
     };
     procs.iter().map(open).collect()
+}
+
+/// Open files for the child to read. Their descriptors here lie above all those that they become there, so that none is
+/// overwritten before it is handed over.
+pub fn open_for_child(files: &[PathBuf]) -> anyhow::Result<Vec<OwnedFd>> {
+    let above = FIRST_OPENED + RawFd::try_from(files.len())?;
+    let open = |path: &PathBuf| {
+        let opened = File::open(path).with_context(|| format!("cannot open {} (opens)", path.display()))?;
+        Ok(rustix::io::fcntl_dupfd_cloexec(opened, above)?)
+    };
+    files.iter().map(open).collect()
 }
 
 /// Where execvp(3) would find `name`: as it is when it holds a slash, else by the workload's own PATH.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -20,7 +21,7 @@ use crate::launch::confine::confine;
 use crate::launch::fullest::Fullest;
 use crate::launch::guard;
 use crate::launch::micro;
-use crate::launch::plan::{LaunchError, Plan, Program, Step, c_string, find_program, open_cgroups};
+use crate::launch::plan::{LaunchError, Plan, Program, Step, c_string, find_program, open_cgroups, open_for_child};
 use crate::launch::spawn::Launcher;
 use crate::launch::spec::{Scan, Spec};
 use crate::launch::trace::{Move, Tracer};
@@ -103,7 +104,7 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
         Program::Descriptor(own.into())
     } else {
         let path = spec.env.get("PATH").map(String::as_str);
-        match find_program(&spec.argv[0], path, spec.cwd.as_deref()) {
+        match find_program(&spec.argv[0], path, spec.entered()) {
             Some(found) => Program::Path(c_string(found)?),
             None => {
                 let path = path.unwrap_or("not set");
@@ -128,8 +129,9 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
         program,
         argv: words(&mut name.into_iter().chain(spec.argv.iter().cloned()))?,
         env: words(&mut spec.env.iter().map(|(key, value)| format!("{key}={value}")))?,
-        cwd: spec.cwd.as_deref().map(c_string).transpose()?,
+        cwd: spec.entered().map(c_string).transpose()?,
         stdio: [stdin, stdout, stderr],
+        opened: open_for_child(&spec.opens)?,
         uid: spec.uid,
         gid: spec.gid,
         thp_disable: spec.thp_disable,
@@ -145,8 +147,9 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
     }))
 }
 
+/// A file for what a program says. A link in its place is never followed: the account could have put it there.
 fn create(path: &Path) -> anyhow::Result<OwnedFd> {
-    let file = File::options().write(true).create(true).truncate(true).open(path);
+    let file = File::options().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(path);
     Ok(file.with_context(|| format!("cannot create {}", path.display()))?.into())
 }
 
@@ -274,7 +277,9 @@ fn failed_launch(spec: &Spec, error: &LaunchError) -> anyhow::Result<ExitCode> {
     let errno = error.errno.raw_os_error().unwrap_or(0);
     let is_short = [libc::EAGAIN, libc::ENOMEM, libc::EMFILE, libc::ENFILE].contains(&errno);
     if error.step != Step::Execute || is_short || spec.micro {
-        let message = format!("{:?}: {error}", spec.argv[0]);
+        let entered = spec.entered().filter(|_| error.step == Step::WorkingDirectory);
+        let place = entered.map_or(String::new(), |cwd| format!(": {}{}", cwd.display(), spec.by_account()));
+        let message = format!("{:?}: {error}{place}", spec.argv[0]);
         emit(&host_error(true, message.clone()))?;
         anyhow::bail!(message);
     }

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use crate::launch::plan::{LaunchError, Plan, Program, Step};
+use crate::launch::plan::{FIRST_OPENED, LaunchError, Plan, Program, Step};
 use crate::launch::spec::ThpDisable;
 use crate::launch::stack::Stack;
 use crate::launch::trace;
@@ -146,9 +146,6 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
             // "0" stands for the writer, in v1 and v2.
             job.must(Step::Cgroup, libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) as libc::c_long);
         }
-        if let Some(cwd) = &plan.cwd {
-            job.must(Step::WorkingDirectory, libc::chdir(cwd.as_ptr()));
-        }
         // Raw calls: glibc's wrappers would change every thread of the parent, whose memory this is.
         if plan.uid.is_some() || plan.gid.is_some() {
             job.must(Step::Groups, libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()));
@@ -158,6 +155,10 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
         }
         if let Some(uid) = plan.uid {
             job.must(Step::Uid, libc::syscall(libc::SYS_setresuid, uid, uid, uid));
+        }
+        // As the account: a folder that it leaves to us may have become a link to one that it could not enter itself.
+        if let Some(cwd) = &plan.cwd {
+            job.must(Step::WorkingDirectory, libc::chdir(cwd.as_ptr()));
         }
         let state = match plan.thp_disable {
             ThpDisable::None => 0,
@@ -179,6 +180,9 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
         }
         for (target, source) in plan.stdio.iter().enumerate() {
             job.must(Step::Stdio, libc::dup2(source.as_raw_fd(), target as RawFd));
+        }
+        for (target, source) in (FIRST_OPENED..).zip(&plan.opened) {
+            job.must(Step::Stdio, libc::dup2(source.as_raw_fd(), target));
         }
         for signal in &job.launcher.ignored {
             set_default(*signal);
@@ -275,6 +279,7 @@ mod tests {
             env: vec![],
             cwd: None,
             stdio: [null(), null(), null()],
+            opened: vec![],
             uid: None,
             gid: None,
             thp_disable: ThpDisable::None,

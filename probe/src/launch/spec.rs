@@ -38,6 +38,9 @@ pub struct Spec {
     pub announce: bool,
     #[serde(default)]
     pub limits: Limits,
+    /// Files that are opened as the caller, for reading; the workload has them as descriptors 3, 4, ...
+    #[serde(default)]
+    pub opens: Vec<PathBuf>,
 }
 
 /// What a workload may take of the machine; nothing is bounded by default.
@@ -94,6 +97,18 @@ impl Spec {
         Ok(spec)
     }
 
+    /// The folder that the workload enters. What becomes another account does not begin in the caller's, which it may
+    /// be unable to enter: through /proc/PID/cwd all its processes could look around there.
+    pub fn entered(&self) -> Option<&Path> {
+        let own = self.uid.or(self.gid).map(|_| Path::new("/"));
+        self.cwd.as_deref().or(own)
+    }
+
+    /// Whom that is done as, for a message: nothing, where it is the caller.
+    pub fn by_account(&self) -> String {
+        self.uid.map_or(String::new(), |uid| format!(" (as uid {uid}, which must be able to enter it)"))
+    }
+
     pub fn timeout(&self) -> Duration {
         Duration::from_secs_f64(self.timeout_s)
     }
@@ -109,6 +124,9 @@ impl Spec {
         }
         if let Some(word) = self.argv.iter().find(|word| word.contains('\0')) {
             return Err(format!("argv: {word:?} holds a NUL byte, which no argument can; remove it"));
+        }
+        if self.micro && !self.opens.is_empty() {
+            return Err(format!("opens = {:?}: a micro-workload reads no files; leave it out", self.opens));
         }
         for (key, value) in &self.env {
             if key.is_empty() || key.contains(['=', '\0']) || value.contains('\0') {

@@ -24,6 +24,7 @@ from hugewise.attempt.underway import Bench, Disturbed, Group, Work
 from hugewise.beneath import Folder
 from hugewise.errors import MachineError
 from hugewise.files import storing
+from hugewise.host.account import is_caller
 from hugewise.host.scratch import copy
 from hugewise.machine import noise, probe
 from hugewise.machine.foreign import heard
@@ -66,7 +67,7 @@ def together(
         for step in STEPS:
             bench.on_step(step.__name__)
             try:
-                with _hearing(group):
+                with bench.folder.naming(), _hearing(group):
                     step(group)
             except MachineError as error:
                 if not group.started:
@@ -159,9 +160,11 @@ def supply(group: Group) -> None:
                 assert isinstance(cell.workload, Direct)
                 work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
             start, boarded = work.launch, work.boarded
+            # What a person has in their environment, such as a token, is for their own commands.
+            whole = not start.micro and (is_caller(cell.account) or boarded.own)
             work.play = Alone(
                 account=cell.account,
-                inherited=site.machine.environment if start.micro else boarded.environment,
+                inherited=boarded.environment if whole else site.machine.environment,
                 cwd=boarded.cwd,
                 cpus=cell.cpus,
             )

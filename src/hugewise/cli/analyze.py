@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hugewise.errors import UserError
+from hugewise.errors import HugewiseError, UserError
 from hugewise.external.analyze import analyze
 from hugewise.external.reader import Ask
 from hugewise.external.types import AnalysisPlan
@@ -33,7 +33,12 @@ def run(files: Sequence[Path], options: Mapping[str, Any]) -> None:
         now = datetime.datetime.now(datetime.UTC)
         folder = options["results"] / f"analyze-{now:%Y%m%d-%H%M%S}"
     told = report(results)
-    show(brief(told), write(results, told, folder)["html"])
+    try:
+        paths = write(results, told, folder)
+    except HugewiseError:
+        show(brief(told))  # what was found is not lost with the report
+        raise
+    show(brief(told), paths["html"])
 
 
 def _plan(options: Mapping[str, Any]) -> AnalysisPlan:

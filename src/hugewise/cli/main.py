@@ -20,7 +20,7 @@ from hugewise.cli import asking, completion, options
 from hugewise.cli.guest import guest
 from hugewise.cli.torture import torture
 from hugewise.cli.verify import verify_statistics
-from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.errors import HugewiseError, UserError
 from hugewise.visible import printable, say
 
 __all__ = ["main"]
@@ -106,7 +106,7 @@ def report(run_: Path, *, salvage: bool, expect: str | None) -> None:
     results = hugewise.open_results(run_, salvage=salvage, expect=expect)
     try:
         paths = hugewise.write_reports(results)
-    except StorageError:
+    except HugewiseError:
         show(summary(results))  # a run that belongs to somebody else can be read all the same
         raise
     show(summary(results), paths["html"])
@@ -279,7 +279,7 @@ def _report(start: Callable[[Any], Any]) -> None:
         listener(progress.Message("writing the report"))
         try:
             paths = hugewise.write_reports(results)
-        except StorageError:
+        except HugewiseError:
             show(summary(results))  # what was found is not lost with the report
             raise
     show(summary(results), paths["html"])
@@ -295,6 +295,9 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `hugewise` command; `arguments` (None): those of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what an encoding lacks is no reason to say nothing
+            stream.reconfigure(errors="replace")
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, _terminate)

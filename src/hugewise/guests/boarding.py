@@ -225,11 +225,17 @@ class _Aboard:
 
     def _boot(self, orders: bytes | None = None) -> Agent:
         image = Path(self.initramfs.path)
-        if orders is not None:
-            image = initramfs.extended(image, {NAME: orders}, Path(self.hosting.run) / "initramfs.orders")
-        # One that has orders says hello when they are done.
-        timeout = None if orders is None else _BOOT_S + self.cell.timeout
-        self.booted = boot.boot(self.guest, image, self.hosting, program=program.find(self.guest.arch), timeout=timeout)
+        timeout: float | None = None
+        with ExitStack() as at_end:
+            if orders is not None:
+                # Below what is the caller's: in the folder of the guest's own account that account chooses what is read
+                # and written there. It is large, and nobody needs it once it has booted.
+                ordered = self.hosting.outputs / "initramfs.orders"
+                at_end.callback(discard, str(ordered))
+                image = initramfs.extended(image, {NAME: orders}, ordered)
+                timeout = _BOOT_S + self.cell.timeout  # it says hello when its orders are done
+            qemu = program.find(self.guest.arch)
+            self.booted = boot.boot(self.guest, image, self.hosting, program=qemu, timeout=timeout)
         self.agent = Agent(self.booted.agent, self.name, self.booted.error)
         return self.agent
 

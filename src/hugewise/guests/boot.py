@@ -203,7 +203,7 @@ def _places(
     guest: Guest, initramfs: Path, hosting: Hosting, undo: ExitStack
 ) -> tuple[qemu.QemuPlaces, tuple[Path, ...]]:
     """What QEMU opens. Another account may not reach the folders that kernels and images lie in: small files are copied
-    to where it can; the disk is opened from its own folder, which the launcher enters before it becomes that account.
+    to where it can; the disk is opened by the launcher.
     """
     kernel, initramfs = Path(guest.kernel.image).absolute(), initramfs.absolute()
     copies: list[Path] = []
@@ -221,7 +221,7 @@ def _places(
         initramfs=str(initramfs),
         agent=str(hosting.run / "agent"),
         qmp=str(hosting.run / "qmp"),
-        root=None if guest.image.root is None else f"./{Path(guest.image.root).name}",
+        root=guest.image.root is not None,
         hugetlbfs=hosting.hugetlbfs,
         tap=hosting.tap,
     )
@@ -242,11 +242,11 @@ def _copy(source: Path, copy: Path) -> None:
 
 def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
     account = hosting.account
-    folder = hosting.run if guest.image.root is None else Path(guest.image.root).absolute().parent
     spec = probe.Spec(
         argv=argv,
         env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": hosting.temporary},
-        cwd=str(folder),
+        # Of nobody's business: its account's processes can look around there, through /proc.
+        cwd=str(hosting.run),
         stdout=str(hosting.outputs / "console.txt"),
         stderr=str(hosting.outputs / "qemu.stderr"),
         uid=None if account is None else account.pw_uid,
@@ -255,7 +255,8 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
         cgroup_procs=tuple(str(path) for path in hosting.leaf.procs_files),
         cpus=hosting.cpus,
         announce=True,
-        limits=probe.Limits(stream_bytes=_MOST_OF_CONSOLE, rooms=(hosting.temporary, str(folder))),
+        limits=probe.Limits(stream_bytes=_MOST_OF_CONSOLE, rooms=(hosting.temporary, str(hosting.run))),
+        opens=msgspec.UNSET if guest.image.root is None else (str(Path(guest.image.root).absolute()),),
     )
     return probe.Job.below(hosting.outputs, "qemu", spec)
 

@@ -22,6 +22,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from hugewise import files
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import apt_sources, cache
 from hugewise.guests.workshop import Workshop, workshop
@@ -29,7 +30,7 @@ from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
 from hugewise.unprivileged import NAME, Finished, Say
 
-__all__ = ["ARCHITECTURES", "Package", "Say", "configuration", "fetch", "missing", "resolve", "source"]
+__all__ = ["ARCHITECTURES", "Package", "Say", "archive", "configuration", "fetch", "missing", "resolve", "source"]
 
 # What is run, and the packages that bring it.
 _PROGRAMS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg"}
@@ -228,12 +229,16 @@ def _take(shop: Workshop, file: str, sha256: str, place: Path) -> None:
         raise UserError(f"{file} has the SHA-256 {found}, and the archive's lists say {sha256}")
 
 
+def archive(suite: str, arch: str, *, sources: bool = False) -> str:
+    """From where that suite is had: the text of the sources file that apt is given. Raises UserError."""
+    return apt_sources.stanza(apt_sources.main_archive(_sources_files()), suite, arch, sources=sources)
+
+
 def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
     """The lists for that, read now where they are not in the cache. Raises UserError."""
     if re.fullmatch(r"[a-z][a-z0-9-]*", suite) is None:
         raise UserError(f"{suite!r} is no suite of Debian", hint="name one such as trixie")
-    entry = apt_sources.main_archive(_sources_files())
-    text = apt_sources.stanza(entry, suite, arch, sources=sources)
+    text = archive(suite, arch, sources=sources)
     state = _State(suite, arch, sources, text)
 
     def read(place: Path) -> None:
@@ -268,9 +273,11 @@ def _apt(state: _State) -> Iterator[_Apt]:
 
 
 def _sources_files() -> dict[str, str]:
-    """apt's sources files, path -> text, in its order."""
+    """apt's sources files, path -> text, in its order. Raises UserError where it is to be another account's."""
     if chosen := os.environ.get("HUGEWISE_APT_SOURCES"):
         paths = [Path(chosen)]
+        if paths[0].is_file():
+            files.own(paths[0], f"HUGEWISE_APT_SOURCES = {chosen!r}", "unset it, or name a file of root's")
     else:
         paths = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     found = {}

@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from hugewise import files
+from hugewise.beneath import Folder
 from hugewise.errors import ProbeError, UserError
-from hugewise.files import storing
 from hugewise.guests import cache, cpio
 from hugewise.guests.kernels.elf import unpacked
 from hugewise.machine import probe
@@ -34,11 +35,15 @@ def guest_probe(arch: Architecture) -> Path | Missing:
     """The static probe for guests of that architecture, or that it is not there.
 
     `$HUGEWISE_GUEST_PROBE_X86_64` or `$HUGEWISE_GUEST_PROBE_ARM64`, else where `make guest-probes` puts it, else the
-    host's own, where that is static: a wheel has one for both.
+    host's own, where that is static: a wheel has one for both. Raises UserError where root would take one that another
+    account can change.
     """
-    chosen = os.environ.get(f"HUGEWISE_GUEST_PROBE_{arch.replace('-', '_').upper()}")
+    variable = f"HUGEWISE_GUEST_PROBE_{arch.replace('-', '_').upper()}"
+    chosen = os.environ.get(variable)
     path = Path(chosen) if chosen else Path(sys.prefix, "share", "hugewise", f"probe-{arch}")
     if path.is_file():
+        if chosen:
+            files.own(path, f"the agent of guests {chosen}", f"unset {variable}, or name a file of root's")
         return path.absolute()
     if not chosen:
         with suppress(ProbeError, OSError):
@@ -92,20 +97,25 @@ def build(kernel: Kernel) -> Path:
 
 def told(initramfs: Path) -> Initramfs:
     """An initramfs that is there, with its hash. Raises StorageError."""
-    with storing(str(initramfs)):
+    with files.storing(str(initramfs)):
         return Initramfs(path=str(initramfs), digest=cache.sha256(initramfs))
 
 
-def extended(initramfs: Path, files: Mapping[str, bytes], target: Path) -> Path:
-    """Write an initramfs with what `initramfs` has and `files` (path -> content) to `target`; returns `target`.
+def extended(initramfs: Path, more: Mapping[str, bytes], target: Path) -> Path:
+    """Write an initramfs with what `initramfs` has and `more` (path -> content) to `target`; returns `target`.
 
-    For files that one boot alone is given, which do not belong in the cache. Raises StorageError.
+    For files that one boot alone is given, which do not belong in the cache. `target` is new: nothing that was there
+    is written to. Raises StorageError.
     """
-    more = cpio.archive(cpio.file(path, data) for path, data in sorted(files.items()))
-    with storing(str(target)):
-        shutil.copyfile(initramfs, target)
-        with target.open("ab") as writing:
-            writing.write(more)
+    behind = cpio.archive(cpio.file(path, data) for path, data in sorted(more.items()))
+    with (
+        files.storing(str(target)),
+        initramfs.open("rb") as given,
+        Folder.open(target.parent) as held,
+        held.new(target.name, 0o644) as made,
+    ):
+        shutil.copyfileobj(given, made)
+        made.write(behind)
     return target
 
 

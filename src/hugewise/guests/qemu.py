@@ -12,13 +12,14 @@ import msgspec
 
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, Guest
 
-__all__ = ["PORT", "PROGRAMS", "QemuPlaces", "argv", "cpu_model", "thp_disable"]
+__all__ = ["PORT", "PROGRAMS", "ROOT", "QemuPlaces", "argv", "cpu_model", "thp_disable"]
 
 PROGRAMS: dict[Architecture, str] = {"x86-64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 
 # The virtio-serial port through which the agent is spoken to.
 PORT = "hugewise"
-
+# The descriptor of the guest's disk: the first that the launcher gives.
+ROOT = 3
 
 _CLOCK = "clock=vm,base=2024-01-01T00:00:00"
 # The buffer of translated code, in MiB. QEMU's default is as large as a guest and would look like one in smaps; with 64
@@ -31,7 +32,7 @@ class QemuPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Files that QEMU is to open, by paths that its account can reach.
 
     kernel, initramfs   as QEMU is to open them (they may be copies of the guest's)
-    root                the guest's ext4, or None
+    root                whether the guest's ext4 is there, open for reading as the descriptor `ROOT`
     agent, qmp          unix sockets on which this process listens; QEMU connects to them when it starts
     hugetlbfs           folder of a mounted hugetlbfs, for the backing `file`
     tap                 a tap interface that is there, for the network `tap`
@@ -41,7 +42,7 @@ class QemuPlaces(msgspec.Struct, frozen=True, kw_only=True):
     initramfs: str
     agent: str
     qmp: str
-    root: str | None = None
+    root: bool = False
     hugetlbfs: str | None = None
     tap: str | None = None
 
@@ -69,9 +70,10 @@ def argv(guest: Guest, *, program: str, places: QemuPlaces) -> tuple[str, ...]:
     words += ["-chardev", f"socket,id=agent,path={_plain(places.agent)},server=off"]
     words += ["-device", _device(guest, "virtio-serial-pci", "id=ports,max_ports=2")]
     words += ["-device", f"virtserialport,bus=ports.0,chardev=agent,name={PORT}"]
-    if places.root is not None:
-        # The image is opened read-only; what the guest writes goes to an unnamed temporary file.
-        words += ["-drive", f"if=none,id=root,format=raw,snapshot=on,file={_plain(places.root)}"]
+    if places.root:
+        # The image is open for reading alone; what the guest writes goes to an unnamed temporary file.
+        words += ["-add-fd", f"fd={ROOT},set={ROOT}"]
+        words += ["-drive", f"if=none,id=root,format=raw,snapshot=on,file=/dev/fdset/{ROOT}"]
         words += ["-device", _device(guest, "virtio-blk-pci", "drive=root")]
     words += _network(guest, places.tap)
     return (*words, "-kernel", places.kernel, "-initrd", places.initramfs, "-append", _append(guest, places))
@@ -82,7 +84,7 @@ def _check(guest: Guest, places: QemuPlaces) -> None:
         raise ValueError("instructions are counted by TCG alone")
     if guest.counting and (guest.cpus != 1 or guest.image.root is not None or guest.network != "none"):
         raise ValueError("a counting guest has one vCPU, no disk and no network: their timing would reach the count")
-    if (guest.image.root is None) != (places.root is None):
+    if (guest.image.root is None) == places.root:
         raise ValueError("the image's root and the place of the root go together")
     page = PAGE_OF.get(guest.backing.pages, _MIB)
     if guest.memory <= 0 or guest.memory % page:
@@ -157,7 +159,7 @@ def _append(guest: Guest, places: QemuPlaces) -> str:
         words.append("reboot=t")
         if guest.accelerator == "tcg":
             words.append("tsc=reliable")  # on a busy host an emulated clock looks broken to the kernel's watchdog
-    if places.root is not None:
+    if places.root:
         words.append("hugewise.root=/dev/vda")
     return " ".join([*words, *guest.append])
 

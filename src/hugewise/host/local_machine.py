@@ -22,6 +22,7 @@ from hugewise.model.host import Host
 
 __all__ = ["LocalLauncher", "LocalMachine"]
 
+_MOST_OF_ALL = 4 * reading.MOST  # bytes of the files of one pattern
 _MINIMAL = ("PATH", "LANG", "TZ")
 
 
@@ -124,17 +125,22 @@ class LocalMachine:
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Files by name. The folder belongs to the account."""
+        left = _MOST_OF_ALL
         with Folder.open(Path(folder)) as held:
             for name in held.names():
                 if pattern.fullmatch(name) is None:
                     continue
-                kind = held.status(name).st_mode
-                if stat.S_ISREG(kind) or stat.S_ISLNK(kind):  # a link is refused as it is read
-                    yield self._content(held, name)
+                found = held.status(name)
+                if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):  # a link is refused as it is read
+                    if left < found.st_size <= reading.MOST:
+                        raise reading.UnreadableError(f"{folder}: they have more than {_MOST_OF_ALL} bytes in all")
+                    content = self._content(held, name, min(left, reading.MOST))
+                    left -= len(content)
+                    yield content
 
-    def _content(self, folder: Folder, name: str) -> bytes:
+    def _content(self, folder: Folder, name: str, most: int) -> bytes:
         try:
-            return folder.read(name, reading.MOST)
+            return folder.read(name, most)
         except OSError as error:
             raise reading.UnreadableError(f"{error.filename}: {error.strerror}") from None
         except StorageError as error:

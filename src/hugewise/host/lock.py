@@ -5,8 +5,10 @@ which share sysfs, are kept out too. Accounts exclude each other, and root where
 socket named with the boot id. The kernel gives both back when their holder dies, however it dies.
 
 Anybody can bind that socket. So it never keeps root from `hugewise restore`, and from a run only until root says
-`--anyway`: what is told then is whose socket it is (SO_PEERCRED), not that it is a run of hugewise. Abstract names
-belong to a network namespace; accounts in another one see root's runs by its journal. See unix(7), flock(2).
+`--anyway`: what is told then is whose socket it is (SO_PEERCRED), not that it is a run of hugewise. Of one that does
+not answer /proc/net/unix tells; whoever binds a name writes there what they like, lines of their own too, so it gives a
+remark and decides nothing. Abstract names belong to a network namespace; accounts in another one see root's runs by its
+journal. See unix(7), flock(2).
 """
 
 from __future__ import annotations
@@ -36,20 +38,10 @@ _TRIES = 20
 
 
 class _Holder(NamedTuple):
-    """Who has the socket, as far as it is known."""
+    """Who listens at the socket, as the kernel says. `pid` is None where that process is gone."""
 
     pid: int | None
-    uid: int | None
-
-    @property
-    def account(self) -> str:
-        """Its name."""
-        if self.uid is None:
-            return "somebody"
-        try:
-            return pwd.getpwuid(self.uid).pw_name
-        except KeyError:
-            return f"uid {self.uid}"
+    uid: int
 
 
 def boot_id(host: Host) -> str:
@@ -118,7 +110,7 @@ class HostLock:
         return True
 
     def _take_among_accounts(self, held: ExitStack, *, root: bool) -> None:
-        holder = _Holder(None, None)
+        holder = None
         for _ in range(_TRIES):
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
@@ -132,24 +124,22 @@ class HostLock:
             else:
                 held.callback(listener.close)
                 return
-            if (found := self._asked()) is not None:
-                holder = found
+            if (holder := self._asked()) is not None:
                 break
             time.sleep(0.05)  # it is between bind and listen, or has just let go
-        else:
-            if root:
-                holder = self._looked_up()
         self._refused(holder, root=root)
 
-    def _refused(self, holder: _Holder, *, root: bool) -> None:
-        if not root and holder.pid is None and holder.uid is None:
+    def _refused(self, holder: _Holder | None, *, root: bool) -> None:
+        if not root and holder is None:
             raise UserError("another hugewise run holds this host, and does not say its pid", hint="see: ss -xlp")
         # No root that has root's lock is beside one that reaches the whole host, whoever the socket says it is.
-        if holder.uid in (0, os.geteuid()) and not (self._anyway and root and self._whole):
+        if holder and holder.uid in (0, os.geteuid()) and not (self._anyway and root and self._whole):
             raise LockedError(holder.pid)
+        pid = holder and holder.pid
+        account = self._seen() if holder is None else _name(holder.uid)
         if not (root and self._anyway):
-            raise LockedError(holder.pid, account=holder.account, anyway=root)
-        who = holder.account if holder.pid is None else f"{holder.account} (pid {holder.pid})"
+            raise LockedError(pid, account=account, anyway=root)
+        who = account if pid is None else f"{account} (pid {pid})"
         self.remarks += (f"root went on (--anyway) beside {who}, who has the lock that accounts share",)
 
     def _asked(self) -> _Holder | None:
@@ -163,22 +153,31 @@ class HostLock:
         # Who called listen(2) may have handed it on and be gone: another's pid must not be named.
         return _Holder(pid if _account_of(pid) == uid else None, uid)
 
-    def _looked_up(self) -> _Holder:
-        """Who has a socket that does not answer: root sees everybody's descriptors."""
-        words = [line.split() for line in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()]
-        sockets = {f"socket:[{each[6]}]" for each in words if each[7:] == [f"@{self._name}"]}
-        for link in Path("/proc").glob("[0-9]*/fd/*"):
-            with suppress(OSError):
-                if str(link.readlink()) in sockets:
-                    pid = int(link.parts[2])
-                    return _Holder(pid, _account_of(pid))
-        return _Holder(None, None)
+    def _seen(self) -> str:
+        """Who seems to have a socket that does not answer: root sees everybody's descriptors. Raises nothing."""
+        accounts: set[int | None] = set()
+        with suppress(OSError, ValueError):
+            words = [line.split() for line in Path("/proc/net/unix").read_bytes().split(b"\n")]
+            sockets = {b"socket:[%b]" % each[6] for each in words if each[7:] == [b"@" + self._name.encode()]}
+            for link in Path("/proc").glob("[0-9]*/fd/*"):
+                with suppress(OSError):
+                    if os.fsencode(link.readlink()) in sockets:
+                        accounts.add(_account_of(int(link.parts[2])))
+        seen = accounts.pop() if len(accounts) == 1 else None
+        return "somebody" if seen is None else f"an account ({_name(seen)}, it seems)"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let go of it."""
         self._held.close()
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _account_of(pid: int) -> int | None:

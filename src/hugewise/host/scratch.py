@@ -154,11 +154,12 @@ def copy(source: Path, target: Folder, owner: int | None = None, group: int | No
     """Copy the tree below the folder `source` into `target`, for the account, and hash it on the way.
 
     Everything must belong to whom `source` belongs to. Links are copied, sockets and pipes are left out; no mode keeps
-    setuid, setgid or sticky. On a disk the copy is written out and leaves the page cache: what an attempt reads, it
+    setuid, setgid or sticky. Holes are filled: whatever sizes the files say they have, all of them together leave the
+    room that attempts need. On a disk the copy is written out and leaves the page cache: what an attempt reads, it
     reads itself. Times of modification are kept (make goes by them). Raises StorageError.
     """
     on_disk = file_system(target.path) not in ("tmpfs", "ramfs")
-    copying = _Copying(owner, group, on_disk)
+    copying = _Copying(owner, group, on_disk, _free(target.fileno()) - _SPARE)
     try:
         with Folder.open(source) as top:
             copying.walk(top, target)
@@ -172,8 +173,9 @@ def copy(source: Path, target: Folder, owner: int | None = None, group: int | No
 class _Copying:
     """One tree on its way, a name at a time, in the order of the paths."""
 
-    def __init__(self, owner: int | None, group: int | None, on_disk: bool) -> None:
+    def __init__(self, owner: int | None, group: int | None, on_disk: bool, room: int) -> None:
         self.digest, self.size = hashlib.sha256(), 0
+        self._room = room  # bytes for all of it; others may fill the disk meanwhile
         self._owner, self._group, self._on_disk = owner, group, on_disk
 
     def walk(self, source: Folder, target: Folder) -> None:
@@ -227,8 +229,7 @@ class _Copying:
         with here.file(name) as reading:
             found = os.fstat(reading.fileno())
             self._tell(path, found.st_mode)
-            room = os.fstatvfs(there.fileno())
-            if found.st_size > room.f_bavail * room.f_frsize:  # also one that says it is larger than any disk
+            if self.size + found.st_size > self._room or found.st_size > _free(there.fileno()):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(here.path / name))
             with there.new(name, found.st_mode, self._owner, self._group) as writing:
                 left = found.st_size
@@ -245,6 +246,11 @@ class _Copying:
                 if self._on_disk:
                     os.fsync(writing.fileno())
                     os.posix_fadvise(writing.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _free(folder: int) -> int:
+    found = os.fstatvfs(folder)
+    return found.f_bavail * found.f_frsize
 
 
 def need_room(place: Path, size: int) -> None:

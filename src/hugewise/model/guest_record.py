@@ -80,14 +80,16 @@ def read(folder: Path, digest: str | None = None, *, demanded: bool = False) -> 
     """
     path = folder / NAME
     try:
-        text = path.read_bytes()
+        text = reading.kept(path)
         found = reading.decoded(msgspec.json.Decoder(GuestsRecord), text)
     except FileNotFoundError:
         text, found = b"", None
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}", hint="check its permissions") from None
     except reading.UnreadableError as error:
-        raise RunError(f"{path} cannot be read: {error}", hint="start a new run of its study") from None
+        raise RunError(
+            f"{path} cannot be read: {error}", hint="put a copy of it back, or start a new run of its study"
+        ) from None
     if demanded and digest != (None if found is None else hashlib.sha256(text).hexdigest()):
         raise RunError(f"{path} is not what the run began with", hint="put a copy of it back")
     return found

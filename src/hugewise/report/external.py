@@ -211,6 +211,6 @@ def _drawings(metric: MetricResults, number: int) -> Iterator[doc.Figure]:
 def write(results: ExternalResults, told: doc.Document, folder: Path | str) -> dict[str, Path]:
     """Write report.html, report.md, report.json and figures/ into `folder`, each whole or not at all.
 
-    Raises StorageError.
+    Raises StorageError, UserError.
     """
     return write_document(told, folder, {"json": ("report.json", encode(results))})

@@ -18,7 +18,7 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
 
     Returns the paths: `html`, `markdown`, `json`, `attempts`, `comparisons`, `published` where the study restates a
     published experiment, and for each figure its key with `.svg` and with `.png`. Raises StorageError when they cannot
-    be written.
+    be written, and UserError to root where the folder is another account's.
     """
     from hugewise.report import csv, json  # noqa: PLC0415  (as the engines below: only for those who write a report)
     from hugewise.report.study import report  # noqa: PLC0415
@@ -36,7 +36,7 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
 def write_document(document: Document, folder: Path | str, data: Mapping[str, tuple[str, bytes]]) -> dict[str, Path]:
     """Write the document's figures, the files of `data` (key -> name and content), report.md and report.html.
 
-    Returns the path of each by its key. Raises StorageError.
+    Returns the path of each by its key. Raises StorageError, UserError.
     """
     from hugewise.report import images  # noqa: PLC0415
     from hugewise.report.html import html  # noqa: PLC0415
@@ -61,9 +61,13 @@ def write_document(document: Document, folder: Path | str, data: Mapping[str, tu
 
 
 def _write(path: Path, data: bytes) -> Path:
-    """Write it whole. Raises StorageError."""
+    """Write it whole. Raises StorageError; UserError to root where the folder is another account's."""
     try:
-        own(path.parent, str(path.parent), "write it as the account that the folder belongs to")
+        own(
+            path.parent,
+            f"the report is not written to {path.parent}",
+            "write it as the account that the folder belongs to",
+        )
         made_folder(path.parent)
         write_whole(path, data)
     except OSError as error:

@@ -6,6 +6,7 @@ A run has one session (`steps`), one more each time it is resumed, and one for a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -76,6 +77,8 @@ def resume(
     _trust(path)
     folder = RunFolder(path, clock)
     run = folder.read()
+    with files.storing(f"the run's folder {path}"):
+        folder.hold()
     study, seed = run.study, folder.seed(run)
     identity.check_host(path, run.opened, LocalHost())
     guests = provide(study, lambda text: listener(progress.Message(text)))
@@ -94,9 +97,10 @@ def _trust(folder: Path) -> None:
 
 def _hold(session: Session) -> None:
     """Session after session, until the run has ended or was interrupted."""
-    while not session.hold():
-        session.say("a new session: everything is put back and set up again")
-        study, folder, guests = session.study, session.folder, session.guests
-        plan, run = make_plan(study, guests=guests), folder.read()
-        shared = session.listener, session.on_step, guests
-        session = Session(study, folder, session.seed, plan, run, *shared, anyway=session.anyway)
+    with closing(session.folder):
+        while not session.hold():
+            session.say("a new session: everything is put back and set up again")
+            study, folder, guests = session.study, session.folder, session.guests
+            plan, run = make_plan(study, guests=guests), folder.read()
+            shared = session.listener, session.on_step, guests
+            session = Session(study, folder, session.seed, plan, run, *shared, anyway=session.anyway)

@@ -22,6 +22,7 @@ from hugewise.attempt.underway import Bench
 from hugewise.errors import HugewiseError, RunError
 from hugewise.files import storing
 from hugewise.host import cgroup, journal, recovery
+from hugewise.host.account import must_enter
 from hugewise.host.ledger import Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
@@ -274,7 +275,7 @@ class Session:
         kept = None
         if self.guests is not None:
             with storing(f"the run's folder {self.folder.path}"):
-                kept = guest_record.write(self.folder.path, self.guests.record(self.study))
+                kept = guest_record.write(self.folder.place, self.guests.record(self.study))
         opened = Opened(
             t=time.time(),
             run=self.folder.run,
@@ -343,6 +344,11 @@ class Session:
             base_size=os.sysconf("SC_PAGE_SIZE"),
         )
         cwd = self.run.opened.cwd or str(Path.cwd())
+        for cell in () if self.boarding else self.plan.cells:
+            # A command of the user's begins in their folder.
+            begins = cell.workload.account == "caller" and not isinstance(cell.workload, Staged)
+            if begins and cell.account is not None:
+                must_enter(cell.account, Path(cwd))
         bench = Bench(
             host=self.host,
             boarding=self.boarding or HostBoarding(site, cwd, self.study.design.places),

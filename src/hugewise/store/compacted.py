@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from hugewise import reading
 from hugewise.errors import RunError, StorageError
 from hugewise.files import storing, sync
 
@@ -15,6 +17,15 @@ select name, cast(record ->> '$.block' as integer) as block, record ->> '$.cell'
   cast(record ->> '$.number' as integer) as number, record ->> '$.state' as state, record
 from given
 """
+_ROW = 100  # bytes in memory beside its texts
+_ASKED = f"""
+count(*), count(distinct name) filter (name is not null and record is not null),
+max(strlen(name) + strlen(record)),
+sum(strlen(name) + strlen(record) + {_ROW})
+"""
+_MOST = 1 << 30  # bytes of all records: one of a small workload has 2 KB, so those of 400,000 attempts
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GiB", "temp_directory": ""}
+_SHOWN = 100
 
 
 def write(path: Path, records: Mapping[str, str]) -> None:
@@ -39,21 +50,46 @@ def write(path: Path, records: Mapping[str, str]) -> None:
 
 
 def read(path: Path) -> dict[str, bytes]:
-    """The records by the names of their folders; none where there is no such file. Raises OSError, and RunError."""
-    if not path.exists():
+    """The records by the names of their folders; none where there is no such file. Raises OSError, and RunError.
+
+    Kilobytes of Parquet can hold gigabytes of text, so what it would be is asked before any of it is taken.
+    """
+    try:
+        with reading.opened(path) as file:
+            if os.fstat(file.fileno()).st_size > reading.MOST:
+                raise _unreadable(path, f"larger than {reading.MOST:,} bytes")
+            return _records(path, file.fileno())
+    except FileNotFoundError:
         return {}
+    except reading.UnreadableError as error:
+        raise _unreadable(path, str(error)) from None
+
+
+def _records(path: Path, descriptor: int) -> dict[str, bytes]:
     import duckdb  # noqa: PLC0415
 
     try:
-        # By its number: a name is a pattern to DuckDB.
-        with path.open("rb") as file, duckdb.connect() as connection:
-            found = connection.read_parquet(f"/proc/self/fd/{file.fileno()}").project("name, record").fetchall()
+        with duckdb.connect(config=_CONFIG) as connection:
+            # By its number: a name is a pattern to DuckDB.
+            table = connection.read_parquet(f"/proc/self/fd/{descriptor}").project("name, record")
+            for column, kind in zip(table.columns, map(str, table.types), strict=True):
+                if kind != "VARCHAR":
+                    raise _unreadable(path, f"its column {column} is of {kind[:_SHOWN]}, not of texts")
+            rows, names, most, total = table.aggregate(_ASKED).fetchone() or (0, 0, 0, 0)
+            if rows != names:
+                raise _unreadable(path, "an attempt has no name, no record, or a name that another has")
+            if (most or 0) > reading.MOST_JSON or (total or 0) > _MOST:
+                raise _unreadable(path, f"{rows:,} attempts of {total:,} bytes, the largest of {most:,}, are too much")
+            return {name: record.encode() for name, record in table.fetchall()}
     except duckdb.Error as error:
-        raise RunError(
-            f"{path} cannot be read: {_first_line(error)}",
-            hint="put a copy of it back; or, where every folder in attempts/ still has its attempt.json, remove it",
-        ) from None
-    return {name: record.encode() for name, record in found}
+        raise _unreadable(path, _first_line(error)) from None
+
+
+def _unreadable(path: Path, why: str) -> RunError:
+    return RunError(
+        f"{path} cannot be read: {why}",
+        hint="put a copy of it back; or, where every folder in attempts/ still has its attempt.json, remove it",
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from hugewise import reading
-from hugewise.beneath import discard
-from hugewise.errors import RunError, StudyError
+from hugewise.beneath import Folder, discard
+from hugewise.errors import HugewiseError, RunError, StudyError, UserError
 from hugewise.files import made_folder, own, storing, sync, write_whole
 from hugewise.model import guest_record
 from hugewise.model.clock import Clock
@@ -48,11 +50,14 @@ __all__ = ["RunFolder"]
 _ATTEMPT = msgspec.json.Decoder(Attempt)
 _STUDY = msgspec.json.Decoder(Study)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
+_OTHERS_WRITE = 0o022
 _Kind = TypeVar("_Kind", bound=Record)
 
 
 class RunFolder:
     """One run on disk. `create` starts a new one, `read` says what is there.
+
+    `path` is what people call it, and `place` is how it is reached to write in it: see `hold`.
 
     In memory are only the names of the knobs that its log has: what is not known to be there is written once more.
     `clock` says when and how long of what is added; without one, records have no time since boot.
@@ -63,6 +68,8 @@ class RunFolder:
         self.clock = clock
         self._log = RunLog(path / "run.jsonl")
         self._compacted = path / "attempts.parquet"
+        self.place = path
+        self._held: Callable[[], object] = lambda: None
         self._knobs: set[str] = set()
 
     @classmethod
@@ -81,13 +88,55 @@ class RunFolder:
         folder = cls(results / _UNSAFE.sub("-", study) / run, clock)
         with storing(f"the run's folder {folder.path}"):
             own(results, f"results = {str(results)!r}")
-            made_folder(folder.path / "attempts")
+            made_folder(folder.path)
+            folder.hold()
+            (folder.place / "attempts").mkdir()
             own(folder.path / "attempts", f"results = {str(results)!r}")
-            write_whole(folder.path / "study.json", study_json)
+            write_whole(folder.place / "study.json", study_json)
             if study_toml is not None:
-                write_whole(folder.path / "study.toml", study_toml.encode())
-            write_whole(folder.path / "seed", seed.hex().encode(), 0o600)
+                write_whole(folder.place / "study.toml", study_toml.encode())
+            write_whole(folder.place / "seed", seed.hex().encode(), 0o600)
         return folder
+
+    def hold(self) -> None:
+        """Whatever becomes of its path, what is written from now on is written in this very folder: as root.
+
+        The account that called sudo may own the folders above, and the workload runs as that account: it could put
+        another folder here, with links in it. What is root's own below a descriptor it cannot change. The probes reach
+        the folder through this process. Raises OSError, and UserError where the folder is not root's own.
+        """
+        if os.geteuid() != 0:
+            return
+        held = Folder.open(self.path)
+        self._held = weakref.finalize(self, held.close)
+        found = held.status()
+        if found.st_uid != 0 or found.st_mode & _OTHERS_WRITE:
+            raise UserError(
+                f"{self.path} is not root's own: its account could lead root elsewhere from there",
+                hint="go on as the account that began the run, or begin a new one",
+            )
+        self.place = Path(f"/proc/{os.getpid()}/fd/{held.fileno()}")
+        self._log = RunLog(self.path / "run.jsonl", self.place / "run.jsonl")
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._held()
+        self.place = self.path
+        self._log = RunLog(self.path / "run.jsonl")
+
+    def named(self, text: str) -> str:
+        """`text` with the path of the folder, for people, where it has the place."""
+        return text.replace(f"{self.place}/", f"{self.path}/")
+
+    @contextlib.contextmanager
+    def naming(self) -> Iterator[None]:
+        """Errors call the files of the folder by its path."""
+        try:
+            yield
+        except HugewiseError as error:
+            error.message, error.hint = self.named(error.message), error.hint and self.named(error.hint)
+            error.args = (error.message,)
+            raise
 
     @property
     def run(self) -> str:
@@ -100,13 +149,13 @@ class RunFolder:
             record = msgspec.structs.replace(record, up=self.clock.up())
         self._log.append(record)
         if isinstance(record, Closed):
-            (self.path / "seed").unlink(missing_ok=True)
+            (self.place / "seed").unlink(missing_ok=True)
         return record
 
     def draft(self, name: str) -> Path:
         """A fresh hidden folder for an attempt that is not there yet. Raises StorageError."""
-        path = self.path / "attempts" / f".{_UNSAFE.sub('-', name)}"
-        with storing(f"the attempt's folder {path}"):
+        path = self.place / "attempts" / f".{_UNSAFE.sub('-', name)}"
+        with self.naming(), storing(f"the attempt's folder {path}"):
             discard(path)
             path.mkdir()
         return path
@@ -114,8 +163,8 @@ class RunFolder:
     def accept(self, draft: Path, attempt: Attempt) -> Path:
         """Make a draft part of the run: whole, on disk, by one record. Raises StorageError."""
         attempt = self._with_knobs_kept(attempt)
-        stored = msgspec.json.format(msgspec.json.encode(attempt), indent=1)
-        with storing(f"the attempt {self._named(draft)}"):
+        stored = self.named(msgspec.json.format(msgspec.json.encode(attempt), indent=1).decode()).encode()
+        with self.naming(), storing(f"the attempt {self._named(draft)}"):
             (draft / "attempt.json").write_bytes(stored)
             for file in draft.iterdir():
                 sync(file)
@@ -131,10 +180,10 @@ class RunFolder:
 
     def _renamed(self, draft: Path) -> Path:
         final = self._named(draft)
-        with storing(f"the attempt {final}"):
+        with self.naming(), storing(f"the attempt {final}"):
             draft.rename(final)
             sync(final.parent)
-        return final
+        return self.path / "attempts" / final.name
 
     def _with_knobs_kept(self, attempt: Attempt) -> Attempt:
         """`attempt` as it is stored: its knobs are in the log before it is, and only if they are not there already."""
@@ -147,11 +196,11 @@ class RunFolder:
     def discard_drafts(self, run: Run) -> None:
         """Remove what a killed run left half written, and rename what it had stored. Raises StorageError."""
         stored = {record.attempt for record in run.records if isinstance(record, AttemptStored)}
-        for draft in (self.path / "attempts").glob(".*"):
+        for draft in (self.place / "attempts").glob(".*"):
             if self._named(draft).name in stored and not self._named(draft).exists():
                 self._renamed(draft)
             else:
-                with storing(f"the attempt's folder {draft}"):
+                with self.naming(), storing(f"the attempt's folder {draft}"):
                     discard(draft)
 
     def opened(self) -> Opened:
@@ -162,7 +211,7 @@ class RunFolder:
         """The study as the run began with it. Raises RunError when it is missing, or is not that study any more."""
         path = self.path / "study.json"
         with _reading(path, hint=ANEW):
-            text = path.read_bytes()
+            text = reading.kept(path)
             study = reading.decoded(_STUDY, text)
         if stored_digest(text) != opened.digest or opened.study_json not in (None, _digest(text)):
             raise RunError(f"{path} was changed since the run began", hint=ANEW)
@@ -175,7 +224,7 @@ class RunFolder:
     def study_json(self) -> str:
         """The SHA-256 of `study.json` as it stands. Raises RunError."""
         with _reading(self.path / "study.json"):
-            return _digest((self.path / "study.json").read_bytes())
+            return _digest(reading.kept(self.path / "study.json"))
 
     def seed(self, run: Run) -> bytes:
         """The run seed of a run that has not ended. Raises RunError."""
@@ -184,7 +233,7 @@ class RunFolder:
             raise RunError(f"{self.path} has ended: its seed is revealed", hint=ANEW)
         path, seed = self.path / "seed", b""
         with _reading(path, hint="resume it as the user who began it"), contextlib.suppress(ValueError):
-            seed = bytes.fromhex(path.read_text(encoding="ascii"))
+            seed = bytes.fromhex(reading.kept(path).decode("ascii"))
         if commitment(seed) != run.opened.seed_hash:
             raise RunError(f"{path} is not the seed that the run began with", hint=ANEW)
         return seed
@@ -271,8 +320,9 @@ class RunFolder:
     def _not_yet_named(self, name: str) -> bytes | None:
         """An attempt that was stored and not renamed, or is being renamed now."""
         for folder in (f".{name}", name):
-            with contextlib.suppress(FileNotFoundError), _reading(self.path, hint=PERMISSIONS, but=FileNotFoundError):
-                return (self.path / "attempts" / folder / "attempt.json").read_bytes()
+            path = self.path / "attempts" / folder / "attempt.json"
+            with contextlib.suppress(FileNotFoundError), _reading(path, hint=PERMISSIONS, but=FileNotFoundError):
+                return reading.kept(path)
         return None
 
     def _with_knobs(self, stored: Attempt, knobs: Mapping[str, Mapping[str, str]]) -> Attempt:
@@ -290,21 +340,24 @@ class RunFolder:
         files = self.attempt_files()
         records = self._attempt_records(files)
         if not compacted.read(self._compacted).keys() >= records.keys():
-            compacted.write(self._compacted, {name: record.decode() for name, record in records.items()})
+            with self.naming():
+                text = {name: record.decode() for name, record in records.items()}
+                compacted.write(self.place / self._compacted.name, text)
         kept = compacted.read(self._compacted)
         with storing(str(self.path / "attempts")):
             for path in files:
                 if kept[path.parent.name] == records[path.parent.name]:
-                    path.unlink()
+                    there = self.place / "attempts" / path.parent.name
+                    (there / path.name).unlink()
                     with contextlib.suppress(OSError):  # there is more in it
-                        path.parent.rmdir()
+                        there.rmdir()
 
     def _attempt_records(self, files: Sequence[Path]) -> dict[str, bytes]:
         """What is stored of each attempt, by the name of its folder, wherever it lies. Raises RunError."""
         found = {}
         for path in files:
             with contextlib.suppress(FileNotFoundError), _reading(path, hint=PERMISSIONS, but=FileNotFoundError):
-                found[path.parent.name] = path.read_bytes()  # or it is below by now
+                found[path.parent.name] = reading.kept(path)  # or it is below by now
         with _reading(self._compacted, hint=PERMISSIONS):
             found |= compacted.read(self._compacted)
         return dict(sorted(found.items()))
@@ -328,4 +381,4 @@ def _reading(path: Path, hint: str = ANEW, *, but: type[OSError] | tuple[()] = (
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}", hint=hint) from None
     except reading.UnreadableError as error:
-        raise RunError(f"{path} cannot be read: {error}", hint=ANEW) from None
+        raise RunError(f"{path} cannot be read: {error}", hint=f"put a copy of it back, or {ANEW}") from None

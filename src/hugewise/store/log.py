@@ -34,6 +34,7 @@ ANEW = "start a new run of its study"
 PERMISSIONS = "check its permissions"
 
 _RECORD = msgspec.json.Decoder(Record)
+_MOST = 1 << 30  # bytes that are read, some million attempts: all of it is held, as values
 _FIELD, _DIGITS = b',"chain":"', 64
 _SEAL = len(_FIELD) + _DIGITS + len(b'"}')
 _UNFIT = "does not follow from the line before it: one of the two was changed, or lines between them are missing"
@@ -72,10 +73,11 @@ class _Line(NamedTuple):
 
 
 class RunLog:
-    """The file `run.jsonl`. One process writes it: the one that holds the host."""
+    """The file `run.jsonl`, reached at `place` where that is not `path`. One process writes it: who holds the host."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, place: Path | None = None) -> None:
         self.path = path
+        self._place = place or path
         self._end = -1  # where this object's last line ended; another process may have gone on
         self._head: str | None = None
 
@@ -83,7 +85,7 @@ class RunLog:
         """Add a record; on disk when this returns. Raises StorageError, and leaves no half line where it can."""
         with storing(str(self.path)):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(self.path, flags, 0o644)
+            descriptor = os.open(self._place, flags, 0o644)
             try:
                 line = self._prepared(descriptor, record)
                 end = os.lseek(descriptor, 0, os.SEEK_END)
@@ -95,7 +97,7 @@ class RunLog:
                         os.ftruncate(descriptor, end)
                     raise
                 if not end:
-                    sync(self.path.parent)
+                    sync(self._place.parent)
                 self._end = end + len(line)
             finally:
                 os.close(descriptor)
@@ -103,7 +105,7 @@ class RunLog:
     def chained(self) -> bool:
         """Whether what is added gets a running hash: not in a run of before there was one. Raises StorageError."""
         if self._end < 0:
-            with storing(str(self.path)), contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            with storing(str(self.path)), contextlib.suppress(FileNotFoundError), reading.opened(self._place) as file:
                 self._look(file.fileno())
         return self._head is not None
 
@@ -135,12 +137,12 @@ class RunLog:
     def first(self) -> Opened:
         """The first record; no more is read. Raises RunError."""
         with self._open() as file:
-            return self._opened(_line(file.readline().rstrip(b"\n")))
+            return self._opened(_line(file.readline(reading.MOST_JSON).rstrip(b"\n")))
 
     def read(self, *, salvage: bool = False) -> LogContents:
         """All of it. Raises RunError at the first line that is not what was written; with `salvage` it is left out."""
         with self._open() as file:
-            text = file.read()
+            text = reading.within(file, _MOST)
         lines, torn = [_line(each) for each in text.split(b"\n")], False
         if lines[-1].record is None:  # what stands behind the last newline is nothing, or torn
             torn = bool(lines.pop().body)
@@ -188,7 +190,7 @@ class RunLog:
     @contextlib.contextmanager
     def _open(self) -> Iterator[BinaryIO]:
         try:
-            with self.path.open("rb") as file:
+            with reading.opened(self.path) as file:
                 yield file
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(
@@ -196,6 +198,8 @@ class RunLog:
             ) from None
         except OSError as error:
             raise RunError(f"{self.path}: {error.strerror}", hint=PERMISSIONS) from None
+        except reading.UnreadableError as error:
+            raise RunError(f"{self.path} cannot be read: {error}", hint=f"put a copy of it back, or {ANEW}") from None
 
 
 def _written(descriptor: int, line: bytes) -> None:

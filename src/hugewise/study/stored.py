@@ -1,7 +1,7 @@
 """A study that was stored: what its keys may hold is what they may hold in a file.
 
-Only single values and lists of them are looked at. In what they must agree with each other was seen to when the run
-began.
+Only single values and lists of them are looked at. What they must agree in was so when the run began, or is no matter
+to who reads its results.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def read(outputs: Outputs) -> Reading:
     if not texts:
         raise ValueError(f"{PROGRAM} wrote no {_FILE}")
     with reading.believing(_FILE):
-        run = reading.json(texts[0])["ALL STATS"]
+        run = reading.json(texts[0], _FILE)["ALL STATS"]
         totals = run["Totals"]
         duration_ms = number(run["Runtime"]["Total duration"], "its duration", low=0)
         operations = count(totals["Count"], "Count")

@@ -10,7 +10,6 @@ published experiment "Benchmark PostgreSQL With Linux HugePages" (Percona, 2018)
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import tempfile
@@ -236,10 +235,13 @@ def _pages(folder: str, chosen: tuple[tuple[str, str], ...], page: int) -> int:
 @contextmanager
 def _private() -> Iterator[str]:
     """A folder of whom the server is asked as: it refuses to run as root."""
-    path = tempfile.mkdtemp(prefix="hugewise-")
+    who = unprivileged.account()
+    # $TMPDIR may be an account's, which puts a link in the place of what root makes there.
+    path = tempfile.mkdtemp(prefix="hugewise-", dir=None if who is None else "/tmp")  # noqa: S108  (mkdtemp(3))
     try:
-        if (who := unprivileged.account()) is not None:
-            os.chown(path, who.pw_uid, who.pw_gid)
+        if who is not None:
+            with beneath.Folder.open(Path(path)) as made:
+                made.hand_over(who.pw_uid, who.pw_gid)
         yield path
     finally:
         beneath.discard(Path(path))

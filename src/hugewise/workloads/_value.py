@@ -54,14 +54,25 @@ def parse(text: str) -> Value:
     if better not in _DIRECTIONS:
         raise ValueError(f"{better!r} says not which direction is good: lower, higher or neutral")
     if kind == "regex":
-        try:
-            re.compile(where)
-        except re.error as error:
-            raise ValueError(f"{where!r} is not a regular expression: {error}") from None
+        _check_pattern(where)
     else:
         _path(where)
     description = f"{'matched by' if kind == 'regex' else 'in JSON at'} {where}"
     return Value(Metric(name, unit, _DIRECTIONS[better], description), "regex" if kind == "regex" else "json", where)
+
+
+def _check_pattern(pattern: str) -> None:
+    """Raises ValueError where Python's `re` takes it for none: it also counts repeats, and calls itself at each (."""
+    cure = "write a simpler one"
+    try:
+        with reading.patiently("reading the pattern"):
+            re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{shown(pattern)} is not a regular expression: {error}") from None
+    except OverflowError:
+        raise ValueError(f"{shown(pattern)} repeats more often than a pattern can: {cure}") from None
+    except RecursionError:
+        raise ValueError(f"{shown(pattern)} is nested too deeply: {cure}") from None
 
 
 def extract(value: Value, stdout: str, stderr: str) -> float:

@@ -110,7 +110,7 @@ class Iperf3(StagedWorkload):
         """iperf3's JSON, and whether all that was to be sent has arrived."""
         said = outputs.stdout()
         with reading.believing("iperf3's JSON"):
-            found = reading.json(said.encode())
+            found = reading.json(said.encode(), "iperf3's JSON")
             end = found["end"]
             sent, received, cpu = end["sum_sent"], end["sum_received"], end["cpu_utilization_percent"]
             metrics: dict[str, float | None] = {

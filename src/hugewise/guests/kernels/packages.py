@@ -31,8 +31,15 @@ _LEFT_OUT = (
 
 
 def asked(package: str, arch: Architecture, suite: str) -> store.Key:
-    """The key of what is asked for."""
-    return {"package": package, "arch": arch, "suite": suite, "format": _FORMAT}
+    """The key of what is asked for, and of whom: a package of that name in another archive is another kernel.
+
+    Where no archive is known nothing can be fetched; nor is what came from one then taken for another's.
+    """
+    try:
+        archive = debian.archive(suite, debian.ARCHITECTURES[arch])
+    except UserError:
+        archive = ""
+    return {"package": package, "arch": arch, "suite": suite, "archive": archive, "format": _FORMAT}
 
 
 def chosen(package: str, resolved: Sequence[Package]) -> tuple[Package, ...]:
