@@ -18,6 +18,7 @@ import pytest
 import hugewise
 from hugewise.machine import probe
 from hugewise.model.results import Results
+from hugewise.store.folder import RunFolder
 from tests.cli.conftest import HUGEWISE, SEED, Call, tiny
 from tests.drive import only_run
 from tests.requirements import need_program, need_root
@@ -241,6 +242,7 @@ def test_a_signal_ends_a_run_in_good_order(call: Call, tmp_path: Path, number: s
     folder = only_run(tmp_path / "results")
     assert f"interrupted; to go on: hugewise resume {folder}" in err
     assert "Interrupted: 0 blocks complete" in out
+    assert f"their last hash is {RunFolder(folder).read().hash}" in out.replace("\n", " ")
     if number == signal.SIGTERM:
         assert (folder / "report.html").exists()
         assert call("report", folder)[0] == 0

@@ -29,6 +29,14 @@ ANYWAY = "session 1: root went on (--anyway) beside nobody (pid 7), who has the 
 NEAR = "session 1: the lock of this host reaches only as far as /run/hugewise.lock"
 
 
+@pytest.mark.parametrize("state", ["interrupted", "finished"])
+def test_a_run_without_a_last_record_says_that_its_end_may_be_missing(tmp_path: Path, state: str) -> None:
+    paths = write(replace(plain(), integrity=SAID[0][0], state=state), tmp_path)
+    for name in ("markdown", "html"):
+        text = paths[name].read_text(encoding="utf-8")
+        assert ("seen only by who noted the last hash" in text) == (state == "interrupted")
+
+
 @pytest.mark.parametrize(("integrity", "said"), SAID, ids=lambda each: getattr(each, "state", None))
 def test_every_form_says_whether_the_records_are_what_was_written(
     tmp_path: Path, integrity: Integrity, said: str

@@ -185,7 +185,8 @@ def test_a_salvaged_run_gives_estimates_and_no_verdicts(tmp_path: Path, record: 
     found = analysis.analyze(run, salvage=True).cells[0]
     assert [one.verdict for one in (*found.comparisons, *found.end_points)] == ["none"] * 2
     assert found.comparisons[0].ratio is not None
-    assert found.comparisons[0].reason.startswith("withheld: records are missing: the run was salvaged")
+    assert found.comparisons[0].reason == "withheld: records are missing: the run was salvaged"
+    assert (found.comparisons[0].evidence, found.comparisons[0].tiers, found.comparisons[0].spread) == (None, (), None)
     assert "No verdict on thp against base." in "".join(rendered(run))
 
 

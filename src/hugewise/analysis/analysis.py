@@ -141,9 +141,8 @@ def _cell(
     end_points: list[Comparison] = []
     for method, comparison in found:
         if method.contrast.cell == cell.id:
-            said = qualified(comparison, kind, _SALVAGED if run.left_out else run.opened.withheld.get(cell.id))
-            if run.left_out:
-                said = msgspec.structs.replace(said, spread=None)
+            said = qualified(comparison, kind, run.opened.withheld.get(cell.id))
+            said = _estimate(said) if run.left_out else said
             (end_points if isinstance(method, EndPoint) else comparisons).append(_with_shares(said, arms))
     return CellResult(
         cell=cell.id,
@@ -157,6 +156,22 @@ def _cell(
         facts=series.shared(cell.id, attempts),
         differing=series.differing(cell.id, names, attempts),
         steadiness=series.steady_arms(cell.id, names, attempts),
+    )
+
+
+def _estimate(comparison: Comparison) -> Comparison:
+    """The comparison without anything that a test has said."""
+    return msgspec.structs.replace(
+        comparison,
+        verdict="none",
+        reason=f"withheld: {_SALVAGED}",
+        reach=None,
+        tiers=(),
+        p=None,
+        spread=None,
+        evidence=None,
+        evidence_larger=None,
+        evidence_smaller=None,
     )
 
 

@@ -182,7 +182,7 @@ def records(results: Results) -> Iterator[str]:
         case None:
             return
         case Integrity(state="salvaged", left_out=left_out):
-            yield "Salvaged: what was not what hugewise had written was left out, and this is what remains."
+            yield "Salvaged: what was not what hugewise had written was left out; what remains carries no verdict."
             yield from (printable(one) for one in left_out)
         case Integrity(state="no running hash"):
             yield "Whether its records are what was written cannot be told: no running hash, made by an older version."
@@ -190,6 +190,8 @@ def records(results: Results) -> Iterator[str]:
             yield f"Its records are unaltered: their last hash is the expected {known}."
         case Integrity(hash=known):
             yield f"Its records are consistent; their last hash is {known}."
+            if results.state == "interrupted":  # without a last record any place looks like their end
+                yield "Records that were cut off at the end are seen only by who noted the last hash (report --expect)."
 
 
 def _blocks(comparison: Comparison) -> str:
