@@ -91,11 +91,11 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
 class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     """First record. A resumed run must find the same cells; `pools` are pages granted by page size in bytes.
 
-        `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
-        `cwd` is the folder in which commands run, wherever the run is resumed from.
-        `format` is 2 where each line has a running hash (`store.log`), 1 in runs of before.
-        `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
-        that did not look for any, and `earlier_unread` counts the folders there that could not be read. `guests` is the
+    `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
+    `cwd` is the folder in which commands run, wherever the run is resumed from.
+    `format` is 2 where each line has a running hash (`store.log`), 1 in runs of before.
+    `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
+    that did not look for any, and `earlier_unread` counts the folders there that could not be read. `guests` is the
     SHA-256 of `guests.json`, where there is one, and `study_json` that of `study.json`; None in runs that did not keep
     it.
     """
