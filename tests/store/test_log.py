@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from hugewise.analysis import analysis
-from hugewise.errors import RunError, StorageError
+from hugewise.errors import RunError, StorageError, UserError
 from hugewise.model import guest_record
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.results import Integrity
@@ -373,6 +373,9 @@ def test_a_run_of_before_there_was_a_hash_is_read_and_says_so(run: Path) -> None
     assert msgspec.structs.replace(found, integrity=None) == msgspec.structs.replace(before, integrity=None)
     with pytest.raises(RunError, match="its last running hash was not kept by its version"):
         analysis.analyze(run, expect="0" * 64)
+    for none in ("", "deadbeef", "g" * 64):
+        with pytest.raises(UserError, match="not 64 hexadecimal digits"):
+            analysis.analyze(run, expect=none)
     folder = RunFolder(run)  # and is gone on with as it was begun
     folder.append(Resumed(t=200.0, session=2, boot_id="b"))
     folder.append(BlockOpened(t=200.0, block=BLOCKS + 1, cell="chase", session=2, arms=["base", "thp"]))

@@ -13,9 +13,9 @@ import pytest
 
 from hugewise.host import recovery
 from hugewise.torture import torture as cases
-from hugewise.torture.findings import Draws
+from hugewise.torture.findings import Draws, TortureRecord
 from hugewise.torture.subject import THIS
-from hugewise.torture.summary import at_most
+from hugewise.torture.summary import at_most, show, summarise
 from hugewise.torture.torture import KINDS, TortureOptions
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
@@ -202,6 +202,22 @@ def test_a_short_torture_of_this_hugewise(tmp_path: Path) -> None:
     assert total["kills"] >= 1
     assert (total["differing"], total["lost"], total["repeated"], total["broken"]) == (0, 0, 0, 0)
     assert changed(before) == {}
+
+
+def test_where_nothing_can_be_tested_no_promise_held(capsys: pytest.CaptureFixture[str]) -> None:
+    begun = TortureRecord(
+        seed=1,
+        machine="m",
+        kernel="6",
+        version="0",
+        cpus=2,
+        root=True,
+        left_out={"host": "an untouched run: exit status 1"},
+    )
+    report = summarise(begun, {"host": 6}, {}, {})
+    assert not report.passed
+    show(report)
+    assert "NOTHING was tested" in capsys.readouterr().out
 
 
 @alone

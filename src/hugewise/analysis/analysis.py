@@ -6,6 +6,7 @@ Nothing here asks the machine: a run can be analysed anywhere.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from hugewise import published
 from hugewise.analysis import series
 from hugewise.analysis.beside import beside
 from hugewise.analysis.guest_arms import counted, guests
-from hugewise.errors import RunError
+from hugewise.errors import RunError, UserError
 from hugewise.model.design import qualified
 from hugewise.model.policy import Treatment
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Integrity, Results
@@ -35,6 +36,7 @@ from hugewise.study.study import Study
 __all__ = ["analyze", "results_of"]
 
 # Whoever can damage records can choose whose; no test can count what it does not know of.
+_HASH = re.compile("[0-9a-fA-F]{64}")
 _SALVAGED = "records are missing: the run was salvaged"
 
 
@@ -42,8 +44,10 @@ def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> 
     """What the run in the folder `path` has found so far. Raises RunError.
 
     `salvage`: what is damaged is left out, and told; then there are estimates and no verdicts. `expect`: the running
-    hash that it must have.
+    hash that it must have; UserError where it is none.
     """
+    if expect is not None and _HASH.fullmatch(expect.strip()) is None:
+        raise UserError(f"--expect {expect}: not 64 hexadecimal digits", hint="copy the whole hash that was noted")
     run = RunFolder(path).read(salvage=salvage)
     results = results_of(run)
     if expect is None:
@@ -57,7 +61,7 @@ def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> 
         here = f"is {run.hash}" if run.hash else "is not there" if run.chained else "was not kept by its version"
         raise RunError(
             f"{path}: its last running hash {here}: it is not the one that was expected",
-            hint="something was altered, or added since; if it was gone on with, that is so: see run.jsonl",
+            hint="records were altered, cut off or added since that hash was noted; a run that was resumed has a new one",
         )
     return msgspec.structs.replace(results, integrity=Integrity(state="unaltered", hash=run.hash))
 

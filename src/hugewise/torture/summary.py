@@ -49,8 +49,8 @@ class TortureReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether every promise held in every case that was done."""
-        return not self.faults
+        """Whether every promise held in every case that was done; not where none of them can be done here."""
+        return not self.faults and self.total.planned > 0
 
 
 def at_most(failures: int, n: int) -> float | None:
@@ -140,13 +140,15 @@ def _lines(report: TortureReport) -> Iterator[str]:
         yield f"{one.kind}: {one.what}"
     yield "kills: of runs + of what put the machine back; turned: cases that left something to be put back"
     yield "differ: cases in which it was not; lost: of the accepted attempts that runs had when they were resumed"
-    yield "at most: 95% upper bound of the share of cases that break a promise (exact; with none, the rule of three)"
+    yield "at most: 95% upper bound of the share of cases that break a promise (exact, by Clopper and Pearson)"
     for kind, reason in begun.left_out.items():
         yield f"not tortured here: {kind}: {reason}"
     for name, faults in report.faults.items():
         yield f"{name}: {faults[0]}" + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else "")
         yield f"  again: hugewise torture --seed {begun.seed} --case {name}"
-    outcome = "every promise held" if report.passed else f"{len(report.faults)} cases with a BROKEN promise"
+    outcome = f"{len(report.faults)} cases with a BROKEN promise" if report.faults else "every promise held"
+    if report.total.done == 0:
+        outcome = "NOTHING was tested"
     yield (
         f"{report.total.done} of {report.total.planned} cases in {report.seconds / 60:.0f} min, {outcome}"
         f" (seed {begun.seed}, {begun.machine}, {begun.cpus} CPUs, Linux {begun.kernel}, hugewise {begun.version})"
