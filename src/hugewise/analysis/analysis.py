@@ -61,7 +61,7 @@ def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> 
         here = f"is {run.hash}" if run.hash else "is not there" if run.chained else "was not kept by its version"
         raise RunError(
             f"{path}: its last running hash {here}: it is not the one that was expected",
-            hint="records were altered, cut off or added since that hash was noted; a run that was resumed has a new one",
+            hint="records were altered, cut off or added since that was noted; a run that was resumed has a new one",
         )
     return msgspec.structs.replace(results, integrity=Integrity(state="unaltered", hash=run.hash))
 
