@@ -16,6 +16,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Opened
 from hugewise.study.load import parse
 from hugewise.study.study import Study
+from tests.build import logs
 from tests.build import trials as examples
 from tests.build.trials import opened
 
@@ -105,10 +106,9 @@ def test_only_the_first_record_of_a_run_is_read(tmp_path: Path, monkeypatch: pyt
 def test_a_run_from_before_they_were_looked_for_still_loads(tmp_path: Path) -> None:
     folder = begun(tmp_path, the_study(), 10.0, earlier=("mine/x",))
     assert folder.opened().earlier == ("mine/x",)
-    path = folder.path / "run.jsonl"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    del record["earlier"]
-    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    (record,) = logs.lines(folder.path)
+    logs.write_lines(folder.path, [json.dumps({**json.loads(record), "earlier": None}).encode() + b"\n"])
+    logs.of_before(folder.path)
     assert folder.opened().earlier is None
     assert "was not recorded" in earlier(analysis.analyze(folder.path))
 
