@@ -13,7 +13,7 @@ import hugewise
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(hugewise.__file__).parent
-GROUND = {"beneath", "console", "errors", "files", "orphans", "quantity", "reading", "unprivileged", "visible"}
+GROUND = {"beneath", "console", "errors", "files", "processes", "quantity", "reading", "unprivileged", "visible"}
 
 
 def rooms() -> dict[str, str]:

@@ -119,23 +119,18 @@ def content(path: Path, most: int = MOST, *, part: Literal["whole", "head", "tai
     A pipe or a device is never waited for. Raises AbsentError, UnreadableError.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with _regular(path) as file:
+            if part == "tail":
+                file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            found = file.read(most + 1 if part == "whole" else most)
+    except UnreadableError:
+        raise
     except (FileNotFoundError, NotADirectoryError) as error:
         raise AbsentError(_strerror(error)) from error
+    except IsADirectoryError as error:
+        raise UnreadableError("a folder") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in its name
         raise UnreadableError(_strerror(error)) from error
-    try:
-        kind = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(kind):
-            raise UnreadableError("a folder" if stat.S_ISDIR(kind) else "not a regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            if part == "tail":
-                file.seek(max(0, os.fstat(descriptor).st_size - most))
-            found = file.read(most + 1 if part == "whole" else most)
-    except OSError as error:
-        raise UnreadableError(_strerror(error)) from error
-    finally:
-        os.close(descriptor)
     if len(found) > most:
         raise UnreadableError(f"larger than {most:,} bytes")
     return found
@@ -147,17 +142,29 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     for. Raises OSError, and UnreadableError.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with _regular(path, os.O_NOFOLLOW) as file:
+            yield file
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UnreadableError("a link, not a regular file") from error
+        raise
+
+
+def _regular(path: Path, flags: int = 0) -> BinaryIO:
+    """Open a regular file; a pipe or a device is never waited for. Raises OSError, and UnreadableError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    except OSError as error:
         if error.errno == errno.ENXIO:  # a socket
             raise UnreadableError("not a regular file") from error
         raise
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UnreadableError("not a regular file")
-        yield file
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise UnreadableError("not a regular file")
 
 
 def kept(path: Path, most: int = MOST_JSON) -> bytes:

@@ -26,8 +26,10 @@ from typing import IO, Final, NoReturn
 
 import msgspec
 
-from hugewise import orphans
+from hugewise import processes, reading
 from hugewise.errors import HugewiseError, MachineError, StorageError, UserError
+from hugewise.reading import UnreadableError
+from hugewise.visible import printable
 
 __all__ = ["NAME", "Finished", "Say", "account", "as_whom", "call", "run"]
 
@@ -44,7 +46,7 @@ _LONGEST_TEXT: Final = 10_000  # characters of what work in another process says
 _LONGEST: Final = 1 << 17  # bytes of it, and of a hint, as JSON
 # What a program may know of root's environment; the rest is root's.
 _PASSED: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # prctl(2)
+_PR_SET_NO_NEW_PRIVS = 38  # prctl(2)
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _DAY_S: Final = 86400.0
 _ERRORS: Final = {each.__name__: each for each in (HugewiseError, MachineError, StorageError, UserError)}
@@ -195,7 +197,7 @@ def _end_group(pid: int) -> None:
 def _ended_whole() -> AbstractContextManager[None]:
     """What the account's processes leave running, under root, is ended with them."""
     who = account()
-    return nullcontext() if who is None else orphans.ended(who.pw_uid)
+    return nullcontext() if who is None else processes.ended(who.pw_uid)
 
 
 def call(
@@ -260,6 +262,9 @@ class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int = 0
 
 
+_TOLD: Final = msgspec.json.Decoder(_Told)
+
+
 def _work(work: Callable[[Say], None], who: tuple[int, int], told: int, keep: Sequence[int]) -> NoReturn:
     """In the new process, which never returns into what called this one."""
     status = 1
@@ -281,7 +286,7 @@ def _work(work: Callable[[Say], None], who: tuple[int, int], told: int, keep: Se
             tell(_Told(f"a process of {NAME} that worked for this one failed:\n{traceback.format_exc(-6)}", "defect"))
     finally:
         with suppress(OSError):
-            orphans.end(lambda _: True)
+            processes.end(lambda _: True)
         os._exit(status)
 
 
@@ -309,9 +314,10 @@ def _become(who: tuple[int, int], keep: set[int]) -> None:
     os.setresuid(uid, uid, uid)
     for name in set(os.environ) - set(_PASSED):
         del os.environ[name]
-    orphans.adopt()
+    with suppress(OSError):
+        processes.adopt()
     _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    processes.die_with_parent(signal.SIGTERM)
 
 
 def _lines(pipe: int, over: int, timeout: float) -> Iterator[bytes]:
@@ -337,23 +343,18 @@ def _listen(lines: Iterator[bytes], say: Say) -> HugewiseError | OSError | None:
     """Pass on what the process says until it ends; the error that it ended with. It is believed in nothing else."""
     for line in lines:
         try:
-            told = msgspec.json.decode(line, type=_Told)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            told = reading.decoded(_TOLD, line)
+        except UnreadableError:
             return HugewiseError(f"a process of {NAME} that worked for this one said something unknown")
-        text = _printable(told.text)
+        text = printable(told.text, keep="\n")
         if not told.kind:
             say(text)
         elif told.kind == "OSError":
             return OSError(told.number, text)
         else:
-            hint = None if told.hint is None else _printable(told.hint)
+            hint = None if told.hint is None else printable(told.hint, keep="\n")
             return _ERRORS.get(told.kind, HugewiseError)(text, hint=hint)
     return None
-
-
-def _printable(text: str) -> str:
-    """Without what a terminal would obey."""
-    return "".join(each if each.isprintable() or each == "\n" else "\ufffd" for each in text)
 
 
 def _ending(status: int) -> str:

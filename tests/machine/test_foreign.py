@@ -9,7 +9,7 @@ from hugewise.machine.foreign import heard, plain
 
 
 def test_a_text_is_shown_without_what_a_terminal_obeys() -> None:
-    assert plain("a\x1b]0;title\x07b\u202ec\x9bd\n" + "x" * 1000) == "a ]0;title b c d " + "x" * 283
+    assert plain("a\x1b]0;title\x07b\u202ec\x9bd\n" + "x" * 1000) == "a\ufffd]0;title\ufffdb\ufffdc\ufffdd " + "x" * 283
 
 
 @pytest.mark.parametrize(

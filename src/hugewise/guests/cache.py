@@ -22,9 +22,10 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import beneath, files
+from hugewise import beneath, files, reading
 from hugewise.errors import StorageError, UserError
 from hugewise.files import sync
+from hugewise.reading import AbsentError, UnreadableError
 from hugewise.unprivileged import Say
 
 __all__ = [
@@ -229,7 +230,7 @@ def put(path: Path, make: Callable[[Path], None]) -> None:
     """
     unfinished, old = (path.with_name(f".{path.name}.{what}") for what in ("new", "old"))
     for left in (unfinished, old):  # of a process that was killed
-        _remove(left)
+        beneath.discard(left)
     try:
         make(unfinished)
         _open_to_all(unfinished)
@@ -241,8 +242,8 @@ def put(path: Path, make: Callable[[Path], None]) -> None:
         unfinished.rename(path)
         sync(path.parent)
     finally:
-        _remove(unfinished)
-        _remove(old)
+        beneath.discard(unfinished)
+        beneath.discard(old)
 
 
 def damage(folder: Path) -> str:
@@ -250,11 +251,13 @@ def damage(folder: Path) -> str:
     if not folder.is_dir():
         return ""
     try:
-        sealed = msgspec.json.decode((folder / _SEAL).read_bytes(), type=dict[str, str])
+        sealed = reading.stored(folder / _SEAL, dict[str, str])
         like = [(name, (folder / name).lstat()) for name in sealed]
+    except AbsentError:
+        return f"{_SEAL} is not there"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is not there"
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, UnreadableError):
         return f"{_SEAL} cannot be read"
     seen = [(name, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for name, at in like]
     if _looked.get(folder) != seen:
@@ -332,7 +335,3 @@ def _open_to_all(path: Path) -> None:
     for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
         if not each.is_symlink():
             each.chmod(each.stat().st_mode | (0o555 if each.is_dir() else 0o444))
-
-
-def _remove(path: Path) -> None:
-    beneath.discard(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise import reading
 from hugewise.errors import StorageError
 from hugewise.guests import cache
 from hugewise.host import knob
@@ -124,8 +125,8 @@ def find(kernel: Kernel, cpu: str) -> Survey | None:
     """The survey of a kernel, if one was taken with that CPU model and is whole."""
     path = cache.entry("surveys", _key(kernel, cpu))
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Survey)
-    except (OSError, ValueError, RecursionError):
+        found = reading.stored(path, Survey)
+    except UnreadableError:
         return None
     cache.used(path)
     return found

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from hugewise import processes
 from hugewise.errors import LockedError, UserError
 from hugewise.host import host_wide
 from hugewise.host.host_wide import LockPlace
@@ -151,7 +152,7 @@ class HostLock:
                 return None
             pid, uid, _ = _credentials(asking)
         # Who called listen(2) may have handed it on and be gone: another's pid must not be named.
-        return _Holder(pid if _account_of(pid) == uid else None, uid)
+        return _Holder(pid if processes.user(pid) == uid else None, uid)
 
     def _seen(self) -> str:
         """Who seems to have a socket that does not answer: root sees everybody's descriptors. Raises nothing."""
@@ -162,7 +163,7 @@ class HostLock:
             for link in Path("/proc").glob("[0-9]*/fd/*"):
                 with suppress(OSError):
                     if os.fsencode(link.readlink()) in sockets:
-                        accounts.add(_account_of(int(link.parts[2])))
+                        accounts.add(processes.user(int(link.parts[2])))
         seen = accounts.pop() if len(accounts) == 1 else None
         return "somebody" if seen is None else f"an account ({_name(seen)}, it seems)"
 
@@ -178,12 +179,3 @@ def _name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"uid {uid}"
-
-
-def _account_of(pid: int) -> int | None:
-    """The real user id of a process; None where it is gone."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:")), None)

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from hugewise.errors import StorageError, UserError
 from hugewise.machine.proc import mounts
 from hugewise.quantity import format_size
 
-__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_named", "is_own", "need_room", "tree"]
+__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_named", "is_own", "need_room"]
 
 _OWN = re.compile(r"hugewise-\d+(-[0-9a-f]{8})?")
 _CHUNK = 1 << 20
@@ -139,17 +139,6 @@ class Copied:
     digest: str
 
 
-def tree(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything below `folder` as (path relative to it, entry), in the order of the paths; links are not followed."""
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        yield entry.name, entry
-        if entry.is_dir(follow_symlinks=False):
-            for name, below in tree(Path(entry.path)):
-                yield f"{entry.name}/{name}", below
-
-
 def copy(source: Path, target: Folder, owner: int | None = None, group: int | None = None) -> Copied:
     """Copy the tree below the folder `source` into `target`, for the account, and hash it on the way.
 
@@ -248,15 +237,14 @@ class _Copying:
                     os.posix_fadvise(writing.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _free(folder: int) -> int:
-    found = os.fstatvfs(folder)
+def _free(place: Path | int) -> int:
+    found = os.statvfs(place)
     return found.f_bavail * found.f_frsize
 
 
 def need_room(place: Path, size: int) -> None:
     """Raise UserError when the file system of `place` has no room for `size` bytes of data and what attempts write."""
-    found = os.statvfs(place)
-    free = found.f_bavail * found.f_frsize
+    free = _free(place)
     if free < size + _SPARE:
         has, needs = (format_size(each >> 20 << 20) for each in (free, size + _SPARE))
         raise UserError(

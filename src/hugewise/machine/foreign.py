@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from hugewise.errors import MachineError
 from hugewise.reading import UnreadableError, believing
+from hugewise.visible import printable
 
 __all__ = ["heard", "plain"]
 
@@ -19,7 +20,7 @@ _LONGEST = 300
 
 def plain(text: str) -> str:
     """A foreign text for an error: without line breaks and what a terminal obeys, and not long."""
-    return "".join(letter if letter.isprintable() else " " for letter in text[:_LONGEST])
+    return printable(text[:_LONGEST])
 
 
 @contextmanager

@@ -1,35 +1,28 @@
 """The processes that descend from this one, also those whose parents have died.
 
-A process that is a subreaper becomes the parent of its orphans, however they daemonise: so what a killed run leaves
-running is found by its parents alone, without trusting cgroups, sessions or names. See prctl(2) and proc(5).
+This process adopts its orphans: so what a killed run leaves running is found by its parents alone, without trusting
+cgroups, sessions or names. See proc(5).
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
 
+from hugewise import processes
 from hugewise.errors import HugewiseError
 
-__all__ = ["adopt", "descendants", "die_with_parent", "end_all", "reap"]
-
-_SET_PDEATHSIG = 1
-_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
+__all__ = ["adopt", "descendants", "end_all", "reap"]
 
 
 def adopt() -> None:
     """Become the parent of descendants whose parents die. Raises HugewiseError."""
-    if _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise HugewiseError(f"cannot adopt orphans: {os.strerror(ctypes.get_errno())}")
-
-
-def die_with_parent() -> None:
-    """In a child, before exec: it is killed when its parent dies."""
-    _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    try:
+        processes.adopt()
+    except OSError as error:
+        raise HugewiseError(f"cannot adopt orphans: {error.strerror}") from None
 
 
 def reap() -> None:

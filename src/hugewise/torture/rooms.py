@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hugewise import processes
 from hugewise.errors import HugewiseError
 from hugewise.machine.proc import mounts
-from hugewise.torture import descent
 
 __all__ = ["PAGE", "alone", "enlarge", "small", "unmount_below"]
 
@@ -49,7 +49,7 @@ def alone(work: Path, place: Path, size: int) -> Iterator[tuple[str, ...]]:
     Nobody else sees that mount, and it goes with the namespace, also when this process is killed.
     """
     words = ["unshare", "--mount", "--propagation", "private", "sleep", "3600"]
-    holder = subprocess.Popen(words, preexec_fn=descent.die_with_parent)  # noqa: PLW1509  (no thread is running here)
+    holder = subprocess.Popen(words, preexec_fn=processes.die_with_parent)  # noqa: PLW1509  (no thread is running here)
     try:
         name, end = Path(f"/proc/{holder.pid}/ns/mnt"), time.monotonic() + _PATIENCE_S
         own = Path("/proc/self/ns/mnt").readlink()

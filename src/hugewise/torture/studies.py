@@ -19,21 +19,13 @@ blocks = {blocks}
 [between]
 settle = "0ms"
 """
-_REDIS = """
+_SERVED = """
 [[workload]]
-name = "redis"
-policies = ["base", "thp", "mthp-64k"]
+name = "{name}"
+policies = {policies}
 timeout = "{timeout}"
 delivery = {{ share = 0.0 }}
-parameters = {{ keys = 2000, duration = "{duration}", lead = "0s" }}
-"""
-_MEMCACHED = """
-[[workload]]
-name = "memcached"
-policies = ["base", "thp", "hugetlb-2m"]
-timeout = "{timeout}"
-delivery = {{ share = 0.0 }}
-parameters = {{ keys = 2000, duration = "{duration}", lead = "0s", memory = "64m" }}
+parameters = {{ keys = 2000, duration = "{duration}", lead = "0s"{more} }}
 """
 _CHASE = """
 [[workload]]
@@ -69,7 +61,11 @@ _BACKED = """[
     { name = "huge", from = "thp", backing = { pages = "hugetlb-2m", source = "file" } },
 ]"""
 _PLAIN = '[{ name = "small", from = "base", backing = "base" }, { name = "huge", from = "thp", backing = "base" }]'
-_SERVERS = ("redis-server", "memcached")
+# Of each its workload, a policy that it has beside base and thp, and more parameters.
+_SERVERS = {
+    "redis-server": ("redis", ', "mthp-64k"', ""),
+    "memcached": ("memcached", ', "hugetlb-2m"', ', memory = "64m"'),
+}
 
 
 def _head(name: str, policies: str, blocks: int = 2) -> str:
@@ -93,15 +89,16 @@ def host(*, timeout: str = "30s", duration: str = "100ms") -> str:
 
 def stopping() -> str:
     """A server with so much time in its measured part that it can be stopped there, and little patience."""
-    return _head("stopping", '["base", "thp"]') + _served("6s", "1s").replace(', "mthp-64k"', "").replace(
-        ', "hugetlb-2m"', ""
-    )
+    return _head("stopping", '["base", "thp"]') + _served("6s", "1s", few=True)
 
 
-def _served(timeout: str, duration: str) -> str:
-    """The workload of the first server that is installed; none where none is."""
-    texts = {"redis-server": _REDIS, "memcached": _MEMCACHED}
-    return next((texts[name].format(timeout=timeout, duration=duration) for name in servers()), "")
+def _served(timeout: str, duration: str, *, few: bool = False) -> str:
+    """The workload of the first server that is installed; none where none is. `few`: under base and thp alone."""
+    for server in servers():
+        name, third, more = _SERVERS[server]
+        policies = f'["base", "thp"{"" if few else third}]'
+        return _SERVED.format(name=name, policies=policies, timeout=timeout, duration=duration, more=more)
+    return ""
 
 
 def pool(mib: int) -> str:

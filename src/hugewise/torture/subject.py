@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hugewise import processes
 from hugewise.errors import UserError
 from hugewise.torture import descent
 
@@ -95,7 +96,7 @@ class Subject:
             ) from None
 
     def _prepare(self) -> None:
-        descent.die_with_parent()
+        processes.die_with_parent()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for file in self.groups:
             file.write_text("0")

@@ -6,16 +6,17 @@ note that says which folder that was when it was last had.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
+from hugewise import reading
 from hugewise.errors import StorageError
-from hugewise.files import sync
+from hugewise.files import write_whole
 from hugewise.guests import cache
 from hugewise.model.guest import Kernel
+from hugewise.reading import UnreadableError
 from hugewise.unprivileged import Say
 
 __all__ = ["CONFIG", "IMAGE", "KIND", "MODULES", "RECORD", "find", "have", "named", "used", "write"]
@@ -36,7 +37,7 @@ def find(asked: Key) -> Kernel | None:
     try:
         folder = named(_note(asked))
         return None if cache.damage(folder) else _read(folder)
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return None
 
 
@@ -60,16 +61,12 @@ def have(asked: Key, made_of: Key, make: Callable[[Path], None], say: Say = lamb
     """
     folder = cache.kept(KIND, made_of, make, say)
     note = _note(asked)
-    unfinished = note.with_name(f".{note.name}.{os.getpid()}")
     try:
-        unfinished.write_text(f"{folder.name}\n", encoding="utf-8")
-        sync(unfinished)
-        unfinished.replace(note)
-        sync(note.parent)
+        write_whole(note, f"{folder.name}\n".encode())
         return _read(folder)
     except OSError as error:
         raise StorageError(f"cannot keep the kernel in {folder}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except UnreadableError as error:
         raise StorageError(f"{folder}: the kernel's record cannot be read: {error}", hint=f"rm -r {folder}") from None
 
 
@@ -78,7 +75,7 @@ def _note(asked: Key) -> Path:
 
 
 def _read(folder: Path) -> Kernel:
-    kernel = msgspec.json.decode((folder / RECORD).read_bytes(), type=Kernel)
+    kernel = reading.stored(folder / RECORD, Kernel)
     image = folder / kernel.image
     image.stat()
     return msgspec.structs.replace(

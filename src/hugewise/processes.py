@@ -1,4 +1,7 @@
-"""Processes whose parents have ended: what a program leaves running, whatever session or group it made for itself."""
+"""Processes of this host: whose they are, and what becomes of those whose parents have ended.
+
+See prctl(2) and proc(5).
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["adopt", "end", "ended"]
+__all__ = ["adopt", "die_with_parent", "end", "ended", "user"]
 
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _TO_DIE_S: Final = 5.0  # for what was killed, and for what that had started meanwhile
 _PAUSE_S: Final = 0.002
@@ -30,7 +33,8 @@ def ended(uid: int) -> Iterator[None]:
             was = ctypes.c_int()
             _LIBC.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(was), 0, 0, 0)
             _gathered.before, _gathered.was = frozenset(_children()), was.value
-            adopt()
+            with suppress(OSError):
+                adopt()
         _gathered.under_way += 1
     try:
         yield
@@ -38,7 +42,7 @@ def ended(uid: int) -> Iterator[None]:
         with _gathered.lock:
             _gathered.under_way -= 1
             if _gathered.under_way == 0:
-                end(lambda pid: pid not in _gathered.before and _uid(pid) == uid)
+                end(lambda pid: pid not in _gathered.before and user(pid) == uid)
                 _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, _gathered.was, 0, 0, 0)
 
 
@@ -56,8 +60,17 @@ _gathered: Final = _Gathered()
 
 
 def adopt() -> None:
-    """Have orphans among the descendants of this process become its children."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    """Have orphans among the descendants of this process become its children, however they daemonise.
+
+    Raises OSError.
+    """
+    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have this process get that signal when its parent ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def end(ours: Callable[[int], bool]) -> None:
@@ -80,8 +93,8 @@ def _children() -> list[int]:
     return found
 
 
-def _uid(pid: int) -> int | None:
-    """The real user of a process, which it cannot hide; None when it is gone."""
+def user(pid: int) -> int | None:
+    """The real user id of a process, which it cannot hide; None when it is gone."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)
