@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
-__all__ = ["need", "need_program", "need_root"]
+from hugewise.machine.proc import mounts
+
+__all__ = ["need", "need_own_namespaces", "need_program", "need_root"]
 
 
 def need(condition: bool, requirement: str) -> None:
@@ -25,6 +28,12 @@ def need(condition: bool, requirement: str) -> None:
 def need_root() -> None:
     """The test turns real knobs or reads physical page flags."""
     need(os.geteuid() == 0, "root")
+
+
+def need_own_namespaces() -> None:
+    """The test enters a mount or a user namespace, which nobody may from within a chroot."""
+    points = [one.point for one in mounts(Path("/proc/self/mountinfo").read_text())]
+    need("/" in points, "a root folder that is a mount point (no chroot)")
 
 
 def need_program(name: str, package: str) -> str:

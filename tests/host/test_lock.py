@@ -23,7 +23,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock, boot_id
 from tests.build import known
 from tests.build.hosts import FakeHost
-from tests.requirements import need, need_root
+from tests.requirements import need, need_own_namespaces, need_root
 
 NOBODY, DAEMON = 65534, 1
 PR_SET_DUMPABLE = 4
@@ -266,6 +266,7 @@ def asked_in(*namespaces: str) -> str:
 @pytest.mark.parametrize("namespaces", [("--net",), ("--mount",), ("--net", "--mount", "--uts", "--ipc")], ids=str)
 def test_the_lock_of_root_reaches_every_namespace_of_the_host(namespaces: tuple[str, ...]) -> None:
     need_root()
+    need_own_namespaces()
     need(reaches_all(), "a kernel with debugfs or tracefs whose root is root's alone, and fsopen(2)")
     with HostLock(LocalHost()) as lock:
         assert lock.remarks == ()
@@ -278,6 +279,7 @@ def test_the_lock_of_root_reaches_every_namespace_of_the_host(namespaces: tuple[
 def test_the_root_of_a_user_namespace_is_an_account_to_the_host() -> None:
     """It takes none of root's locks, so it keeps nobody from anything."""
     need_root()
+    need_own_namespaces()
     libc = ctypes.CDLL(None, use_errno=True)
 
     def as_root_of_its_own() -> HostLock:

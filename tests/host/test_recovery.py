@@ -22,7 +22,7 @@ from hugewise.host.lock import HostLock
 from hugewise.host.pool import Pools
 from hugewise.host.setting import Settings
 from hugewise.model.pages import HUGETLB, THP
-from tests.requirements import need, need_root
+from tests.requirements import need, need_program, need_root
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 
@@ -99,11 +99,13 @@ def test_nested_folders_keep_nothing_from_being_put_back(before: tuple[str, str]
 
 
 def busy(folder: Path) -> list[str]:
+    need_program("mount", "mount")
     subprocess.run(["mount", "-t", "tmpfs", "none", str(folder)], check=True)
     return ["umount", str(folder)]
 
 
 def immutable(folder: Path) -> list[str]:
+    need_program("chattr", "e2fsprogs")
     (folder / "file").touch()
     done = subprocess.run(["chattr", "+i", str(folder / "file")], capture_output=True, check=False)
     need(done.returncode == 0, "a tmpfs with immutable files (Linux 6.6)")

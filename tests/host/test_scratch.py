@@ -13,7 +13,7 @@ from hugewise.errors import StorageError, UserError
 from hugewise.host import scratch
 from hugewise.model.scene import Data
 from hugewise.store import dataset
-from tests.requirements import need_root
+from tests.requirements import need_program, need_root
 
 
 def a_tree(folder: Path) -> Path:
@@ -156,6 +156,7 @@ def test_data_of_a_broken_manifest_are_made_anew(tmp_path: Path) -> None:
 def test_files_with_holes_fill_the_disk_no_more_than_others(tmp_path: Path) -> None:
     """Each of them has room there, and all of them leave less than attempts need."""
     need_root()
+    need_program("mount", "mount")
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     target.mkdir()

@@ -19,7 +19,7 @@ from hugewise.workloads._elf import digests
 from hugewise.workloads.build import WORKLOAD
 from tests.build import known, workloads
 from tests.build.workloads import BASE, Said, use
-from tests.requirements import need_program
+from tests.requirements import need, need_program
 from tests.servers.trying import accepted, attempts, need_pages, tried
 
 USED = use(1.5, 1.0, 0.5)
@@ -204,9 +204,11 @@ def test_an_archive_that_is_not_there_is_named_with_the_way_to_get_it() -> None:
 
 def need_builds(place: Path) -> None:
     """A real build of sources that lie in `place`."""
-    need_program("make", "make")
-    need_program("gcc", "gcc")
     need_pages()
+    lacking = WORKLOAD.missing(values(project="make", source=str(place)))
+    need(
+        not [each for each in lacking if each.package], "; ".join(f"{each.reason} ({each.package})" for each in lacking)
+    )
     for folder in (place, *place.parents[:2]):
         folder.chmod(folder.stat().st_mode | 0o055)  # nobody unpacks it
 

@@ -30,7 +30,7 @@ from hugewise.study.study import stored_digest
 from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build.logs import lines, of_before, rewritten, write_lines
 from tests.build.trials import attempt, begun
-from tests.requirements import need_root
+from tests.requirements import need_program, need_root
 
 BLOCKS = 11
 
@@ -224,6 +224,7 @@ def test_going_on_cuts_off_what_was_torn_and_continues_the_chain(run: Path, leng
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     need_root()
+    need_program("mount", "mount")
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(disk)], check=True)
