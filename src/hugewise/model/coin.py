@@ -16,22 +16,26 @@ slots are permuted in the same way, and the trial at position i gets the i-th. E
 number of slots", drawn together with its pad. Both are drawn after the arms' order and without a look at it, so that
 exchanging two arms leaves everything else as probable as it was: no arm belongs to a slot.
 
-The coins of a crossover (`turns`) come from the same construction with the domain "hugewise/turns/1".
+The coins of those who take turns (`turns`: a crossover's layouts, the arms of a resident block) come from the same
+construction with the domain "hugewise/turns/1"; which arms take part in a block that has no room for all (`some`: the
+first of a permutation) with "hugewise/some/1".
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from hugewise.model.trial import Trial
 
-__all__ = ["commitment", "new_seed", "next_cell", "order", "turns"]
+__all__ = ["commitment", "new_seed", "next_cell", "order", "some", "turn_rounds", "turns"]
 
 _DOMAIN = b"hugewise/order/1"
 _TURNS = b"hugewise/turns/1"
+_SOME = b"hugewise/some/1"
 _WORDS = 1 << 64
 
 _Item = TypeVar("_Item")
@@ -82,10 +86,25 @@ def turns(seed: bytes, block: int, layouts: int, rounds: int) -> str:
     Each of the `rounds` rounds is a permutation of all layouts, drawn anew, so that every layout gets as many turns as
     the others and neighbours in time are compared.
     """
-    if not 1 <= layouts <= 10 or rounds < 1:
-        raise ValueError("a crossover has 1 to 10 layouts and at least one round")
+    if rounds < 1:
+        raise ValueError("a crossover has at least one round")
+    return "".join(itertools.islice(turn_rounds(seed, block, layouts), rounds))
+
+
+def turn_rounds(seed: bytes, block: int, layouts: int) -> Iterator[str]:
+    """The rounds of `turns`, one after the other and without end. Raises ValueError."""
+    if not 1 <= layouts <= 10:
+        raise ValueError(f"1 to 10 take turns, not {layouts}")
     words = _words(_TURNS, seed, block)
-    return "".join(str(layout) for _ in range(rounds) for layout in _permuted(words, range(layouts)))
+    return ("".join(map(str, _permuted(words, range(layouts)))) for _ in itertools.count())
+
+
+def some(seed: bytes, block: int, arms: Sequence[str], count: int) -> list[str]:
+    """Which `count` of the arms take part in block `block`, where not all can at once: each as probable as the others.
+
+    Like `order` it depends on the seed, the block's number and the set of arms alone.
+    """
+    return _permuted(_words(_SOME, seed, block), sorted(arms))[:count]
 
 
 def next_cell(cells: Sequence[str], closed: Mapping[str, int]) -> str | None:

@@ -219,10 +219,11 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How the arms of a block are laid out in time and over CPUs. See docs/concepts/designs.md."""
 
     kind: Annotated[
-        Literal["sequential", "duet", "crossover"],
+        Literal["sequential", "duet", "crossover", "resident"],
         Key(
-            "One after the other; all at once, each on a CPU of its own; or in turns of milliseconds within one process"
-            " that has all layouts resident. Each answers another question.",
+            "One after the other; all at once, each on a CPU of its own; in turns of milliseconds within one process"
+            " that has all layouts resident; or, of servers and commands, all arms resident with their own processes,"
+            " of which one at a time works for a slice. Each answers another question.",
             'kind = "duet"',
         ),
     ] = "sequential"
@@ -240,6 +241,20 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     turns: Annotated[
         int, keys.integer(2, 10_000), Key("Turns of each layout in an attempt of a crossover.", "turns = 100")
     ] = 100
+    slice: Annotated[
+        float,
+        keys.duration(0.02),
+        Key(
+            "Of a resident design: how long one arm works before the next one's turn.",
+            'slice = "250ms"',
+            default='"250ms"',
+        ),
+    ] = 0.25
+    wash_out: Annotated[
+        float,
+        keys.share(below=0.9),
+        Key("Of a resident design: the first part of each slice, which does not count.", 'wash_out = "20%"'),
+    ] = 0.2
 
     @property
     def places(self) -> Slots:
