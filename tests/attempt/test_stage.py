@@ -21,7 +21,7 @@ from hugewise.machine.machine import Contained
 from hugewise.machine.roles import roles
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse, Server, Step, Window, Write
+from hugewise.model.scene import Part, Places, RoleUse, Server, Step, Window, Write, counted
 from hugewise.reading import UnreadableError
 from tests.requirements import need
 
@@ -124,6 +124,25 @@ def test_a_step_that_fails_has_its_last_lines_in_the_error(stage: Stage) -> None
         stage.do(Step(name="slow", argv=(PYTHON, "-c", "import time; time.sleep(60)"), timeout=0.2))
     with pytest.raises(StageError, match="does not contain 'PONG'"):
         stage.do(Step(name="ping", argv=(PYTHON, "-c", "print('LOADING')"), expects="PONG"))
+
+
+def test_what_a_command_of_the_probe_says_is_its_stdout(stage: Stage) -> None:
+    spin = ("spin", "--iterations", "1000", "--bytes", "65536", "--no-hold")
+    said = stage.do(Step(name="fill", argv=spin, micro=True, expects='"ev":"result"'))
+    played = Played(stage, 0.0, 1.0, RoleUse(), RoleUse())
+    assert played.stdout("fill") == said
+    with pytest.raises(StageError, match=r"does not contain 'PONG'"):
+        stage.do(Step(name="ping", argv=spin, micro=True, expects="PONG"))
+    load = ("load", "--protocol", "redis", "--server", "unix:/no/such/socket", "--keys", "1", "--cpus", "0")
+    with pytest.raises(StageError, match=r"load .*: exit status 1: .*/no/such/socket"):
+        stage.do(Step(name="load", argv=(*load, "--preload"), micro=True))
+
+
+def test_what_counts_is_all_of_the_measured_part_unless_it_is_said(stage: Stage) -> None:
+    assert Played(stage, 1.0, 3.5, RoleUse(), RoleUse()).parts == (Part(1.0, 3.5),)
+    parts = (Part(1.0, 1.5, 0.5), Part(2.5, 3.5, 2.25))
+    assert Played(stage, 1.0, 3.5, RoleUse(), RoleUse(), parts).parts == parts
+    assert counted(parts) == 1.5
 
 
 def test_programs_get_little_of_the_callers_environment(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from hugewise.model.pages import PageKind, PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RoleUse
+from hugewise.model.scene import Part, Places, RoleUse
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.plan.parameters import typed
 from hugewise.study.keys import Place
@@ -71,9 +71,11 @@ class Said:
         sut: RoleUse = NOT_COUNTED,
         client: RoleUse = NOT_COUNTED,
         seconds: float = 1.0,
+        parts: tuple[Part, ...] = (),
     ) -> None:
         self._stdout, self._stderr, self._files = stdout, stderr or {}, files or {}
         self.begin, self.end = 1000.0, 1000.0 + seconds
+        self.parts = parts or (Part(self.begin, self.end),)
         self.sut, self.client = sut, client
 
     def stdout(self, step: str = "timed") -> str:

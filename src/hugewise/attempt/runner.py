@@ -28,7 +28,7 @@ from hugewise.host.account import is_caller
 from hugewise.host.scratch import copy
 from hugewise.machine import noise, probe
 from hugewise.machine.foreign import heard
-from hugewise.model.design import Resident
+from hugewise.model.design import Layered
 from hugewise.model.scene import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
 from hugewise.model.workload import Direct
@@ -59,9 +59,8 @@ def together(
         name = f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"
         works.append(Work(arm, trial, number, bench.folder.draft(name)))
     if turns is not None:
-        assert isinstance(cell.workload, Resident)
-        resident = cell.workload.launch_together([work.arm.treatment for work in works], cell.values, turns)
-        works[0].launch = resident
+        assert isinstance(cell.workload, Layered)
+        works[0].launch = cell.workload.launch_together([work.arm.treatment for work in works], cell.values, turns)
     group = Group(bench, cell, works, shared=turns is not None)
     try:
         for step in STEPS:

@@ -28,7 +28,7 @@ from hugewise.machine.machine import Contained, Machine, Running
 from hugewise.machine.serving import Serving
 from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, RoleUse, Server, Step, Window, Write
+from hugewise.model.scene import Act, Part, Places, RoleUse, Server, Step, Window, Write
 from hugewise.reading import UnreadableError
 
 __all__ = ["Played", "Stage", "StageError"]
@@ -266,6 +266,9 @@ class Stage:
     def _run(self, step: Step) -> str | StageError:
         spec = self._spec(step.name, step.argv, step.environment, role=step.role, cwd=step.cwd, timeout=step.timeout)
         job = probe.Job.below(self.outputs, step.name, spec)
+        if step.micro:  # its launcher passes on what it says among its own lines
+            spec = msgspec.structs.replace(spec, micro=True)
+            job = msgspec.structs.replace(job, spec=spec, events=self.outputs / f"{step.name}.stdout")
         with storing(str(self.outputs)):
             serving.run([(self.machine, job)])
         ended = outcome.last(serving.events(job), probe.Exit)
@@ -346,6 +349,10 @@ class Played:
     end: float
     sut: RoleUse
     client: RoleUse
+    parts: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.parts = self.parts or (Part(self.begin, self.end),)
 
     def stdout(self, step: str = "timed") -> str:
         """What a step said."""

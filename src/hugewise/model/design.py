@@ -16,9 +16,10 @@ import msgspec
 
 from hugewise.model.policy import Treatment
 from hugewise.model.results import Comparison
+from hugewise.model.scene import Places, Step
 from hugewise.model.workload import Direct, Launch, ParameterValue, Workload
 
-__all__ = ["ESTIMANDS", "Kind", "Resident", "at_once", "qualified", "refusal"]
+__all__ = ["ESTIMANDS", "Kind", "Layered", "TakingTurns", "Visited", "at_once", "qualified", "refusal"]
 
 Kind = Literal["sequential", "duet", "crossover"]
 
@@ -32,13 +33,52 @@ _MOST_LAYOUTS = 10  # the probe writes a layout as one digit
 
 
 @runtime_checkable
-class Resident(Protocol):
+class Layered(Protocol):
     """A workload that can hold several layouts of its memory in one process."""
 
     def launch_together(
         self, treatments: Sequence[Treatment], values: Mapping[str, ParameterValue], turns: str
     ) -> Launch:
         """The command for one attempt of all treatments; `turns` has a digit a turn, the index of its treatment."""
+        ...
+
+
+@runtime_checkable
+class TakingTurns(Workload, Protocol):
+    """A workload whose attempts can take turns with those of other arms, each frozen while others have theirs."""
+
+    def turns_refused(self, values: Mapping[str, ParameterValue]) -> str | None:
+        """Why attempts with these values cannot take turns with those of other arms, or None when they can."""
+        ...
+
+
+@runtime_checkable
+class Visited(TakingTurns, Protocol):
+    """A staged workload of which one client visits the servers of all arms in turns, and none is frozen."""
+
+    def visited(self, values: Mapping[str, ParameterValue]) -> bool:
+        """Whether it is so with these values; else they take turns by being frozen."""
+        ...
+
+    def fill(self, values: Mapping[str, ParameterValue], places: Places) -> tuple[Step, ...]:
+        """What fills an arm's own servers when they answer: untimed, and under the arm's own treatment."""
+        ...
+
+    def visit(
+        self,
+        values: Mapping[str, ParameterValue],
+        places: Sequence[Places],
+        turns: str,
+        slice_s: float,
+        wash_out: float,
+    ) -> Launch:
+        """The timed client of all arms' servers.
+
+        places    of each arm, in the order of the digits of `turns`
+        turns     a digit a turn: whose servers are asked
+        slice_s   about how many seconds a turn has; all have as many operations
+        wash_out  the share of a turn, from its begin, that does not count
+        """
         ...
 
 
@@ -89,7 +129,7 @@ def refusal(
         if workload.launch(arm, {**values, **arm.parameters}).proof == "counters":
             return "in a duet the kernel's fault counters cannot tell the arms apart"
         return None
-    if not isinstance(workload, Resident):
+    if not isinstance(workload, Layered):
         return f"{workload.name} cannot hold two layouts in one process"
     if arm.thp_disable != baseline.thp_disable:
         return "in a crossover all layouts are in one process, and thp_disable holds for all of it"

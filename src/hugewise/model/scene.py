@@ -26,6 +26,7 @@ __all__ = [
     "Act",
     "Data",
     "Outputs",
+    "Part",
     "Peer",
     "Places",
     "Reading",
@@ -36,6 +37,7 @@ __all__ = [
     "Step",
     "Window",
     "Write",
+    "counted",
 ]
 
 Role = Literal["sut", "client"]
@@ -68,6 +70,8 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     sut, client  the CPUs of each role; disjoint where the workload has clients (but on a machine with a single CPU),
                  else all CPUs are the system's under test
     peer         the host beside the machine, for a server that is to run there
+    idle         seconds for which the timed command will be frozen while others have their turn, beside its own lead
+                 and measured part: it must outlast them
     """
 
     data: str
@@ -76,6 +80,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     sut: tuple[int, ...]
     client: tuple[int, ...]
     peer: Peer = Peer()
+    idle: float = 0.0
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +89,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     name       of its output: `NAME.stdout`, `NAME.stderr` in the attempt's folder
     expects    text that its stdout must contain
     role       whose CPUs and cgroup it has
+    micro      one of the probe's own commands: argv without the program's name; its stdout are the probe's JSON Lines
     """
 
     name: str
@@ -93,6 +99,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 300.0
     role: Role = "client"
     cwd: str | None = None
+    micro: bool = False
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,15 +202,34 @@ class RoleUse(msgspec.Struct, frozen=True, kw_only=True):
         return RoleUse(**dict(zip(self.__struct_fields__, spent, strict=True)))
 
 
+class Part(msgspec.Struct, frozen=True):
+    """A piece of the measured part, UTC epoch seconds.
+
+    begin, end   what counts
+    thawed       when the attempt's programs went on before it: from then to `begin` is wash-out
+    """
+
+    begin: float
+    end: float
+    thawed: float = float("-inf")
+
+
+def counted(parts: Iterable[Part]) -> float:
+    """Seconds that count."""
+    return sum(part.end - part.begin for part in parts)
+
+
 class Outputs(Protocol):
     """What an attempt left behind.
 
     begin, end   the measured part as UTC epoch seconds
+    parts        what counts of it, in their order; one piece from begin to end, but where attempts take turns
     sut, client  what each role used in it; where there are no servers the timed command is `sut`
     """
 
     begin: float
     end: float
+    parts: tuple[Part, ...]
     sut: RoleUse
     client: RoleUse
 
