@@ -107,7 +107,7 @@ def test_what_was_stored_is_held_against_without_being_read_again(
     for number in (1, 2, 3):
         work = Work(CELL.arms[1], None, number, folder.draft(f"b{number}"))  # type: ignore[arg-type]
         work.play = SimpleNamespace(reading=SimpleNamespace(same=NAMES))  # type: ignore[assignment]
-        runner.store(Group(bench, CELL, [work], shared=False))
+        runner.store(Group(bench, CELL, [work]))
     assert not [path for path in read if path.name in {"attempt.json", "run.jsonl"} and "r" in read[path][0]]
     monkeypatch.undo()
     stored = folder.read().attempts
@@ -115,7 +115,7 @@ def test_what_was_stored_is_held_against_without_being_read_again(
     assert bench.earlier["build"] == [before, *stored]
     other = Work(CELL.arms[1], None, 4, folder.draft("b4"))  # type: ignore[arg-type]
     monkeypatch.setattr(runner, "stored", lambda group, work: built("thp", work.number, "bb"))
-    runner.store(Group(bench, CELL, [other], shared=False))  # it said nothing of what it made
+    runner.store(Group(bench, CELL, [other]))  # it said nothing of what it made
     assert bench.earlier["build"] == [before, *stored]
 
 

@@ -19,11 +19,15 @@ _COMPLAINT = 1 << 16  # bytes of what a probe says to people that are told
 
 
 def probes(
-    group: Group, works: Sequence[Work], spec_name: str, events_name: str, *, twin: bool
+    group: Group, works: Sequence[Work], spec_name: str, events_name: str, *, twin: bool, beside: Play | None = None
 ) -> list[list[probe.Event]]:
-    """Run a probe for each of `works`, all released at the same moment; the events of each."""
+    """Run a probe for each of `works`, all released at the same moment; the events of each.
+
+    `beside` is what goes on beside them, unless it is the first one's play.
+    """
     suffix = ".twin" if twin else ""
-    beside = Play() if twin else works[0].play
+    if beside is None:
+        beside = Play() if twin else works[0].play
     with ExitStack() as stack:
         meets = (len(works) > 1 or beside.gate) and all(work.boarded.meets for work in works)
         meeting = stack.enter_context(serving.Meeting()) if meets else None
@@ -87,7 +91,7 @@ def _spec(
         thp_disable="none" if play.served else treatment.thp_disable,
         cgroup_procs=tuple(str(path) for path in leaf.procs_files),
         cpus=places[work.trial.slot] if places else cpus,
-        timeout_s=cell.timeout,
+        timeout_s=cell.timeout * (len(group.works) if group.resident else 1),
         counters=counters,
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
         source=work.site.source,

@@ -197,21 +197,21 @@ def staged(
     *,
     servers: RoleUse | None,
     counted: probe.Counters | str,
-    measured: tuple[float, float] | None,
+    seconds: float | None,
     footprint: int | None,
 ) -> Outcome:
     """The outcome with what a stage says, which goes before what the timed command said.
 
     `servers`: what the system under test used where that is not the timed command (whose counters are then of a client,
-    and belong to nobody). `counted`: the servers' own counters in the measured part, or why there are none. `measured`:
-    begin and end of the measured part where that is not the whole command.
+    and belong to nobody). `counted`: the servers' own counters in the measured part, or why there are none. `seconds`:
+    length of the measured part where that is not the whole command.
     """
     if problem is not None:
         return found.failed(problem.reason, problem.state)
     if found.state != "accepted":
         return found
-    if measured is not None:
-        found = found.adding({"wall_s": measured[1] - measured[0]})
+    if seconds is not None:
+        found = found.adding({"wall_s": seconds})
     if servers is not None:
         values, why = _values({} if isinstance(counted, str) else counted.values)
         found = found.adding(values, counted if isinstance(counted, str) else why).with_rates()

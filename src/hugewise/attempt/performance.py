@@ -29,7 +29,9 @@ from hugewise.machine.machine import Contained, Folders, Running
 from hugewise.machine.roles import roles
 from hugewise.machine.site import Site
 from hugewise.model.metric import COUNTERS
-from hugewise.model.scene import Data, Places, Reading, RoleUse, Scene, Staged, Write
+from hugewise.model.design import Slicing, Visited
+from hugewise.model.scene import Data, Part, Places, Reading, RoleUse, Scene, Staged, Write, counted
+from hugewise.model.workload import ParameterValue
 from hugewise.plan.plan import Arm, Cell
 from hugewise.reading import UnreadableError
 from hugewise.store import dataset
@@ -66,9 +68,12 @@ class Performance(Play):
     sut: Contained
     client: Contained
     kept: dataset.Kept | None = None
+    turns: Slicing | None = None  # how it takes turns with other arms, where it does
     problem: Problem | None = None
     reading: Reading = field(default_factory=Reading)
+    filled: list[probe.Coverage] = field(default_factory=list)
     coverage: list[probe.Coverage] = field(default_factory=list)
+    parts: tuple[Part, ...] = ()  # what counts of the measured part, where that is not all of it
     footprint: int | None = None
     marks: list[str] = field(default_factory=list)
     counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
@@ -119,7 +124,7 @@ class Performance(Play):
         given = self.cell.given(self.arm)
         if self.kept is None and (made := self.workload.data(given)) is not None:
             self._try(lambda: self._make(made, places), "rejected")
-        self._scene = self.workload.scene(self.arm.treatment, given, places)
+        places, self._scene = self._set(given, places)
         self.served = any(server.where == "machine" for server in self._scene.servers)
         self.gate = self._scene.gate
         self._stage = Stage(
@@ -133,6 +138,21 @@ class Performance(Play):
             self.site.source,
         )
         self._try(self._before, "rejected")
+
+    def _set(self, given: Mapping[str, ParameterValue], places: Places) -> tuple[Places, Scene]:
+        """The scene; where others have their turns meanwhile, one whose client outlasts them."""
+        if self.turns is None or self.visited:
+            return places, self.workload.scene(self.arm.treatment, given, places)
+        window = self.workload.scene(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0)).window
+        assert window is not None, f"{self.workload.name} has a client that takes turns and no window"
+        places = msgspec.structs.replace(places, idle=self.turns.idle(window.lead, window.length))
+        return places, self.workload.scene(self.arm.treatment, given, places)
+
+    @property
+    def visited(self) -> bool:
+        """Whether the servers are asked by one client of all arms."""
+        workload = self.workload
+        return self.turns is not None and isinstance(workload, Visited) and workload.visited(self.cell.given(self.arm))
 
     def _make(self, data: Data, places: Places) -> None:
         anywhere = Contained()
@@ -166,6 +186,9 @@ class Performance(Play):
                 self.stage.start(server)
             for step in self.scene.warm:
                 self.stage.do(step)
+            if self.visited and isinstance(self.workload, Visited):
+                for step in self.workload.fill(self.cell.given(self.arm), self.stage.places):
+                    self.stage.do(step)
             self.stage.check()
 
         self._try(serving, "rejected")
@@ -195,7 +218,7 @@ class Performance(Play):
             self._count(self._counting.begin)
         if len(self._moments) >= 2:
             self.around = (self._moments[0].host, self._moments[-1].host)
-            self.part = self.measured if self.served or self.scene.window is not None else None
+            self.seconds = counted(self._parts) if self.served or self.scene.window is not None else None
 
     def _open_counters(self) -> None:
         faults = () if self.sut.used().faults is not None else ("page-faults",)
@@ -239,6 +262,17 @@ class Performance(Play):
         except ProbeError as error:
             self.marks.append(f"no proof of its pages: {error.message}")
         self.footprint = self.stage.footprint()
+
+    def look_first(self) -> None:
+        """See what backs the servers' memory when it is filled, and before they take turns."""
+        if not self.served or self.problem is not None:
+            return
+        try:
+            self.filled = self.stage.scan()
+        except ProbeError as error:
+            self.marks.append(f"no proof of its pages before its turns: {error.message}")
+        except StageError as error:
+            self.problem = Problem("rejected", error.message)
 
     def conclude(self) -> None:
         """Look at the memory if that is still to be done, run what comes after, and read the outputs."""
@@ -291,6 +325,11 @@ class Performance(Play):
         """Begin and end of the measured part, UTC epoch seconds; None when it was not completed."""
         return (self._moments[0].t, self._moments[-1].t) if len(self._moments) >= 2 else None
 
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        begin, end = self._moments[0].t, self._moments[-1].t
+        return self.parts or (Part(begin, end),)
+
     def facts(self) -> Mapping[str, str | int | float]:
         """What was done, with what data, and where they lay."""
         found = {name: fact for name, fact in self.reading.facts.items() if self._told(name)}
@@ -307,7 +346,7 @@ class Performance(Play):
     def _played(self) -> Played:
         measured = self.measured
         assert measured is not None
-        return Played(self.stage, *measured, self.use("sut"), self.use("client"))
+        return Played(self.stage, *measured, self.use("sut"), self.use("client"), self._parts)
 
     def _try(self, act: Callable[[], object], state: Literal["rejected", "failed"]) -> None:
         """Do it unless something went wrong before; a failure on stage is kept."""

@@ -29,16 +29,18 @@ class Play:
 
     served   servers are the system under test, and the timed command is a client
     gate     the timed command says when it is set up, and waits to be let go where it can
-    part     begin and end of the measured part, UTC epoch seconds, where that is not the whole command
+    seconds  length of the measured part, where that is not the whole command
+    filled   what backed the servers' memory before their turns, where they take turns
     around   the machine's counters at both ends of the measured part, where they were looked at
     """
 
     served = False
     gate = False
-    part: tuple[float, float] | None = None
+    seconds: float | None = None
     around: tuple[noise.Snapshot, noise.Snapshot] | None = None
     problem: Problem | None = None
     reading: Reading = Reading()
+    filled: Sequence[probe.Coverage] = ()
     coverage: Sequence[probe.Coverage] = ()
     footprint: int | None = None
     marks: Sequence[str] = ()

@@ -108,7 +108,7 @@ def _outcome(cell: Cell, work: Work, change: noise.Difference | None, proof: Del
         play.reading,
         servers=play.use("sut") if play.served else None,
         counted=play.counted,
-        measured=play.part,
+        seconds=play.seconds,
         footprint=play.footprint,
     )
     if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest

@@ -6,21 +6,22 @@ made from this list, so that a new step is killed too). Nothing here decides wha
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
-from hugewise.attempt import covariates, outcome
+from hugewise.attempt import covariates, outcome, resident
 from hugewise.attempt.launching import probes
 from hugewise.attempt.performance import Performance
 from hugewise.attempt.play import Alone
 from hugewise.attempt.recording import stored
 from hugewise.attempt.same import held, telling
 from hugewise.attempt.stage import StageError
-from hugewise.attempt.underway import Bench, Disturbed, Group, Work
+from hugewise.attempt.underway import Bench, Disturbed, Group, Work, turn_knobs
 from hugewise.beneath import Folder
 from hugewise.errors import MachineError
 from hugewise.files import storing
@@ -46,22 +47,28 @@ def attempt(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> At
 
 
 def together(
-    bench: Bench, cell: Cell, arms: Sequence[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+    bench: Bench,
+    cell: Cell,
+    arms: Sequence[tuple[Arm, Trial]],
+    number: int,
+    *,
+    rounds: Iterator[str] | None = None,
 ) -> list[Attempt]:
-    """Run the attempts of all `arms` at once and store them: each a process, or with `turns` all in one.
+    """Run the attempts of all `arms` at once and store them: as the cell's kind of design has it.
 
-    On one machine their treatments have the same knobs. Either all of them count or none does: when one is to be tried
-    again, so are the others. Raises Disturbed like `attempt`, and MachineError when a guest was gone before anything
-    was launched in it.
+    `rounds` is the order in which they take turns, where they do: each a digit for each arm, in the order of the
+    trials. Either all of them count or none does: when one is to be tried again, so are the others. Raises Disturbed
+    like `attempt`, and MachineError when a guest was gone before anything was launched in it.
     """
     works = []
     for arm, trial in sorted(arms, key=lambda each: each[1].order):
         name = f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"
         works.append(Work(arm, trial, number, bench.folder.draft(name)))
-    if turns is not None:
-        assert isinstance(cell.workload, Layered)
+    group = Group(bench, cell, works, rounds)
+    if group.shared:
+        assert isinstance(cell.workload, Layered) and rounds is not None
+        turns = "".join(itertools.islice(rounds, bench.study.design.turns))
         works[0].launch = cell.workload.launch_together([work.arm.treatment for work in works], cell.values, turns)
-    group = Group(bench, cell, works, shared=turns is not None)
     try:
         for step in STEPS:
             bench.on_step(step.__name__)
@@ -117,9 +124,8 @@ def board(group: Group) -> None:
 
 def apply(group: Group) -> None:
     """Turn the knobs of the treatment; whatever somebody else turned since is a disturbance, seen here first."""
-    drift = [each for site, work in group.sites for each in site.knobs.apply(work.arm.treatment.knobs)]
-    if drift:
-        raise Disturbed(drift)
+    for site, work in group.sites:
+        turn_knobs(site, {} if group.resident else work.arm.treatment.knobs)  # then each arm when it is its turn
 
 
 def settle(group: Group) -> None:
@@ -173,10 +179,13 @@ def supply(group: Group) -> None:
             cell=cell,
             arm=work.arm,
             outputs=work.draft,
-            scratch=site.scratch(cell.storage),
+            scratch=site.scratch(cell.storage) if len(group.works) == 1 or work.boarded.own else (
+                site.scratch(cell.storage).within(str(work.trial.order))
+            ),
             sut=work.leaf,
             client=work.client,
             kept=bench.data.get(cell.id),
+            turns=group.slicing,
         )
         play.supply()
         work.launch = play.scene.timed
@@ -185,13 +194,21 @@ def supply(group: Group) -> None:
 def serve(group: Group) -> None:
     """Start the servers of a staged workload, and warm them."""
     for work in group.each():
+        if group.resident:
+            resident.turn_to(work)
         work.play.serve()
+        if group.resident:
+            resident.leave_to_itself(work)
+    if group.resident:
+        resident.quieten(group)
 
 
 def launch(group: Group) -> None:
     """The probe starts the workload, holds its memory, scans it, and kills what is left."""
     group.started, begun = time.time(), time.monotonic()
     works = [work for work in group.launched if work.play.problem is None]
+    if group.resident and len(works) < len(group.works):
+        works = []  # all or none
     try:
         together = len({id(work.site) for work in works}) < 2
         found = _launch(group, works) if together else _launch_apart(group, works)
@@ -204,8 +221,9 @@ def launch(group: Group) -> None:
     else:
         for work, events in zip(works, found, strict=True):
             work.events = events
+        for work in works:
             if work.play.problem is None:
-                exited = outcome.last(events, probe.Exit)
+                exited = outcome.last(work.events, probe.Exit)
                 work.play.timed(failed=exited is None or exited.code not in work.command.success)
 
 
@@ -226,6 +244,8 @@ def _launch_apart(group: Group, works: Sequence[Work]) -> list[list[probe.Event]
 
 def _launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     """Run the timed commands of `works` at once; the events of each, empty where its stage failed meanwhile."""
+    if group.resident:
+        return resident.launch(group, works) if works else []
     try:
         return probes(group, works, "spec.json", "events.jsonl", twin=False) if works else []
     except StageError as error:
@@ -247,7 +267,7 @@ def recheck(group: Group) -> None:
     for site, _ in group.sites:
         values = site.knobs.values()
         for work in group.works:
-            if work.site is site:
+            if work.site is site and not group.resident:  # of which each was started under its own
                 work.knobs = values
     for work in group.works:
         if not group.shared:
@@ -272,8 +292,10 @@ def dismiss(group: Group) -> None:
     """Stop the servers, see that they are gone, and remove the folders."""
     for work in group.works:
         work.play.dismiss()
-        if work.play.served and not work.boarded.own:  # before, the servers' own pages would be taken for others'
-            work.after = group.after = noise.snapshot(group.bench.host)
+    if served := [work for work in group.works if work.play.served and not work.boarded.own]:
+        group.after = noise.snapshot(group.bench.host)  # before, the servers' own pages would be taken for others'
+        for work in served:
+            work.after = group.after
 
 
 def leave(group: Group) -> None:

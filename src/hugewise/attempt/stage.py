@@ -31,7 +31,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Part, Places, RoleUse, Server, Step, Window, Write
 from hugewise.reading import UnreadableError
 
-__all__ = ["Played", "Stage", "StageError"]
+__all__ = ["Played", "Stage", "StageError", "ends"]
 
 _LAST_LINES = 3
 _GRACE = 0.5
@@ -40,7 +40,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
 
 
 class StageError(HugewiseError):
-    """A step or a server failed; the message has its last lines."""
+    """A step or a server failed; the message has its last lines. `stage`: on which, where there may be several."""
+
+    def __init__(self, message: str, stage: Stage | None = None) -> None:
+        super().__init__(message)
+        self.stage = stage
 
 
 @dataclass
@@ -200,26 +204,16 @@ class Stage:
 
     def _ends(self, processes: Sequence[Running], until: float | None) -> bool:
         """Wait until all `processes` have ended (True) or until the moment (False). StageError if a server ended."""
-        servers = {begun.launcher: server for server, begun in self.running}
-        ends = {process.fileno() for process in processes if process.poll() is None}
-        while ends:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            readable, _, _ = select.select([*ends, *servers], [], [], left)
-            for descriptor in readable:
-                if descriptor in servers:
-                    raise StageError(self._ended(servers[descriptor]))
-                ends.discard(descriptor)
-            if not readable:
-                return False
-        return True
+        return ends([self], processes, until)
 
     def check(self) -> None:
         """Raises StageError when a server is gone."""
         for server, begun in self.running:
             if begun.ended():
-                raise StageError(self._ended(server))
+                raise StageError(self.ended(server), self)
 
-    def _ended(self, server: Server) -> str:
+    def ended(self, server: Server) -> str:
+        """How it ended, with its last lines."""
         begun = next(begun for known, begun in self.running if known is server)
         ended = outcome.last(begun.events(), probe.Exit)
         how = "" if ended is None else f" (signal {ended.signal})" if ended.signal else f" (exit status {ended.code})"
@@ -338,6 +332,26 @@ class Stage:
             if lines := believed.last_lines(self.outputs / f"{name}.{stream}", _LAST_LINES):
                 return ": " + " | ".join(lines)[:600]
         return ""
+
+
+def ends(stages: Sequence[Stage], processes: Sequence[Running], until: float | None) -> bool:
+    """Wait until all `processes` have ended (True) or until the moment on the monotonic clock (False).
+
+    Raises StageError as soon as a server of one of the stages has ended.
+    """
+    servers = {begun.launcher: (stage, server) for stage in stages for server, begun in stage.running}
+    left_over = {process.fileno() for process in processes if process.poll() is None}
+    while left_over:
+        left = None if until is None else max(0.0, until - time.monotonic())
+        readable, _, _ = select.select([*left_over, *servers], [], [], left)
+        for descriptor in readable:
+            if descriptor in servers:
+                stage, server = servers[descriptor]
+                raise StageError(stage.ended(server), stage)
+            left_over.discard(descriptor)
+        if not readable:
+            return False
+    return True
 
 
 @dataclass

@@ -14,6 +14,7 @@ from hugewise.machine import noise, probe
 from hugewise.machine.drift import Drift
 from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
+from hugewise.model.design import Slicing
 from hugewise.model.host import Host
 from hugewise.model.trial import Attempt, Trial
 from hugewise.model.workload import Launch
@@ -22,7 +23,7 @@ from hugewise.store import dataset
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 
-__all__ = ["Bench", "Disturbed", "Group", "Work"]
+__all__ = ["Bench", "Disturbed", "Group", "Work", "turn_knobs"]
 
 
 class Disturbed(Exception):  # noqa: N818  (an outcome of a block, not an error)
@@ -31,6 +32,12 @@ class Disturbed(Exception):  # noqa: N818  (an outcome of a block, not an error)
     def __init__(self, drift: list[Drift]) -> None:
         self.drift = drift
         super().__init__("; ".join(str(each) for each in drift))
+
+
+def turn_knobs(site: Site, knobs: Mapping[str, str]) -> None:
+    """Have these knobs hold on a machine, over how it was found. Raises Disturbed, SettingError."""
+    if drift := site.knobs.apply(knobs):
+        raise Disturbed(drift)
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,7 @@ class Group:
     bench: Bench
     cell: Cell
     works: list[Work]
-    shared: bool  # all in one process, which the first work stands for
+    rounds: Iterator[str] | None = None  # in which order they take turns, where they do
     started: float = 0.0
     ended: float = 0.0
     clock: float = 0.0
@@ -132,6 +139,22 @@ class Group:
         for work in self.works:
             found.setdefault(id(work.site), (work.site, work))
         return list(found.values())
+
+    @property
+    def shared(self) -> bool:
+        """Whether all are in one process, which the first work stands for."""
+        return self.rounds is not None and self.cell.kind == "crossover"
+
+    @property
+    def resident(self) -> bool:
+        """Whether each has processes of its own that are all there, while one attempt at a time works."""
+        return self.rounds is not None and self.cell.kind == "resident"
+
+    @property
+    def slicing(self) -> Slicing | None:
+        """How those take turns that are all there."""
+        rules = self.bench.study.design
+        return Slicing(len(self.works), rules.slice, rules.wash_out) if self.resident else None
 
     @property
     def launched(self) -> list[Work]:

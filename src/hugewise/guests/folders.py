@@ -34,6 +34,10 @@ class GuestFolders:
         self.machine.folder(str(path), self.owner, self.group)
         return path
 
+    def within(self, name: str) -> GuestFolders:
+        """The same in a folder of that name. Raises StorageError."""
+        return GuestFolders.open(self.machine, str(self.path / name), self.owner, self.group)
+
     def clear(self) -> None:
         """Remove what is inside; a guest that is gone has taken it along. Raises MachineError, StorageError."""
         if self.machine.agent.ended():

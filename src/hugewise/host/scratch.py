@@ -16,7 +16,7 @@ import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hugewise import beneath, files
@@ -110,6 +110,16 @@ class Scratch:
         path = self.path / name
         fresh(path, self.owner, self.group, fill)
         return path
+
+    def within(self, name: str) -> Scratch:
+        """The same in an empty folder of that name, which the account can pass through and not change."""
+        try:
+            with Folder.open(self.path) as above:
+                above.remove(name)
+                above.make(name, 0o711).close()
+        except OSError as error:
+            raise StorageError(f"cannot make {self.path / name}: {error.strerror}") from error
+        return replace(self, path=self.path / name)
 
     def clear(self) -> None:
         """Remove what is inside. Raises StorageError."""

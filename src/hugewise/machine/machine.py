@@ -99,6 +99,12 @@ class Folders(Protocol):
         """A fresh, empty folder of that name for the account. Raises StorageError."""
         ...
 
+    def within(self, name: str) -> Folders:
+        """Folders of the same account in an empty folder of that name, for one of several attempts that are played at
+        once. Raises StorageError.
+        """
+        ...
+
     def clear(self) -> None:
         """Remove what is inside. Raises StorageError."""
         ...

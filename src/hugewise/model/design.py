@@ -5,31 +5,38 @@ duet         all arms of a block at the same time, each on a CPU of its own (Bul
              hits all CPUs alike cancels, and the arms compete with each other, which changes the question
 crossover    one process holds the memory of all arms and works on them in turns of milliseconds: drift that is
              slower than a turn cancels, and each layout finds the caches as the others left them
+resident     the processes of all arms are there at once, and one arm at a time works for a slice: the same, of servers
+             and commands. What each arm brought up under its own treatment is not changed any more
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
 from hugewise.model.results import Comparison
 from hugewise.model.scene import Places, Step
 from hugewise.model.workload import Direct, Launch, ParameterValue, Workload
 
-__all__ = ["ESTIMANDS", "Kind", "Layered", "TakingTurns", "Visited", "at_once", "qualified", "refusal"]
+__all__ = ["ESTIMANDS", "Kind", "Layered", "Slicing", "TakingTurns", "Visited", "at_once", "in_turns", "lasting", "qualified", "quiet", "refusal"]
 
-Kind = Literal["sequential", "duet", "crossover"]
+Kind = Literal["sequential", "duet", "crossover", "resident"]
 
 # What a ratio means beyond "arm/baseline": nothing for processes of their own.
 ESTIMANDS: Mapping[Kind, str] = {
     "sequential": "",
     "duet": "under mutual contention (the arms ran at the same time)",
     "crossover": "switching within one process, with all layouts resident",
+    "resident": "with the processes of all arms resident and one of them working at a time",
 }
-_MOST_LAYOUTS = 10  # the probe writes a layout as one digit
+# Freezing and thawing take some milliseconds on a busy machine; and some seconds more do no harm.
+_TO_SWITCH_S, _SPARE_S = 0.02, 2.0
+_MOST_LAYOUTS = 10  # the probe writes a layout, or a group of servers, as one digit
 
 
 @runtime_checkable
@@ -82,9 +89,36 @@ class Visited(TakingTurns, Protocol):
         ...
 
 
+class Slicing(msgspec.Struct, frozen=True):
+    """How the arms of a resident block take turns.
+
+    arms      how many
+    length    of a turn, in seconds
+    wash_out  the share of it, from its begin, that does not count
+    """
+
+    arms: int
+    length: float
+    wash_out: float
+
+    def rounds(self, counted: float) -> int:
+        """How many turns each has, so that at least `counted` seconds of them count."""
+        return max(1, math.ceil(counted / (self.length * (1 - self.wash_out)) - 1e-9))
+
+    def idle(self, lead: float, counted: float) -> float:
+        """Seconds for which one is at rest while all have had a lead and take their turns; rather too many."""
+        whole = self.arms * (lead + self.rounds(counted) * (self.length + _TO_SWITCH_S)) + _SPARE_S
+        return max(0.0, whole - lead - counted)
+
+
 def at_once(kind: Kind) -> bool:
     """Whether all arms of a block need their memory at the same time."""
     return kind != "sequential"
+
+
+def in_turns(kind: Kind) -> bool:
+    """Whether the arms of a block take turns, in an order drawn by the coin."""
+    return kind in ("crossover", "resident")
 
 
 def qualified(comparison: Comparison, kind: Kind, withheld: str | None) -> Comparison:
@@ -119,6 +153,8 @@ def refusal(
     """
     if kind == "sequential":
         return None
+    if kind == "resident":
+        return _not_in_turns(arm, baseline, workload, {**values, **arm.parameters}, taken)
     if differing := _differing(arm.knobs, baseline.knobs):
         return f"a {kind} has one machine-wide setting at a time, and {differing}"
     if kind == "duet":
@@ -140,6 +176,42 @@ def refusal(
     if taken >= _MOST_LAYOUTS:
         return f"a crossover has at most {_MOST_LAYOUTS} layouts"
     return None
+
+
+def _not_in_turns(
+    arm: Treatment, baseline: Treatment, workload: Workload, values: Mapping[str, ParameterValue], taken: int
+) -> str | None:
+    """Why an arm cannot be resident beside its baseline, or None."""
+    if not isinstance(workload, TakingTurns):
+        return f"{workload.name} is no workload whose arms can be resident together and take turns"
+    if (refused := workload.turns_refused(values)) is not None:
+        return refused
+    if isinstance(workload, Direct):  # it takes its memory while it works
+        if differing := _differing(arm.knobs, baseline.knobs):
+            return f"commands that take turns have one machine-wide setting, and {differing}"
+    elif differing := _differing(*(lasting(each.knobs) for each in (arm, baseline))):
+        return f"it would have to go on while the arms take turns, under one setting, and {differing}"
+    if taken >= _MOST_LAYOUTS:
+        return f"at most {_MOST_LAYOUTS} arms take turns"
+    return None
+
+
+def lasting(knobs: Mapping[str, str]) -> dict[str, str]:
+    """Those that matter not only while memory is taken."""
+    return {
+        path: value
+        for path, value in knobs.items()
+        if not path.startswith(f"{THP}/") or path.startswith(f"{THP}/khugepaged/")
+    }
+
+
+def quiet(knobs: Iterable[str]) -> dict[str, str]:
+    """The setting under which nobody's pages change any more, of those knobs that say how large pages may be: all are
+    off, so that khugepaged is too. What has huge pages keeps them, and what is mapped anew has base pages.
+
+    Source: Documentation/admin-guide/mm/transhuge.rst.
+    """
+    return {path: "never" for path in knobs if path.startswith(f"{THP}/") and path.endswith("enabled")}
 
 
 def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> str:

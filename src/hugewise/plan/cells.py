@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from hugewise.model import design
+from hugewise.model.design import Kind
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.workload import Hearing, ParameterValue, Workload
 from hugewise.plan import parameters
@@ -37,7 +38,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     values    of every parameter of the workload, in its own order; sizes in bytes, times in s
     own       by policy: the parameters that its arm has instead, or why the workload cannot take them
     metrics   all that an attempt has; `metric` is judged where time can be measured
-    together  the arms of a block run at once
+    kind      how the arms of a block are laid out
+    together  they run at once
     """
 
     id: str
@@ -47,6 +49,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     own: Mapping[str, Mapping[str, ParameterValue] | str]
     metrics: Mapping[str, Metric]
     metric: Metric
+    kind: Kind
     together: bool
 
     def judged(self, *, emulated: bool, counting: bool) -> Metric:
@@ -121,6 +124,7 @@ def _cells(
             own=own,
             metrics=metrics,
             metric=metric,
+            kind=study.design.kind,
             together=design.at_once(study.design.kind) or concurrency == "together",
         )
 

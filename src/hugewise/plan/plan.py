@@ -15,6 +15,7 @@ import msgspec
 from hugewise.errors import UserError
 from hugewise.host.account import account
 from hugewise.model import design
+from hugewise.model.design import Kind
 from hugewise.model.host import Host
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageSizes
@@ -41,7 +42,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     account        whom the timed command runs as; None: as the caller
     stage_account  of a staged workload: whom all else of it runs as, and who owns its folders
-    together       the arms of a block run at once
+    kind           how the arms of a block are laid out
+    together       they run at once
     """
 
     id: str
@@ -58,6 +60,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     client_cpus: tuple[int, ...] | None = None
     storage: str = "/dev/shm"  # noqa: S108  (as in the study's key)
     memory: int | None = None
+    kind: Kind = "sequential"
     together: bool = False
 
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
@@ -149,6 +152,7 @@ def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
         client_cpus=used.client_cpus,
         storage=used.storage,
         memory=used.memory,
+        kind=one.kind,
         together=one.together,
     )
 
@@ -212,7 +216,7 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue)
         return _too_large(len(taken) + 1 if cell.together else 1, venue)
     baseline = next((each for each in taken if each.name == cell.baseline), arm)
     return design.refusal(
-        study.design.kind,
+        cell.kind,
         arm.treatment,
         baseline.treatment,
         cell.workload,

@@ -19,6 +19,7 @@ from hugewise.errors import AttemptLostError, HugewiseError, MachineError, Probe
 from hugewise.machine.drift import Drift
 from hugewise.model import coin
 from hugewise.model.clock import CLOCK, Clock
+from hugewise.model.design import in_turns
 from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault
 from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
@@ -311,14 +312,12 @@ class Conductor:
         """
         arms = [(cell.arm(trial.arm), trial) for trial in trials]
         everyone = [trial.arm for trial in trials]
-        layout, turns = self.study.design, None
-        if layout.kind == "crossover":
-            turns = coin.turns(self.seed, block.opened.block, len(trials), layout.turns)
         self.listener(progress.AttemptStarted(block.opened.block, cell.id, " + ".join(everyone)))
         problem, faulty = "no attempt left", dict.fromkeys(at_fault(block.attempts))
         for number in self._numbers(block, everyone):
             try:
-                found = runner.together(self.bench, cell, arms, number, turns=turns)
+                rounds = coin.turn_rounds(self.seed, block.opened.block, len(trials)) if in_turns(cell.kind) else None
+                found = runner.together(self.bench, cell, arms, number, rounds=rounds)
             except AttemptLostError as error:
                 for arm in [error.arm] if error.arm else everyone:
                     self._lost(block, arm, error.message)

@@ -23,10 +23,10 @@ from hugewise.study.study import Study
 __all__ = ["cell_records", "changes", "check_host", "cpu", "differing", "versions", "withheld"]
 
 
-def cell_records(plan: Plan, deployment: Callable[[Arm, int], Deployment]) -> tuple[CellRecord, ...]:
+def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Arm, int], Deployment]) -> tuple[CellRecord, ...]:
     """The plan's cells as they are stored: a resumed run must find the same.
 
-    `deployment`: how an arm is deployed whose workload takes so many bytes from a pool.
+    `kind`: of the study's design. `deployment`: how an arm is deployed whose workload takes so many bytes from a pool.
     """
     return tuple(
         CellRecord(
@@ -49,6 +49,7 @@ def cell_records(plan: Plan, deployment: Callable[[Arm, int], Deployment]) -> tu
                 for arm in cell.arms
             ),
             together=cell.together,
+            kind=None if cell.kind == kind else cell.kind,
         )
         for cell in plan.cells
     )

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from hugewise.model.clock import Moment
+from hugewise.model.design import Kind
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.metric import Metric
@@ -59,7 +60,8 @@ class ArmRecord(msgspec.Struct, frozen=True):
 
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once.
+    """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once; `kind`: how
+    they are laid out, where it is not as the study says.
 
     Raises ValueError where two arms have one name, or none is the baseline.
     """
@@ -72,6 +74,7 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     delivery: DeliveryThreshold
     arms: tuple[ArmRecord, ...]
     together: bool = False
+    kind: Kind | None = None
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
