@@ -49,6 +49,10 @@ impl Digest {
         self.0 = mix(self.0 ^ value).wrapping_add(GAMMA);
     }
 
+    pub fn value(self) -> u64 {
+        self.0
+    }
+
     pub fn hex(self) -> String {
         format!("{:016x}", self.0)
     }

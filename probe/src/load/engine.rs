@@ -56,7 +56,8 @@ impl<D: Dialect> Worker<D> {
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN).context("epoll")?;
         let (mut lanes, mut connections) = (Vec::new(), Vec::new());
         for (instance, address) in world.options.server.iter().enumerate() {
-            let numbers = world.assignment.numbers(thread, instance);
+            let (group, place) = world.place(instance);
+            let numbers = world.assignment.numbers(thread, place);
             if numbers.is_empty() {
                 continue;
             }
@@ -69,7 +70,8 @@ impl<D: Dialect> Worker<D> {
             }
             lanes.push(Lane {
                 instance,
-                before: world.assignment.before(thread, instance),
+                group,
+                before: world.assignment.before(thread, place),
                 places: Places { numbers, all: world.assignment.all() },
                 connections: (first..connections.len()).collect(),
                 source: Source::nothing(),
@@ -138,7 +140,7 @@ impl<D: Dialect> Worker<D> {
             end_ns: now.max(order.start_ns),
             usage,
             wait_s: waited_s().zip(waited_before).map(|(now, then)| now - then),
-            lanes: self.lanes.iter_mut().map(Lane::told).collect(),
+            lanes: self.lanes.iter_mut().filter(|lane| lane.works(order)).map(Lane::told).collect(),
         })
     }
 

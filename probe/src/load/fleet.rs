@@ -42,6 +42,26 @@ pub struct Ask {
     pub rate: Option<f64>,
     pub duration_ns: Option<u64>,
     pub operations: Option<u64>,
+    /// Only the connections to this group's servers work; None: all.
+    pub group: Option<usize>,
+}
+
+impl Ask {
+    /// The mix as the options have it.
+    pub fn mix(options: &Options, stream: u64) -> Self {
+        Self {
+            task: Task::Mix { stream },
+            pipeline: options.pipeline as usize,
+            rate: options.rate,
+            duration_ns: options.duration.map(|duration| duration.as_nanos() as u64),
+            operations: options.operations,
+            group: None,
+        }
+    }
+
+    pub fn every_key(task: Task, pipeline: usize) -> Self {
+        Self { task, pipeline, rate: None, duration_ns: None, operations: None, group: None }
+    }
 }
 
 /// What all threads did in a phase.
@@ -52,6 +72,17 @@ pub struct Done {
     pub end_ns: u64,
     /// In the order of the threads.
     pub parts: Vec<Part>,
+}
+
+impl Done {
+    /// From the first request to the last reply.
+    pub fn wall_ns(&self) -> u64 {
+        self.end_ns - self.start_ns
+    }
+
+    pub fn operations(&self) -> u64 {
+        self.parts.iter().flat_map(|part| &part.lanes).map(|lane| lane.tally.operations()).sum()
+    }
 }
 
 impl Fleet {
@@ -91,7 +122,8 @@ impl Fleet {
             _ => u64::MAX / 2,
         };
         let end_ns = duration_ns.map(|duration| start_ns + duration);
-        let order = Order { task: ask.task, start_ns, pipeline: ask.pipeline, rate: ask.rate, end_ns, operations };
+        let Ask { task, pipeline, rate, group, .. } = ask;
+        let order = Order { task, start_ns, pipeline, rate, end_ns, operations, group };
         for thread in &self.threads {
             let sender = thread.orders.as_ref().context("the threads have ended")?;
             sender.send(order.clone()).map_err(|_| anyhow!("a thread has ended"))?;

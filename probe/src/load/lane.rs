@@ -14,6 +14,8 @@ use crate::load::world::World;
 /// The connections of one thread to one instance.
 pub struct Lane {
     pub instance: usize,
+    pub group: usize,
+    /// Those of the group's connections: they do not depend on which group it is.
     pub places: Places,
     pub connections: Vec<usize>,
     /// How many connections of other threads to this instance come before.
@@ -26,8 +28,16 @@ pub struct Lane {
 }
 
 impl Lane {
+    pub fn works(&self, order: &Order) -> bool {
+        order.group.is_none_or(|group| group == self.group)
+    }
+
     /// Get ready for an order: what to draw, when, and nothing counted.
     pub fn prepare(&mut self, world: &World, order: &Order) {
+        if !self.works(order) {
+            (self.source, self.schedule) = (Source::nothing(), None);
+            return;
+        }
         let (keys, each) = (world.options.keys, u64::from(world.options.connections));
         let own = self.connections.len() as u64;
         let part = |count: u64| (u128::from(keys) * u128::from(count) / u128::from(each)) as u64;

@@ -1,11 +1,12 @@
 //! The load generator: redis and memcached over TCP and unix sockets, from threads pinned to their own CPUs.
 //!
 //! One invocation goes through the phases that were asked for, in order: preload, touch, lead, timed (or a search, or a
-//! tuning), over the same connections. What it found is said at the end, in one event.
+//! tuning, or groups of servers in turns), over the same connections. What it found is said at the end, in one event for
+//! each group.
 //!
 //! `common` and `protocol` may be imported here. A new protocol of servers is a file like `redis`, a `Dialect`; what keys
 //! are asked for goes into `keys` and `source`, what is counted of replies into `lane` and `tally`, and what is said of
-//! that into `report`.
+//! that into `report`. What a thread does in a phase knows nothing of turns: `visits` asks for one phase after the other.
 
 mod admin;
 mod connection;
@@ -24,6 +25,9 @@ mod schedule;
 mod search;
 mod source;
 mod tally;
+mod total;
+mod turns;
+mod visits;
 mod world;
 
 use std::io::{self, Read};
@@ -49,6 +53,14 @@ struct Phases(Vec<(&'static str, u64)>);
 impl Phases {
     fn begin(&mut self, name: &'static str) {
         self.0.push((name, now_ns()));
+    }
+
+    /// The phase that began last has ended, and its times are known.
+    fn end(&mut self, start_ns: u64, end_ns: u64) {
+        if let Some((_, t_ns)) = self.0.last_mut() {
+            *t_ns = start_ns;
+        }
+        self.0.push(("held", end_ns));
     }
 
     fn is_timed(&self) -> bool {
@@ -87,7 +99,50 @@ fn work(options: &Options, phases: &mut Phases) -> Result<Fleet> {
     options.check()?;
     phases.begin("setup");
     let fleet = Fleet::open(options.clone())?;
-    let mut said = Load {
+    let mut said = vec![nothing(options); options.slices.groups as usize];
+    if options.preload {
+        phases.begin("preload");
+        let stored = preload(&fleet)?;
+        for (group, load) in said.iter_mut().enumerate() {
+            let counts = stored.counts[fleet.world.servers(group)].to_vec();
+            load.stored = Some(Stored { counts, ..stored.clone() });
+        }
+    }
+    if options.touch {
+        phases.begin("touch");
+        let done = fleet.run(Ask::every_key(Task::Touch, TOUCH_PIPELINE.max(options.pipeline as usize)))?;
+        let touched = Touched { keys: options.keys, wall_ns: done.wall_ns() };
+        said.iter_mut().for_each(|load| load.touched = Some(touched.clone()));
+    }
+    let mut slowest = 0.0;
+    if !options.lead.is_zero() {
+        phases.begin("lead");
+        slowest = visits::lead(&fleet)?;
+    }
+    if options.is_timed() {
+        if options.gate {
+            pass()?;
+        }
+        phases.begin("timed");
+        if options.slices.turns.is_some() {
+            let visits = visits::visit(&fleet, options.slices.operations(slowest))?;
+            phases.end(visits.start_ns, visits.end_ns);
+            said.iter_mut().zip(visits.timed).for_each(|(load, timed)| load.timed = Some(timed));
+        } else {
+            // Without turns there is one group.
+            measure(&fleet, &mut said[0], phases)?;
+        }
+    }
+    if !phases.0.iter().any(|(name, _)| *name == "held") {
+        phases.begin("held");
+    }
+    phases.emit()?;
+    said.into_iter().try_for_each(|load| emit(&Event::Load(Box::new(load))))?;
+    Ok(fleet)
+}
+
+fn nothing(options: &Options) -> Load {
+    Load {
         protocol: options.protocol.name().into(),
         connections: options.connections,
         pipeline: options.pipeline,
@@ -96,61 +151,24 @@ fn work(options: &Options, phases: &mut Phases) -> Result<Fleet> {
         timed: None,
         search: None,
         tuning: None,
-    };
-    if options.preload {
-        phases.begin("preload");
-        said.stored = Some(preload(&fleet)?);
-    }
-    if options.touch {
-        phases.begin("touch");
-        let done = fleet.run(every_key(Task::Touch, TOUCH_PIPELINE.max(options.pipeline as usize)))?;
-        said.touched = Some(Touched { keys: options.keys, wall_ns: done.end_ns - done.start_ns });
-    }
-    if !options.lead.is_zero() {
-        phases.begin("lead");
-        fleet.run(Ask { duration_ns: Some(options.lead.as_nanos() as u64), operations: None, ..mix(options, 1) })?;
-    }
-    if options.is_timed() {
-        if options.gate {
-            pass()?;
-        }
-        phases.begin("timed");
-        if options.tune {
-            said.tuning = Some(search::tune(options)?);
-        } else if let Some(sla) = options.sla {
-            let (search, timed) = find_rate(&fleet, sla)?;
-            said.search = Some(search);
-            said.timed = Some(timed);
-        } else {
-            let done = fleet.run(mix(options, 2))?;
-            if let Some((_, t_ns)) = phases.0.last_mut() {
-                *t_ns = done.start_ns;
-            }
-            said.timed = Some(report::timed(&fleet.world, &done));
-            phases.0.push(("held", done.end_ns));
-        }
-    }
-    if !phases.0.iter().any(|(name, _)| *name == "held") {
-        phases.begin("held");
-    }
-    phases.emit()?;
-    emit(&Event::Load(Box::new(said)))?;
-    Ok(fleet)
-}
-
-/// The timed mix as the options have it.
-fn mix(options: &Options, stream: u64) -> Ask {
-    Ask {
-        task: Task::Mix { stream },
-        pipeline: options.pipeline as usize,
-        rate: options.rate,
-        duration_ns: options.duration.map(|duration| duration.as_nanos() as u64),
-        operations: options.operations,
     }
 }
 
-fn every_key(task: Task, pipeline: usize) -> Ask {
-    Ask { task, pipeline, rate: None, duration_ns: None, operations: None }
+/// The timed phase, the search or the tuning, of all servers at once.
+fn measure(fleet: &Fleet, said: &mut Load, phases: &mut Phases) -> Result<()> {
+    let options = &fleet.world.options;
+    if options.tune {
+        said.tuning = Some(search::tune(options)?);
+    } else if let Some(sla) = options.sla {
+        let (search, timed) = find_rate(fleet, sla)?;
+        said.search = Some(search);
+        said.timed = Some(timed);
+    } else {
+        let done = fleet.run(Ask::mix(options, 2))?;
+        phases.end(done.start_ns, done.end_ns);
+        said.timed = Some(report::timed(&fleet.world, &done));
+    }
+    Ok(())
 }
 
 /// Say `ready`, and wait to be let go. A client whose launcher has gone ends here.
@@ -164,7 +182,7 @@ fn pass() -> Result<()> {
 
 /// Store all, and have each server confirm how much it holds.
 fn preload(fleet: &Fleet) -> Result<Stored> {
-    let done = fleet.run(every_key(Task::Preload, BULK_PIPELINE))?;
+    let done = fleet.run(Ask::every_key(Task::Preload, BULK_PIPELINE))?;
     let options = &fleet.world.options;
     let counts: Vec<u64> =
         options.server.iter().map(|server| admin::count(options.protocol, server)).collect::<Result<_>>()?;
@@ -192,14 +210,14 @@ fn stored(world: &World, done: &Done, counts: Vec<u64>) -> Stored {
         bytes += name.length(key) as u64 + u64::from(payload.size);
     }
     digest.add(bytes);
-    Stored { keys, bytes, hash: digest.hex(), counts, wall_ns: done.end_ns - done.start_ns }
+    Stored { keys, bytes, hash: digest.hex(), counts, wall_ns: done.wall_ns() }
 }
 
 /// A pilot in the closed loop, the search, and the last phase again at the rate found.
 fn find_rate(fleet: &Fleet, sla: options::Sla) -> Result<(Search, Timed)> {
     let options = &fleet.world.options;
     let measure = |stream, rate| -> Result<Timed> {
-        let done = fleet.run(Ask { rate, ..mix(options, stream) })?;
+        let done = fleet.run(Ask { rate, ..Ask::mix(options, stream) })?;
         Ok(report::timed(&fleet.world, &done))
     };
     let pilot = measure(2, None)?;

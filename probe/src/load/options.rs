@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use crate::common::mistake::Mistake;
 use crate::load::keys::{KeyName, Popularity};
 use crate::load::payload::Mix;
+use crate::load::turns::Slices;
 
 /// What the servers speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -106,6 +107,8 @@ pub struct Options {
     /// Pipelines that --tune tries
     #[arg(long, value_delimiter = ',', default_value = "1,4,16", value_name = "LIST")]
     pub tune_pipelines: Vec<u32>,
+    #[command(flatten)]
+    pub slices: Slices,
 }
 
 impl Options {
@@ -134,14 +137,19 @@ impl Options {
             ));
         }
         if !(self.preload || self.touch || self.is_timed()) {
-            return wrong("nothing to do: give --preload, --touch, --duration or --operations".into());
+            return wrong("nothing to do: give --preload, --touch, --duration, --operations or --turns".into());
         }
-        Ok(())
+        if self.slices.groups > 1 && self.slices.turns.is_none() && self.is_timed() {
+            return wrong("--groups: they are asked one at a time; give --turns, as 0110, and no other end".into());
+        }
+        self.slices.check(self.server.len(), !self.lead.is_zero())
     }
 
     /// Whether a timed phase, a search or a tuning was asked for.
     pub fn is_timed(&self) -> bool {
-        self.duration.is_some_and(|duration| !duration.is_zero()) || self.operations.is_some_and(|count| count > 0)
+        self.duration.is_some_and(|duration| !duration.is_zero())
+            || self.operations.is_some_and(|count| count > 0)
+            || self.slices.turns.is_some()
     }
 }
 
@@ -213,7 +221,7 @@ fn nanoseconds(text: &str) -> Option<u64> {
     (number.is_finite() && number >= 0.0).then_some((number * factor) as u64)
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let number: Option<f64> = text.strip_suffix('s').unwrap_or(text).parse().ok();
     number
         .filter(|number| (0.0..=86_400.0).contains(number))

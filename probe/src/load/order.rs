@@ -25,8 +25,10 @@ pub struct Order {
     pub rate: Option<f64>,
     /// No request is made after this; an open loop has none after it either.
     pub end_ns: Option<u64>,
-    /// Operations over all lanes.
+    /// Operations over all lanes that work.
     pub operations: u64,
+    /// Only the lanes of this group work; None: all.
+    pub group: Option<usize>,
 }
 
 /// What a thread did.

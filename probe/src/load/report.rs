@@ -3,8 +3,9 @@
 use hdrhistogram::Histogram;
 
 use crate::common::random::Digest;
-use crate::load::fleet::Done;
+use crate::load::fleet::{Ask, Done};
 use crate::load::tally::Tally;
+use crate::load::total::{Total, Worked};
 use crate::load::world::World;
 use crate::protocol::load::{Client, Instance, Late, Latency, Thread, Timed, Worst};
 
@@ -13,32 +14,27 @@ const SATURATED: f64 = 0.95;
 /// How near to the asked rate the achieved one must be.
 const TOLERANCE: f64 = 0.01;
 
-/// The tally of each instance, and of all.
-pub fn merge(world: &World, done: &Done) -> (Vec<Tally>, Tally) {
-    let mut instances: Vec<Tally> = world.options.server.iter().map(|_| Tally::default()).collect();
-    for lane in done.parts.iter().flat_map(|part| &part.lanes) {
-        instances[lane.instance].add(&lane.tally);
-    }
-    let mut all = Tally::default();
-    instances.iter().for_each(|instance| all.add(instance));
-    (instances, all)
+/// A phase of all servers in numbers.
+pub fn timed(world: &World, done: &Done) -> Timed {
+    let mut total = Total::new(0..world.options.server.len());
+    total.add(done);
+    told(world, &done.ask, &total)
 }
 
-/// The timed phase in numbers.
-pub fn timed(world: &World, done: &Done) -> Timed {
-    let (instances, all) = merge(world, done);
-    let wall_ns = done.end_ns - done.start_ns;
+/// The timed phase in numbers, where all that is in `total` was asked for as in `ask`.
+pub fn told(world: &World, ask: &Ask, total: &Total) -> Timed {
+    let (instances, all, wall_ns) = (&total.instances, total.all(), total.wall_ns);
     let seconds = wall_ns.max(1) as f64 * 1e-9;
     let operations = all.operations();
-    let asked_rate = done.ask.rate;
-    let achieved_rate = match (asked_rate, asked_seconds(done)) {
+    let asked_rate = ask.rate;
+    let achieved_rate = match (asked_rate, asked_seconds(ask)) {
         (Some(_), Some(asked)) => all.in_time as f64 / asked,
         _ => operations as f64 / seconds,
     };
-    let servers = || world.options.server.iter().map(ToString::to_string);
-    let worst = servers().zip(&instances).filter(|(_, tally)| !tally.latency.is_empty());
+    let servers = || world.options.server[total.servers.clone()].iter().map(ToString::to_string);
+    let worst = servers().zip(instances).filter(|(_, tally)| !tally.latency.is_empty());
     let worst = worst.map(|(server, tally)| Worst { server, p99_ns: tally.latency.value_at_quantile(0.99) });
-    let told = |(server, tally): (String, &Tally)| Instance {
+    let instance = |(server, tally): (String, &Tally)| Instance {
         server,
         operations: tally.operations(),
         latency: latency(&tally.latency),
@@ -60,20 +56,21 @@ pub fn timed(world: &World, done: &Done) -> Timed {
         achieved_rate,
         rate_met: asked_rate.map(|asked| (achieved_rate / asked - 1.0).abs() <= TOLERANCE),
         late: asked_rate.map(|_| late(&all.lag)),
-        per_operation: done.ask.pipeline == 1,
+        per_operation: ask.pipeline == 1,
         latency: latency(&all.latency),
-        instances: servers().zip(&instances).map(told).collect(),
+        instances: servers().zip(instances).map(instance).collect(),
         worst: worst.max_by_key(|worst| worst.p99_ns),
         per_second,
-        client: client(world, done, seconds),
-        sequence: sequence(done),
+        client: client(&world.options.cpus, &total.threads, seconds),
+        sequence: total.digest.map(Digest::hex),
+        turns: None,
     }
 }
 
 /// How long an open loop was to last.
-fn asked_seconds(done: &Done) -> Option<f64> {
-    let by_count = || Some(done.ask.operations? as f64 / done.ask.rate?);
-    done.ask.duration_ns.map(|duration| duration as f64 * 1e-9).or_else(by_count)
+fn asked_seconds(ask: &Ask) -> Option<f64> {
+    let by_count = || Some(ask.operations? as f64 / ask.rate?);
+    ask.duration_ns.map(|duration| duration as f64 * 1e-9).or_else(by_count)
 }
 
 /// Quantiles; None where nothing was recorded.
@@ -95,16 +92,15 @@ fn late(lag: &Histogram<u64>) -> Late {
     Late { p50_ns: quantile(0.5), p99_ns: quantile(0.99), max_ns: lag.max() }
 }
 
-fn client(world: &World, done: &Done, seconds: f64) -> Client {
-    let cpus = &world.options.cpus;
-    let thread = |part: &crate::load::order::Part| Thread {
-        cpu: cpus.get(part.thread).copied(),
-        user_s: part.usage.user_s,
-        system_s: part.usage.system_s,
-        wait_s: part.wait_s,
-        busy: (part.usage.user_s + part.usage.system_s) / seconds,
+fn client(cpus: &[usize], threads: &[Worked], seconds: f64) -> Client {
+    let thread = |worked: &Worked| Thread {
+        cpu: cpus.get(worked.thread).copied(),
+        user_s: worked.user_s,
+        system_s: worked.system_s,
+        wait_s: worked.wait_s,
+        busy: (worked.user_s + worked.system_s) / seconds,
     };
-    let threads: Vec<Thread> = done.parts.iter().map(thread).collect();
+    let threads: Vec<Thread> = threads.iter().map(thread).collect();
     let busy = threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
     let is_full = |thread: &Thread| thread.busy + thread.wait_s.unwrap_or(0.0) / seconds >= SATURATED;
     Client {
@@ -114,13 +110,4 @@ fn client(world: &World, done: &Done, seconds: f64) -> Client {
         saturated: threads.iter().any(is_full),
         threads,
     }
-}
-
-fn sequence(done: &Done) -> Option<String> {
-    let mut all = Digest::default();
-    for lane in done.parts.iter().flat_map(|part| &part.lanes) {
-        let hex = lane.digest?.hex();
-        all.add(u64::from_str_radix(&hex, 16).ok()?);
-    }
-    Some(all.hex())
 }

@@ -4,7 +4,6 @@ use anyhow::Result;
 
 use crate::load::fleet::{Ask, Fleet};
 use crate::load::options::{Options, Sla};
-use crate::load::order::Task;
 use crate::load::report;
 use crate::protocol::load::{Point, Search, Step, Timed, Tuning};
 
@@ -90,13 +89,11 @@ pub fn probed(timed: &Timed) -> Probe {
 
 /// Measure the closed loop at each point of the grid, in the order of requests under way.
 pub fn tune(options: &Options) -> Result<Tuning> {
-    let duration_ns = options.duration.map(|duration| duration.as_nanos() as u64);
     let mut points = Vec::new();
     for connections in &options.tune_connections {
         let fleet = Fleet::open(Options { connections: *connections, ..options.clone() })?;
         for pipeline in &options.tune_pipelines {
-            let task = Task::Mix { stream: 2 };
-            let ask = Ask { task, pipeline: *pipeline as usize, rate: None, duration_ns, operations: None };
+            let ask = Ask { pipeline: *pipeline as usize, ..Ask::mix(options, 2) };
             let timed = report::timed(&fleet.world, &fleet.run(ask)?);
             points.push(Point {
                 connections: *connections,

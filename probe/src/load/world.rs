@@ -1,5 +1,7 @@
 //! What all threads read, and which of them has which connections.
 
+use std::ops::Range;
+
 use crate::load::keys::Keys;
 use crate::load::options::Options;
 use crate::load::payload::Payloads;
@@ -10,8 +12,8 @@ use crate::load::source::Shares;
 #[error("{0}")]
 pub struct Fell(pub String);
 
-/// Which thread has which connections: the instances follow each other in the numbering, and the connections of each
-/// instance go round the threads, beginning with another one for each instance.
+/// Which thread has which connections of a group, the same in each group: the instances follow each other in the
+/// numbering, and the connections of each instance go round the threads, beginning with another one for each instance.
 #[derive(Debug, Clone, Copy)]
 pub struct Assignment {
     pub threads: u64,
@@ -57,13 +59,25 @@ impl World {
     pub fn new(options: Options) -> Self {
         let assignment = Assignment {
             threads: options.cpus.len().max(1) as u64,
-            instances: options.server.len() as u64,
+            instances: (options.server.len() / options.slices.groups as usize) as u64,
             connections: u64::from(options.connections),
         };
         let payloads = Payloads::new(&options.payload, options.seed);
         let keys = Keys::new(options.keys, options.popularity);
         let shares = Shares { keys, count: options.keys, sets: options.set_get.0, hits: options.hit_ratio };
         Self { options, assignment, payloads, shares }
+    }
+
+    /// The group of a server, and its place in it.
+    pub fn place(&self, server: usize) -> (usize, usize) {
+        let each = self.assignment.instances as usize;
+        (server / each, server % each)
+    }
+
+    /// The servers of a group.
+    pub fn servers(&self, group: usize) -> Range<usize> {
+        let each = self.assignment.instances as usize;
+        group * each..(group + 1) * each
     }
 }
 

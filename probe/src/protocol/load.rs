@@ -121,6 +121,24 @@ pub struct Timed {
     pub client: Client,
     /// Hash of the first 1,024 operations drawn for each thread and instance; null where fewer were drawn than that.
     pub sequence: Option<String>,
+    /// Of a group that was asked in turns: all above is of its counted parts.
+    pub turns: Option<Turns>,
+}
+
+/// A group's turns, all of the same number of operations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Turns {
+    pub count: u64,
+    /// Of each turn.
+    pub slice_operations: u64,
+    /// Of all turns, asked for before what is counted.
+    pub washed: u64,
+    /// Of all turns, washed out or counted.
+    pub operations: u64,
+    /// Of all turns, from the first request to the last reply of both parts.
+    pub wall_ns: u64,
+    /// Of what is counted, for each turn.
+    pub turn_ns: Vec<u64>,
 }
 
 /// One rate of a search.
@@ -213,6 +231,14 @@ impl Load {
                 per_second: vec![3],
                 client: Client { user_s: 0.25, system_s: 0.5, busy: 0.75, saturated: false, threads: vec![thread] },
                 sequence: Some("3f39d5c348e5b79d".into()),
+                turns: Some(Turns {
+                    count: 2,
+                    slice_operations: 2,
+                    washed: 1,
+                    operations: 4,
+                    wall_ns: 1_250_000_000,
+                    turn_ns: vec![600_000_000, 400_000_000],
+                }),
             }),
             search: Some(Search {
                 limit_ns: 1_000_000,
