@@ -73,13 +73,13 @@ class Said:
         seconds: float = 1.0,
         parts: tuple[Part, ...] = (),
     ) -> None:
-        self._stdout, self._stderr, self._files = stdout, stderr or {}, files or {}
+        self.steps, self._stderr, self._files = dict(stdout), stderr or {}, files or {}
         self.begin, self.end = 1000.0, 1000.0 + seconds
         self.parts = parts or (Part(self.begin, self.end),)
         self.sut, self.client = sut, client
 
     def stdout(self, step: str = "timed") -> str:
-        return self._stdout[step]
+        return self.steps[step]
 
     def stderr(self, step: str = "timed") -> str:
         return self._stderr.get(step, "")

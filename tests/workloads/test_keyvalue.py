@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from hugewise.machine import programs
-from hugewise.machine.load_generator import Load
+from hugewise.machine.load_generator import Load, LoadTurns
+from hugewise.model.design import TakingTurns, Visited
 from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Scene
@@ -85,6 +86,72 @@ def test_a_fixed_amount_of_work_has_neither_duration_nor_lead(workload: KeyValue
     assert argv[-2:] == ("--operations", "5000")
     assert "--preload" in argv
     assert not {"--duration", "--lead"} & set(argv)
+
+
+@BOTH
+def test_every_arm_is_filled_by_itself_and_all_are_asked_by_one_client(workload: KeyValue) -> None:
+    assert isinstance(workload, Visited)
+    values = given(workload, keys=1000, pipeline=4, lead="500ms", verify=True)
+    assert workload.turns_refused(values) is None and workload.visited(values)
+    other = msgspec.structs.replace(PLACES, run="/r2")
+    (fill,) = workload.fill(values, other)
+    assert fill.micro and fill.argv[:2] == ("load", "--protocol") and fill.argv[-2:] == ("--preload", "--touch")
+    assert sockets(fill.argv) == [f"unix:/r2/{workload.name}-0", f"unix:/r2/{workload.name}-1"]
+    assert not {"--lead", "--duration", "--operations"} & set(fill.argv)
+    visit = workload.visit(values, [other, PLACES], "011001", 0.25, 0.2)
+    assert (visit.micro, visit.proof) == (True, "live")
+    assert sockets(visit.argv) == [f"unix:{run}/{workload.name}-{n}" for run in ("/r2", "/r") for n in (0, 1)]
+    assert option(visit.argv, "--turns", "--groups", "--slice", "--wash-out", "--lead") == [
+        *("011001", "2", "0.25", "0.2", "0.5")
+    ]
+    assert not {"--preload", "--touch", "--duration", "--operations"} & set(visit.argv)
+    timed = played(workload, keys=1000, pipeline=4).timed
+    same = ("--cpus", "--connections", "--pipeline", "--keys", "--set-get", "--hit-ratio", "--payload", "--seed")
+    assert option(visit.argv, *same) == option(fill.argv, *same) == option(timed.argv, *same)
+
+
+def sockets(argv: tuple[str, ...]) -> list[str]:
+    return [argv[place + 1] for place, word in enumerate(argv) if word == "--server"]
+
+
+def option(argv: tuple[str, ...], *names: str) -> list[str]:
+    return [argv[argv.index(name) + 1] for name in names]
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"mode": "sla"}, "mode = 'sla' searches a rate"),
+        ({"mode": "rate", "rate": 5}, "sends requests on time"),
+        ({"mode": "tune"}, "is a pilot"),
+        ({"client": "memtier"}, "client = 'memtier' cannot visit"),
+        ({"operations": 5}, "operations are given"),
+        ({"bgsave": True}, "a background save goes on"),
+        ({}, None),
+    ],
+)
+def test_what_cannot_be_asked_in_slices_is_refused_with_the_reason(values: dict[str, Any], why: str | None) -> None:
+    assert isinstance(REDIS, TakingTurns)
+    refused = REDIS.turns_refused(given(REDIS, **values))
+    assert refused is None if why is None else why in known(refused)
+
+
+@BOTH
+def test_what_counts_of_the_turns_is_the_figure_and_cpu_time_is_of_all(workload: KeyValue) -> None:
+    turns = LoadTurns(count=3, slice_operations=1000, washed=200, operations=3000, wall_ns=10, turn_ns=[1, 2, 3])
+    event = changed(f"{workload.name}.jsonl", operations=2400, achieved_rate=5000.0, turns=turns)
+    visited = json.loads(event)
+    filled = {**visited, "timed": None}
+    outputs = said(workload.name, json.dumps(visited | {"stored": None}, separators=(",", ":")), sut=use(0.3))
+    outputs.steps["fill"] = '{"ev":"phase"}\n' + json.dumps(filled, separators=(",", ":"))
+    found = workload.read(outputs, given(workload))
+    plain = workload.read(said(workload.name, sut=use(0.3)), given(workload))
+    assert found.metrics["ops_per_s"] == 5000
+    assert found.metrics["server_cpu_us"] == pytest.approx(100)
+    assert (found.series, found.problem) == ((), None)
+    own = {"turns": 3, "slice_operations": 1000, "operations_with_wash_out": 3000, "operations": 2400}
+    assert found.facts == {**plain.facts, **own}
+    assert found.facts["stored_hash"] == visited["stored"]["hash"]
 
 
 @BOTH

@@ -19,6 +19,7 @@ __all__ = [
     "LoadPoint",
     "LoadRead",
     "LoadStep",
+    "LoadTurns",
     "Natural",
     "Search",
     "Stored",
@@ -104,8 +105,22 @@ class Client(msgspec.Struct, frozen=True):
     threads: list[ClientThread]
 
 
+class LoadTurns(msgspec.Struct, frozen=True):
+    """One group's turns of a phase in which servers are visited in slices; `washed` operations of each do not count.
+
+    operations  of all its turns, washed ones too; `wall_ns` and `turn_ns`: of all, and what counts of each turn
+    """
+
+    count: Natural
+    slice_operations: Natural
+    washed: Natural
+    operations: Natural
+    wall_ns: Natural
+    turn_ns: list[Natural]
+
+
 class Timed(msgspec.Struct, frozen=True):
-    """The timed phase of the load generator; see the protocol's table."""
+    """The timed phase of the load generator; see the protocol's table. With `turns` its figures are of what counts."""
 
     wall_ns: Natural
     operations: Natural
@@ -128,6 +143,7 @@ class Timed(msgspec.Struct, frozen=True):
     per_second: list[Natural]
     client: Client
     sequence: str | None
+    turns: LoadTurns | None = None
 
 
 class LoadStep(msgspec.Struct, frozen=True):

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import msgspec
-
-from hugewise import reading
 from hugewise.machine import programs as at_hand
-from hugewise.machine.load_generator import Load, Timed
 from hugewise.machine.roles import roles
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
 from hugewise.model.workload import Launch, Missing, Parameter
-from hugewise.workloads import _memtier, _outputs, _program
+from hugewise.workloads import _load_output, _memtier, _outputs, _program
+from hugewise.workloads._load_output import ASKED, FILL, METRICS
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._staged import StagedWorkload
 
@@ -37,11 +34,13 @@ STEP = 64 << 20
 _PAYLOAD = re.compile(r"\d+:\d+(,\d+:\d+)*")
 _SET_GET = re.compile(r"\d+:\d+")
 _POPULARITY = re.compile(r"uniform|zipf:[0-9.]+|gauss(:[0-9.]+)?")
-_LOAD = msgspec.json.Decoder(Load)
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_EVENT = re.compile(r'^\{"ev":"load".*$', re.MULTILINE)
-_ERROR = re.compile(r'^\{"ev":"error".*$', re.MULTILINE)
-_OF_TIME = ("grid", "closed_loop_rate", "lowest_rate_that_failed", "rates_tried")  # of the facts
+_PATIENCE = 3600.0
+_NOT_IN_TURNS = {
+    "sla": "searches a rate with probes of a whole duration each",
+    "rate": "sends requests on time, and has none to send them in while others have their turn",
+    "tune": "is a pilot that compares connections and pipelines, no arms",
+}
 
 
 def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
@@ -72,18 +71,6 @@ def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
         *own,
     )
 
-
-_METRICS = (
-    Metric("ops_per_s", "operations/s", "higher", "operations a second over all instances (mode sla: highest rate)"),
-    Metric("p50_us", "us", "lower", "median latency; above pipeline 1 that of requests which wait for each other"),
-    Metric("p90_us", "us", "lower", "90th percentile of the latency"),
-    Metric("p99_us", "us", "lower", "99th percentile of the latency, of the worst instance"),
-    Metric("p999_us", "us", "lower", "99.9th percentile of the latency"),
-    Metric("max_us", "us", "lower", "longest latency"),
-    Metric("server_cpu_us", "us", "lower", "CPU time of the servers for each operation, user and system"),
-    Metric("hit_ratio", "share", "neutral", "share of the gets that found their key", emulated=True),
-    Metric("client_busy", "share", "neutral", "CPU time over wall time of the client's busiest thread"),
-)
 
 _TOOLS = "/usr/share/memcached/scripts"  # where Debian puts memcached's own
 
@@ -119,7 +106,7 @@ class KeyValue(StagedWorkload):
     description: str
     parameters: tuple[Parameter, ...]
     clients = True
-    metrics: tuple[Metric, ...] = _METRICS
+    metrics: tuple[Metric, ...] = METRICS
     delivered_share = 0.9
     choices: tuple[tuple[str, Collection[str]], ...] = (
         ("mode", ("throughput", "sla", "rate", "tune")),
@@ -182,11 +169,42 @@ class KeyValue(StagedWorkload):
         """Facts and metrics from what each server told at the end."""
         raise NotImplementedError
 
+    # -- turns
+
+    def turns_refused(self, values: Values) -> str | None:
+        """It is visited by hugewise's own load generator, in a closed loop whose turns are sized by it."""
+        if values["client"] != "probe":
+            return f"client = {values['client']!r} cannot visit the servers of other arms"
+        if why := _NOT_IN_TURNS.get(str(values["mode"])):
+            return f"mode = {values['mode']!r} {why}"
+        if values["operations"]:
+            return "operations are given, and turns have as many as fit into a slice: name a duration"
+        return None
+
+    def visited(self, values: Values) -> bool:
+        """Always: the load generator asks the servers of all arms."""
+        return True
+
+    def fill(self, values: Values, places: Places) -> tuple[Step, ...]:
+        """Every key, by the load generator."""
+        argv = (*self._generator(values, places, self._addresses(values, places)), *_filling(values))
+        return (Step(name=FILL, argv=argv, micro=True, expects='"ev":"load"', timeout=_PATIENCE),)
+
+    def visit(self, values: Values, places: Sequence[Places], turns: str, slice_s: float, wash_out: float) -> Launch:
+        """The load generator, which asks arm after arm."""
+        addresses = [address for each in places for address in self._addresses(values, each)]
+        argv = (
+            *self._generator(values, places[0], addresses),
+            *("--groups", str(len(places)), "--turns", turns),
+            *("--slice", f"{slice_s:g}", "--wash-out", f"{wash_out:g}", "--lead", f"{number(values, 'lead'):g}"),
+        )
+        return Launch(argv=argv, micro=True, proof="live")
+
     # -- the attempt
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """The servers, each on its CPU; the client that fills them, waits at the gate, and asks."""
-        count = integer(values, "instances") or len(places.sut)
+        count = _count(values, places)
         servers = tuple(self.server(number, treatment, values, places) for number in range(count))
         after = tuple(
             Step(name=f"told-{number}", argv=self.ask(number, places), timeout=60.0) for number in range(count)
@@ -201,7 +219,7 @@ class KeyValue(StagedWorkload):
             )
         return Scene(
             servers=servers,
-            timed=Launch(argv=self._load(values, places, count), micro=True, proof="live"),
+            timed=Launch(argv=self._load(values, places), micro=True, proof="live"),
             gate=True,
             beside=self.beside(values, places),
             after=after,
@@ -215,14 +233,21 @@ class KeyValue(StagedWorkload):
         """The one CPU of a server; with more servers than CPUs they share them in turn."""
         return (places.sut[number % len(places.sut)],)
 
-    def _load(self, values: Values, places: Places, count: int) -> tuple[str, ...]:
+    def _addresses(self, values: Values, places: Places) -> list[str]:
+        return [f"unix:{self.socket(places, number_)}" for number_ in range(_count(values, places))]
+
+    def _generator(self, values: Values, places: Places, addresses: Iterable[str]) -> list[str]:
+        """The load generator's command, but for what it is to do."""
         argv = ["load", "--protocol", self.name]
-        for number_ in range(count):
-            argv += ["--server", f"unix:{self.socket(places, number_)}"]
+        for address in addresses:
+            argv += ["--server", address]
         argv += ["--cpus", ",".join(map(str, places.client))]
         for name in ("connections", "pipeline", "keys", "popularity", "set_get", "hit_ratio", "payload", "seed"):
             argv += [f"--{name.replace('_', '-')}", str(values[name])]
-        argv += ["--preload", *(["--touch"] if values["verify"] else [])]
+        return argv
+
+    def _load(self, values: Values, places: Places) -> tuple[str, ...]:
+        argv = [*self._generator(values, places, self._addresses(values, places)), *_filling(values)]
         if values["operations"]:  # a lead is as much work as there is time for
             return (*argv, "--operations", str(values["operations"]))
         argv += ["--lead", f"{number(values, 'lead'):g}", "--duration", f"{number(values, 'duration'):g}"]
@@ -239,7 +264,7 @@ class KeyValue(StagedWorkload):
         """What the client measured, beside what the servers used and told."""
         every = (outputs.stdout(f"told-{number}") for number in itertools.count())
         told = self.told(list(itertools.takewhile(bool, every)), values)
-        read = _memtier.read(outputs) if values["client"] == "memtier" else _probe(outputs)
+        read = _memtier.read(outputs) if values["client"] == "memtier" else _load_output.read(outputs)
         operations, fixed = read.facts.get("operations"), integer(values, "operations")
         undone = f"{operations} operations were done of {fixed}" if fixed and operations != fixed else None
         metrics, absent = dict(read.metrics), dict(read.absent)
@@ -247,8 +272,8 @@ class KeyValue(StagedWorkload):
             absent["server_cpu_us"] = "the measured part holds many rates: CPU time of one of them is not known"
         elif outputs.sut.cpu_s is None:
             absent["server_cpu_us"] = "the servers' CPU time was not counted"
-        elif isinstance(operations, int) and operations:
-            metrics["server_cpu_us"] = _outputs.cpu_us(outputs, operations)
+        elif isinstance(work := read.facts.get(ASKED, operations), int) and work:
+            metrics["server_cpu_us"] = _outputs.cpu_us(outputs, work)
         return Reading(
             metrics=metrics | dict(told.metrics),
             absent=absent | dict(told.absent),
@@ -260,82 +285,10 @@ class KeyValue(StagedWorkload):
         )
 
 
-def _probe(outputs: Outputs) -> Reading:
-    """What hugewise's own load generator said."""
-    said = outputs.stdout()
-    event = _EVENT.search(said)
-    failure = _ERROR.search(said)
-    if event is None and failure is not None:
-        said = reading.json(failure[0].encode())
-        raise ValueError(str(said.get("message")) if isinstance(said, dict) else reading.shown(said))
-    if event is None:
-        raise ValueError(f"the load generator told no result, but: {said[-300:]!r}")
-    load = reading.decoded(_LOAD, event[0].encode())
-    facts: dict[str, str | int | float] = {"connections": load.connections, "pipeline": load.pipeline}
-    if load.stored is not None:
-        facts |= {"stored_hash": load.stored.hash, "stored_bytes": load.stored.bytes, "keys": load.stored.keys}
-    if load.tuning is not None:
-        best = next(
-            point
-            for point in load.tuning.points
-            if (point.connections, point.pipeline) == (load.tuning.connections, load.tuning.pipeline)
-        )
-        grid = [f"{each.connections}x{each.pipeline}: {each.rate:.0f}/s" for each in load.tuning.points]
-        facts |= {"connections": best.connections, "pipeline": best.pipeline, "grid": ", ".join(grid)}
-        metrics: dict[str, float | None] = {"ops_per_s": best.rate, "p99_us": best.p99_ns / 1e3}
-        metrics["client_busy"] = best.busy
-        why = "a pilot over a grid of connections and pipelines: only the chosen point is told"
-        return Reading(metrics=metrics, absent=_others(metrics, why), facts=facts, of_time=_OF_TIME)
-    timed = load.timed
-    if timed is None:
-        raise ValueError(f"the load generator told no timed phase, but: {event[0][:300]!r}")
-    metrics, absent = _latencies(timed)
-    metrics |= {"ops_per_s": timed.achieved_rate, "client_busy": timed.client.busy}
-    metrics["hit_ratio"] = timed.hits / timed.gets if timed.gets else None
-    facts |= {"operations": timed.operations, "lost_keys": timed.lost}
-    if timed.sequence is not None:
-        facts["sequence_hash"] = timed.sequence
-    if load.search is not None:
-        found = load.search
-        facts |= {"closed_loop_rate": found.capacity, "rates_tried": len(found.steps)}
-        if found.failed is not None:
-            facts["lowest_rate_that_failed"] = found.failed
-        metrics["ops_per_s"] = found.rate
-        if found.rate is None:
-            metrics = dict.fromkeys(metrics)
-            absent = dict.fromkeys(metrics, f"at no rate was p99 within {found.limit_ns / 1e6:g} ms")
-    return Reading(
-        metrics={name: value for name, value in metrics.items() if value is not None},
-        absent=absent,
-        series=tuple(map(float, timed.per_second)) if load.search is None else (),
-        facts=facts,
-        marks=(*_pace(timed), *_lost(timed)),
-        of_time=(*_OF_TIME, *_pace(timed)),
-    )
+def _count(values: Values, places: Places) -> int:
+    """How many servers there are in these places."""
+    return integer(values, "instances") or len(places.sut)
 
 
-def _latencies(timed: Timed) -> tuple[dict[str, float | None], dict[str, str]]:
-    """Quantiles in microseconds, or why there are none."""
-    names = ("p50_us", "p90_us", "p99_us", "p999_us", "max_us")
-    if timed.latency is None or timed.worst is None:
-        return dict.fromkeys(names), dict.fromkeys(names, "no operation was answered")
-    all_ = timed.latency
-    found = (all_.p50_ns, all_.p90_ns, timed.worst.p99_ns, all_.p999_ns, all_.max_ns)
-    return {name: value / 1e3 for name, value in zip(names, found, strict=True)}, {}
-
-
-def _pace(timed: Timed) -> Iterable[str]:
-    """What makes the figures those of something else than the servers."""
-    if timed.client.saturated:
-        yield f"the client was busy for {timed.client.busy:.0%} of the time: it may be what was measured"
-    if timed.rate_met is False and timed.asked_rate is not None:
-        yield f"{timed.achieved_rate:,.0f} operations/s were reached of {timed.asked_rate:,.0f} asked for"
-
-
-def _lost(timed: Timed) -> Iterable[str]:
-    if timed.lost:
-        yield f"{timed.lost:,} gets missed a key that had been stored: the server evicted it"
-
-
-def _others(metrics: Mapping[str, object], why: str) -> dict[str, str]:
-    return {metric.name: why for metric in _METRICS if metric.name not in metrics}
+def _filling(values: Values) -> tuple[str, ...]:
+    return ("--preload", "--touch") if values["verify"] else ("--preload",)

@@ -63,6 +63,12 @@ class Redis(KeyValue):
             return 'jemalloc takes no pages of a pool: allocator = "libc" (in every arm) takes them by a glibc tunable'
         return None
 
+    def turns_refused(self, values: Values) -> str | None:
+        """A background save takes its own time."""
+        if values["bgsave"]:
+            return "a background save goes on while others have their turn"
+        return super().turns_refused(values)
+
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The store; for a background save the file on tmpfs, and a copy of all that is written meanwhile."""
         keys, store = integer(values, "keys"), self._store(values)
