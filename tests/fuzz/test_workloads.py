@@ -258,6 +258,11 @@ def test_a_value_is_written_as_it_should_be_or_refused() -> None:
     every()
 
 
+def test_a_pattern_of_which_python_warns_is_taken_as_it_is() -> None:
+    """The warning would be printed beside the progress of a run; here it is an error."""
+    assert extract(parse("v,lower=regex:([[0-9.]+) MiB"), "1.5 MiB, 2 MiB", "") == 2
+
+
 def test_a_pattern_that_takes_for_ever_is_given_up() -> None:
     with pytest.raises(UnreadableError, match="not done after 5 s of processor time"):
         extract(parse("v,lower=regex:(a+)+$"), "a" * 60 + "b", "")

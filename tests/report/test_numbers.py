@@ -96,8 +96,13 @@ def test_an_interval_that_says_nothing_is_cut_off() -> None:
     for high in (1e36, math.inf):
         assert numbers.effect(0.67, 0.0, high) == "−33.0%"
         assert numbers.ratio(0.67, 0.0, high) == "0.670"
-    assert numbers.effect(0.67, 0.2, 1e36) == "−33% (−80% to >+1,000,000%)"
-    assert numbers.ratio(0.67, 0.2, 1e36) == "0.67 (0.20 to >10,000)"
+        assert numbers.effect(0.67, 1e-36, high) == "−33.0%", "as of two blocks: −100% to >+1,000,000%"
+        assert numbers.ratio(0.67, 1e-36, high) == "0.670"
+        assert numbers.interval(0.67, 1e-36, high) == numbers.bound(0.67, 1e-36, high) == ""
+        assert numbers.effect(0.67, 0.2, high) == "−33% (at least −80%)"
+        assert numbers.ratio(0.67, 0.2, high) == "0.67 (at least 0.20)"
+    assert numbers.effect(0.67, 1e-36, 0.9) == "−33% (at most −10%)"
+    assert numbers.effect(2e-5, 1e-5, 3e-5) == "−99.9980% (−99.9990% to −99.9970%)"
     assert numbers.largest(1e36) == numbers.largest(math.inf) == "above 1,000,000%"
     assert numbers.largest(0.0234) == "2.34%"
     assert numbers.largest(None) == numbers.NOTHING

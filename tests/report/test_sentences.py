@@ -45,6 +45,14 @@ def test_undecided_says_why_and_what_is_still_possible() -> None:
     )
 
 
+def test_an_interval_that_is_all_that_there_could_be_is_none_yet() -> None:
+    wide = {"ratio": 0.67, "low": 1e-18, "high": 1e36, "n": 2, "n_all": 2, "change": 1e36, "reason": ""}
+    assert said("fault", "hugetlb-2m", **wide, failures_arm=0) == (
+        "hugetlb-2m against base is undecided: faults_per_s -33.0% (no 95% interval yet), "
+        "from 2 blocks of 20 planned."
+    )
+
+
 def test_none_gives_the_reason() -> None:
     assert said("chase", "hugetlb-1g") == (
         "No verdict on hugetlb-1g against base. 15.0% of the attempts were not delivered (limit 1%): "

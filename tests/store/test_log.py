@@ -266,6 +266,21 @@ def test_a_value_that_was_changed_in_the_gathered_attempts_is_found(run: Path) -
         analysis.analyze(run)
 
 
+def test_the_file_of_the_gathered_attempts_is_named_where_it_is_gone(run: Path) -> None:
+    folder = RunFolder(run)
+    folder.read()
+    folder.append(Closed(t=1e9, state="finished", seed=bytes(16).hex()))
+    folder.compact()
+    (run / "attempts.parquet").unlink()
+    with pytest.raises(RunError, match=rf"{run}/attempts\.parquet, which has all attempts of the run, is gone") as told:
+        analysis.analyze(run)
+    assert told.value.hint is not None and told.value.hint.startswith("put a copy of it back")
+    found = analysis.analyze(run, salvage=True).integrity
+    assert found is not None
+    assert found.left_out[0] == "attempts.parquet, which has all attempts of the run, is gone"
+    assert sum("attempts.parquet" in said for said in found.left_out) == 1
+
+
 def test_an_attempt_that_was_added_or_taken_away_is_found(run: Path) -> None:
     first, *_ = sorted(run.glob("attempts/*"))
     (run / "attempts" / "b00001-more").mkdir()

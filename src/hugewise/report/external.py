@@ -162,6 +162,7 @@ def _comparisons(metric: MetricResults, results: ExternalResults) -> Iterator[do
 
 
 def _range(low: float | None, high: float | None) -> str:
+    low, high = numbers.ends(low, high)
     if low is None or high is None:
         known = high if low is None else low
         return NOTHING if known is None else f"at {'most' if low is None else 'least'} {known:.4f}"

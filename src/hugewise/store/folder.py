@@ -277,7 +277,7 @@ class RunFolder:
             hash=None if problems else contents.hash,
             chained=contents.chained,
             torn=contents.torn,
-            left_out=tuple(problems),
+            left_out=tuple(dict.fromkeys(problems)),
         )
 
     def _cure(self) -> str:
@@ -301,12 +301,15 @@ class RunFolder:
         if not contents.chained:
             return there
         found: dict[str, bytes] = {}
+        # Where nothing lies in folders, the attempts of a run that has ended were gathered.
+        ended = any(isinstance(record, Closed) for _, record in contents.records)
+        gone = f"{self._compacted}, which has all attempts of the run," if ended and not there else None
         stored = {record.attempt: record.digest for _, record in contents.records if isinstance(record, AttemptStored)}
         for name, digest in stored.items():
             text = there.pop(name, None) or self._not_yet_named(name)
             with self._told(problems, salvage=salvage):
                 if text is None:
-                    raise RunError(f"{self.path}/attempts/{name} is gone", hint=self._cure())
+                    raise RunError(f"{gone or f'{self.path}/attempts/{name}'} is gone", hint=self._cure())
                 if _digest(text) != digest:
                     where = f"{self.path}/attempts/{name}: attempt.json"
                     raise RunError(f"{where} is not what was stored: it was changed", hint=self._cure())

@@ -12,6 +12,7 @@ which is better, `lower` or `higher`, or `neutral` (never judged).
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any, Literal
 
 import msgspec
@@ -66,13 +67,20 @@ def _check_pattern(pattern: str) -> None:
     cure = "write a simpler one"
     try:
         with reading.patiently("reading the pattern"):
-            re.compile(pattern)
+            _compiled(pattern)
     except re.error as error:
         raise ValueError(f"{shown(pattern)} is not a regular expression: {error}") from None
     except OverflowError:
         raise ValueError(f"{shown(pattern)} repeats more often than a pattern can: {cure}") from None
     except RecursionError:
         raise ValueError(f"{shown(pattern)} is nested too deeply: {cure}") from None
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """In multi-line mode. Of `[[` re warns that it may mean something else to a later Python, on the terminal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile(pattern, re.MULTILINE)
 
 
 def extract(value: Value, stdout: str, stderr: str) -> float:
@@ -96,7 +104,7 @@ def _number(found: object) -> float | None:
 def _matched(pattern: str, stdout: str, stderr: str) -> str:
     for said in (stdout, stderr):
         last = None
-        for last in re.finditer(pattern, said, re.MULTILINE):  # noqa: B007  (the last one)
+        for last in _compiled(pattern).finditer(said):  # noqa: B007  (the last one)
             pass
         if last is not None:
             return (last[1] if last.re.groups else last[0]) or ""

@@ -31,7 +31,7 @@ def effects_table(cell: CellResult) -> Table:
             numbers.percent(one.confidence),
             NOTHING if one.p is None else "<0.0001" if one.p < 0.0001 else f"{one.p:.2g}",
             _counted(one),
-            "no bound yet" if one.verdict == "undecided" and one.change is None else numbers.largest(one.change),
+            _possible(one),
         ]
 
     caption = f"{cell.metric.name}: ratios are policy/{cell.baseline} ({better_direction(cell.metric)})"
@@ -40,6 +40,12 @@ def effects_table(cell: CellResult) -> Table:
 
 def _corrected(one: Comparison) -> str:
     return NOTHING if one.corrected is None else f"about {numbers.like(one.corrected, one.ratio, one.low, one.high)}"
+
+
+def _possible(one: Comparison) -> str:
+    if one.verdict == "undecided" and (one.change is None or one.change > numbers.FAR):
+        return "no bound yet"
+    return numbers.largest(one.change)
 
 
 def _counted(one: Comparison) -> str:
