@@ -19,6 +19,7 @@ import msgspec
 from hugewise import reading
 from hugewise.analysis.calibration_figures import Agreement, Purchase, Relabelled, Stream
 from hugewise.files import made_folder, storing, write_whole
+from hugewise.model.design import must_agree
 from hugewise.model.policy import Treatment
 from hugewise.quantity import format_duration
 from hugewise.study.study import Study
@@ -123,14 +124,14 @@ def withheld(
     study: Study, cells: Iterable[Planned], records: Sequence[CalibrationRecord], here: Here
 ) -> dict[str, str]:
     """Why the verdicts of a cell are withheld, by cell; cells that may have verdicts are not in it."""
-    duet = study.design.kind == "duet"
-    if not (duet or study.calibration.required):
+    kind = study.design.kind
+    if not (must_agree(kind) or study.calibration.required):
         return {}
     found = {}
     for cell in cells:
         reason = _withheld(study, cell, records, here)
         if reason is not None:
-            what = "a duet must be calibrated" if duet else "the study requires a calibration"
+            what = f"a {kind} design must be calibrated" if must_agree(kind) else "the study requires a calibration"
             found[cell.id] = f"{what}, and {reason} (hugewise calibrate {study.file or 'STUDY'})"
     return found
 
@@ -139,8 +140,9 @@ def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord],
     """The first reason that holds."""
     known_here = [r for r in records if (r.host, r.machine, r.planted) == (here.host, here.machine, 0)]
     mine = [(r, c) for r in known_here for c in r.cells if c.key == cell.key]
-    if study.design.kind == "duet":
-        mine = [(r, c) for r, c in mine if c.agreements]
+    kind = study.design.kind
+    if must_agree(kind):
+        mine = [(r, c) for r, c in mine if any(each.kind == kind for each in c.agreements)]
     if not mine:
         return "there is none of this workload on this host"
     record, calibrated = mine[0]
@@ -151,8 +153,8 @@ def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord],
         return f"the last one is {format_duration(age)} old (age: {format_duration(study.calibration.age)})"
     if not calibrated.passed:
         return f"the last one failed: {calibrated.reason}"
-    if study.design.kind == "duet":
-        known = {(each.treatment, each.baseline): each for each in calibrated.agreements}
+    if must_agree(kind):
+        known = {(each.treatment, each.baseline): each for each in calibrated.agreements if each.kind == kind}
         for name, treatment in cell.arms.items():
             held = known.get((identity(treatment), identity(cell.baseline)))
             if held is None:

@@ -83,8 +83,11 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a duet finds the effect that sequential pairs find: the difference of the log effects, 95% interval."""
+    """Whether another design (`kind`) finds the effect that sequential pairs find: the difference of the log effects,
+    95% interval. `duet` is the effect in that design, whatever it is.
+    """
 
+    kind: Kind = "duet"
     arm: str
     treatment: str
     baseline: str
@@ -201,10 +204,12 @@ def _purchase(design: str, blocked: float, variance: float, pace: float, *, meas
 
 
 def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: Stream, within: float) -> Agreement:
-    """Hold the duet's effect against the sequential one: the 95% interval of their difference, by Welch's t.
+    """Hold a design's effect against the sequential one: the 95% interval of their difference, by Welch's t.
 
     `identities` are those of the arm's and of the baseline's treatment. A duet is believed when that interval lies
-    within the margin, and its pairs are more alike than sequential ones.
+    within the margin, and its pairs are more alike than sequential ones. In a resident design each arm works alone, as
+    in sequential pairs; it is believed when the interval has 0 in it, and its pairs spread
+    less.
     """
     one, other = paired(sequential.differences), paired(duet.differences)
     low, high = -math.inf, math.inf
@@ -219,7 +224,11 @@ def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: S
         reason = f"the effects may lie {_percent(max(abs(low), abs(high)))} apart (agreement: {_percent(within)})"
     elif not alike:
         reason = "its pairs are no more alike than sequential ones, so that it buys nothing"
+    agrees = inside and alike
+    if duet.kind == "resident":
+        agrees, reason = _resident(low, high, sequential.sd, duet.sd)
     return Agreement(
+        kind=duet.kind,
         arm=arm,
         treatment=identities[0],
         baseline=identities[1],
@@ -230,9 +239,21 @@ def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: S
         within=within,
         correlation_sequential=sequential.correlation,
         correlation_duet=duet.correlation,
-        agrees=inside and alike,
+        agrees=agrees,
         reason=reason,
     )
+
+
+def _resident(low: float, high: float, sequential: float, resident: float) -> tuple[bool, str]:
+    """Whether resident pairs are believed, and why. How far the effects may lie apart is said: pairs of servers in
+    sequence spread so much that no margin worth asking for could be held.
+    """
+    if not (math.isfinite(low) and low <= 0 <= high):
+        return False, "the effects differ: residence changes what is measured"
+    if resident >= sequential:
+        return False, "its pairs spread no less than sequential ones, so that it buys nothing"
+    apart, times = _percent(max(abs(low), abs(high))), (sequential / resident) ** 2 if resident else math.inf
+    return True, f"no difference of the effects is seen (at most {apart}), and {times:.3g} times fewer pairs are needed"
 
 
 def _welch(one: Student, other: Student) -> tuple[float, float]:

@@ -28,8 +28,8 @@ from hugewise.machine import noise, probe
 from hugewise.machine.machine import Contained, Folders, Running
 from hugewise.machine.roles import roles
 from hugewise.machine.site import Site
-from hugewise.model.metric import COUNTERS
 from hugewise.model.design import Slicing, Visited
+from hugewise.model.metric import COUNTERS
 from hugewise.model.scene import Data, Part, Places, Reading, RoleUse, Scene, Staged, Write, counted
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.plan import Arm, Cell
@@ -105,6 +105,10 @@ class Performance(Play):
         assert self._stage is not None
         return self._stage
 
+    def __post_init__(self) -> None:
+        workload, given = self.workload, self.cell.given(self.arm)
+        self.visited = self.turns is not None and isinstance(workload, Visited) and workload.visited(given)
+
     def supply(self) -> None:
         """Lay out the data, decide on the scene, and run what comes before the servers."""
         machine = self.site.machine
@@ -147,12 +151,6 @@ class Performance(Play):
         assert window is not None, f"{self.workload.name} has a client that takes turns and no window"
         places = msgspec.structs.replace(places, idle=self.turns.idle(window.lead, window.length))
         return places, self.workload.scene(self.arm.treatment, given, places)
-
-    @property
-    def visited(self) -> bool:
-        """Whether the servers are asked by one client of all arms."""
-        workload = self.workload
-        return self.turns is not None and isinstance(workload, Visited) and workload.visited(self.cell.given(self.arm))
 
     def _make(self, data: Data, places: Places) -> None:
         anywhere = Contained()
@@ -218,7 +216,8 @@ class Performance(Play):
             self._count(self._counting.begin)
         if len(self._moments) >= 2:
             self.around = (self._moments[0].host, self._moments[-1].host)
-            self.seconds = counted(self._parts) if self.served or self.scene.window is not None else None
+            whole = self.visited or not (self.served or self.scene.window is not None)
+            self.seconds = None if whole else counted(self._parts)
 
     def _open_counters(self) -> None:
         faults = () if self.sut.used().faults is not None else ("page-faults",)

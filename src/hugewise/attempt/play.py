@@ -28,6 +28,7 @@ class Play:
     """What goes on beside the timed command; the runner's steps call these in their order. Here: nothing.
 
     served   servers are the system under test, and the timed command is a client
+    visited  the timed command is a client of the servers of all arms
     gate     the timed command says when it is set up, and waits to be let go where it can
     seconds  length of the measured part, where that is not the whole command
     filled   what backed the servers' memory before their turns, where they take turns
@@ -35,6 +36,7 @@ class Play:
     """
 
     served = False
+    visited = False
     gate = False
     seconds: float | None = None
     around: tuple[noise.Snapshot, noise.Snapshot] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -72,13 +72,23 @@ def stored(group: Group, work: Work) -> Attempt:
 
 
 def _proof(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
-    """What is proven of its pages."""
+    """What is proven of its pages; where it took turns, both before and after them."""
+    if not work.play.filled:
+        return _judged(group, work, work.play.coverage, change)
+    before, after = (_judged(group, work, seen, change) for seen in (work.play.filled, work.play.coverage))
+    if before.delivered is True:
+        return after
+    return msgspec.structs.replace(before, reason=f"before its turns: {before.reason}")
+
+
+def _judged(group: Group, work: Work, seen: Sequence[probe.Coverage], change: noise.Difference | None) -> Delivery:
+    """The proof by what was `seen` of its servers, or by its own events."""
     cell, arm, command, site = group.cell, work.arm, work.command, work.site
     faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
     # The counters are the machine's: they cannot tell attempts apart that ran at once.
     alone = len(group.works) == 1 or work.boarded.own
     return outcome.coverage_proof(
-        work.play.coverage if work.play.served else work.events,
+        seen if work.play.served else work.events,
         work.twin,
         noise.coverage_from_counters(change, faults, site.base_size) if change is not None and alone else None,
         target=arm.treatment.target,
@@ -111,6 +121,8 @@ def _outcome(cell: Cell, work: Work, change: noise.Difference | None, proof: Del
         seconds=play.seconds,
         footprint=play.footprint,
     )
+    if play.visited:
+        result = result.adding({"wall_s": None}, "one client was timed, which visited the servers of all arms")
     if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest
         result = outcome.heard(result, _heard(cell.workload, cell, work))
     result = outcome.with_footprint(result, proof).adding(

@@ -1,8 +1,8 @@
 """Resident blocks: the processes of all arms are there at once, and one arm at a time works for a slice.
 
 Each arm is brought up under its own treatment. Then the page settings are such that nobody's pages change any more
-(`design.quiet`), and the arms take turns in the coin's order: either one client visits the servers of all, or each has a
-client (or is a command), and all but one are frozen. What backs the servers is looked at before the turns and after.
+(`design.quiet`), and the arms take turns in the coin's order: either one client visits the servers of all, or each has
+a client (or is a command), and all but one are frozen. What backs the servers is looked at before the turns and after.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def turn_to(work: Work) -> None:
 def leave_to_itself(work: Work) -> None:
     """The arm is up: under which settings, and with which pages."""
     work.knobs = work.site.knobs.values()
-    if isinstance(work.play, Performance) and work.play.visited:
+    if isinstance(work.play, Performance) and work.play.visited:  # else when its clients have warmed up
         work.play.look_first()
 
 
@@ -59,9 +59,8 @@ def _keep_still(one: Work) -> None:
 
 def launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     """Have the arms take turns; the events of each. What goes wrong for one of them leaves all to be tried again."""
-    visited = isinstance(works[0].play, Performance) and works[0].play.visited
     try:
-        return _visit(group, works) if visited else _in_turns(group, works)
+        return _visit(group, works) if works[0].play.visited else _in_turns(group, works)
     except StageError as error:
         fallen = [work for work in works if isinstance(work.play, Performance) and work.play.stage is error.stage]
         for work in fallen or works:
@@ -100,9 +99,7 @@ def _visit(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     values = group.cell.values
     rounds = slicing.rounds(float(values["duration"]))  # type: ignore[arg-type]
     turns = "".join(itertools.islice(group.rounds, rounds))
-    client = workload.visit(
-        values, [play.stage.places for play in plays], turns, slicing.length, slicing.wash_out
-    )
+    client = workload.visit(values, [play.stage.places for play in plays], turns, slicing.length, slicing.wash_out)
     for work in works:
         work.launch = client
     (events,) = probes(group, works[:1], "spec.json", "events.jsonl", twin=False, beside=_Visiting(plays))
@@ -125,25 +122,31 @@ def _hand_out(files: Sequence[Path]) -> None:
 
 @dataclass
 class _Side:
-    """One arm's processes, as `turns.Player`. `frozen` is since when it is, `rested` how long it was in all."""
+    """One arm's processes, as `turns.Player`.
+
+    frozen  since when it is, in seconds of CLOCK_MONOTONIC
+    rested  how long it was in all while its timed command was there
+    """
 
     work: Work
     process: Running | None = None
     frozen: float | None = None
     rested: float = 0.0
     looked: bool = False
+    over: bool = False
 
     def freeze(self) -> None:
         self.work.client.freeze()  # first who asks, then who answers
         self.work.leaf.freeze()
-        self.frozen = time.monotonic()
+        if self.frozen is None:
+            self.frozen = time.monotonic()
 
     def thaw(self) -> None:
         self.work.leaf.thaw()
         self.work.client.thaw()
-        if self.frozen is not None:
+        if self.frozen is not None and not self.over:
             self.rested += time.monotonic() - self.frozen
-            self.frozen = None
+        self.frozen = None
 
     def wait(self, until: float) -> bool:
         """Raises StageError when a server has ended, or a command has what must not be frozen."""
@@ -153,13 +156,13 @@ class _Side:
             if ends([play.stage], [self.process], until):
                 raise StageError("its client ended before all turns were over", play.stage)
             return False
-        ended = ends([], [self.process], until)
-        if not ended and not self.looked:
+        self.over = ends([], [self.process], until)
+        if not self.over and not self.looked:
             self.looked = True
             if (why := intolerance.intolerant(self.work.site.host, self.work.leaf.processes())) is not None:
                 self.work.play.problem = Problem("rejected", why)
                 raise StageError(why)
-        return ended
+        return self.over
 
 
 @dataclass

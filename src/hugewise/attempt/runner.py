@@ -179,9 +179,9 @@ def supply(group: Group) -> None:
             cell=cell,
             arm=work.arm,
             outputs=work.draft,
-            scratch=site.scratch(cell.storage) if len(group.works) == 1 or work.boarded.own else (
-                site.scratch(cell.storage).within(str(work.trial.order))
-            ),
+            scratch=site.scratch(cell.storage)
+            if len(group.works) == 1 or work.boarded.own
+            else (site.scratch(cell.storage).within(str(work.trial.order))),
             sut=work.leaf,
             client=work.client,
             kept=bench.data.get(cell.id),

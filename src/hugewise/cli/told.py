@@ -43,7 +43,7 @@ def _cell(cell: Calibrated) -> Iterator[str]:
         gains = f"{_times(bought.for_pairs):>9} a pair {_times(bought.for_time):>9} a second"
         yield f"    {bought.design:12} {gains}  {how}"
     for agreement in cell.agreements:
-        yield f"  duet against sequential pairs, {agreement.arm}: {_agreement(agreement)}"
+        yield f"  {agreement.kind} against sequential pairs, {agreement.arm}: {_agreement(agreement)}"
     yield f"  {'passed' if cell.passed else 'FAILED'}: {cell.reason}"
 
 

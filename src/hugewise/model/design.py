@@ -23,7 +23,21 @@ from hugewise.model.results import Comparison
 from hugewise.model.scene import Places, Step
 from hugewise.model.workload import Direct, Launch, ParameterValue, Workload
 
-__all__ = ["ESTIMANDS", "Kind", "Layered", "Slicing", "TakingTurns", "Visited", "at_once", "in_turns", "lasting", "qualified", "quiet", "refusal"]
+__all__ = [
+    "ESTIMANDS",
+    "Kind",
+    "Layered",
+    "Slicing",
+    "TakingTurns",
+    "Visited",
+    "at_once",
+    "in_turns",
+    "lasting",
+    "must_agree",
+    "qualified",
+    "quiet",
+    "refusal",
+]
 
 Kind = Literal["sequential", "duet", "crossover", "resident"]
 
@@ -119,6 +133,11 @@ def at_once(kind: Kind) -> bool:
 def in_turns(kind: Kind) -> bool:
     """Whether the arms of a block take turns, in an order drawn by the coin."""
     return kind in ("crossover", "resident")
+
+
+def must_agree(kind: Kind) -> bool:
+    """Whether it gives verdicts only where a calibration showed that it finds what sequential pairs find."""
+    return kind in ("duet", "resident")
 
 
 def qualified(comparison: Comparison, kind: Kind, withheld: str | None) -> Comparison:

@@ -271,7 +271,11 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
         )
         if about != seen:
             yield f"Corrected for stopping early: about {about} (a `width` in the study's budget makes it sharper)."
-    if comparison.verdict in {"undecided", "none"} and comparison.change is not None and comparison.change <= numbers.FAR:
+    if (
+        comparison.verdict in {"undecided", "none"}
+        and comparison.change is not None
+        and comparison.change <= numbers.FAR
+    ):
         yield f"The largest effect still possible is {numbers.largest(comparison.change)}."
     if comparison.n_all > comparison.n and comparison.verdict != "none" and comparison.ratio is not None:
         kept = "" if comparison.verdict == "undecided" else "; the verdict also holds with the others kept in"

@@ -22,7 +22,7 @@ from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint
 from hugewise.model import coin
-from hugewise.model.design import Kind
+from hugewise.model.design import Kind, must_agree
 from hugewise.model.host import Host
 from hugewise.plan.plan import Cell, Plan
 from hugewise.session import feasibility, progress, session
@@ -33,7 +33,7 @@ from hugewise.stats.pairs import Pairs
 from hugewise.store.records import Run
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from hugewise.study.tables import Design, PolicyUse
+from hugewise.study.tables import PolicyUse
 
 if TYPE_CHECKING:
     from hugewise.guests.provided import Provided
@@ -153,13 +153,18 @@ def _calibrated(bench: _Bench, cell: Cell) -> Calibrated:
     factor = 1.0 if really else 1 + bench.planted
     second = [value * factor for value in values.second]
     streams.append(calibration_figures.stream("sequential", values.first, second, values.in_time, values.seconds))
-    for kind in ("duet", "crossover") if study.guest is None else ():  # designs of processes of one machine
-        found = _aa(bench, cell, kind) if bench.planted == 0 else None
+    kinds: tuple[Kind, ...] = ("duet", "crossover", "resident") if study.guest is None else ()  # of one machine
+    for kind in kinds:
+        found = _aa(bench, cell, kind) if bench.planted == 0 or kind == study.design.kind == "resident" else None
         if found is not None:
-            streams.append(calibration_figures.stream(kind, *found))
-    agreements = tuple(_agreements(bench, cell)) if study.design.kind == "duet" and bench.planted == 0 else ()
-    relabelled = calibration_figures.relabelled(streams[0].differences, int.from_bytes(bench.seed[:8]))
-    passed, reason = _judge(streams[0], relabelled, bench.planted)
+            second = [value * factor for value in found.second]
+            streams.append(calibration_figures.stream(kind, found.first, second, found.in_time, found.seconds))
+    wanted = must_agree(study.design.kind) and bench.planted == 0
+    agreements = tuple(_agreements(bench, cell, study.design.kind)) if wanted else ()
+    # What gives the verdicts is judged; a duet's arms are held against sequential ones by themselves.
+    judged = next((each for each in streams if each.kind == study.design.kind == "resident"), streams[0])
+    relabelled = calibration_figures.relabelled(judged.differences, int.from_bytes(bench.seed[:8]))
+    passed, reason = _judge(judged, relabelled, bench.planted)
     return Calibrated(
         key=same(
             cell.workload.name,
@@ -218,22 +223,23 @@ def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Values | None:
     return _stream(bench, cell, first, second, kind)
 
 
-def _agreements(bench: _Bench, cell: Cell) -> Iterator[calibration_figures.Agreement]:
-    """For every arm of a duet: its effect in sequential pairs, and in the duet."""
+def _agreements(bench: _Bench, cell: Cell, design: Kind) -> Iterator[calibration_figures.Agreement]:
+    """For every arm: its effect in sequential pairs, and in the design."""
     baseline = cell.arm(cell.baseline)
     uses = {use.name: use for use in bench.study.policies}
     for arm in cell.arms:
         if arm.name == cell.baseline:
             continue
         found: dict[Kind, calibration_figures.Stream] = {}
-        for kind in ("sequential", "duet"):
+        kinds: tuple[Kind, Kind] = ("sequential", design)
+        for kind in kinds:
             values = _stream(bench, cell, uses[cell.baseline], uses[arm.name], kind)
             if values is not None:
                 found[kind] = calibration_figures.stream(kind, *values)
         if len(found) == 2:
             identities = identity(arm.treatment), identity(baseline.treatment)
             within = bench.study.calibration.agreement
-            yield calibration_figures.agreement(arm.name, identities, found["sequential"], found["duet"], within)
+            yield calibration_figures.agreement(arm.name, identities, found["sequential"], found[design], within)
 
 
 def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind: Kind) -> _Values | None:
@@ -249,7 +255,7 @@ def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind
         method="fixed-n",
         end_points=(),
         budget=msgspec.structs.replace(study.budget, blocks=bench.pairs, time=None, width=None),
-        design=Design(kind=kind, slots=slots, turns=study.design.turns),
+        design=msgspec.structs.replace(study.design, kind=kind, slots=slots),
         calibration=msgspec.structs.replace(study.calibration, required=False),
         workload=(msgspec.structs.replace(study.workload[use], policies=None, parameters=dict(cell.values)),),
         file="",

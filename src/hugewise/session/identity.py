@@ -14,6 +14,7 @@ from typing import Any
 
 from hugewise.errors import ProbeError, RunError
 from hugewise.machine import fingerprint, probe
+from hugewise.model.design import Kind, must_agree
 from hugewise.model.host import Host
 from hugewise.model.policy import Deployment, mechanism
 from hugewise.plan.plan import Arm, Plan
@@ -62,7 +63,7 @@ def withheld(
 
     `machine`: the guest that an arm runs in, None for this host.
     """
-    if study.design.kind != "duet" and not study.calibration.required:
+    if not must_agree(study.design.kind) and not study.calibration.required:
         return {}
     from hugewise.analysis import calibration  # noqa: PLC0415  (numpy and the tests behind it)
 

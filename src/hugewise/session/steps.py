@@ -261,7 +261,9 @@ class Session:
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
         cells = identity.cell_records(
-            self.plan, self.study.design.kind, lambda arm, pool: guest_session.deployment(arm, pool, self.guests, self.host)
+            self.plan,
+            self.study.design.kind,
+            lambda arm, pool: guest_session.deployment(arm, pool, self.guests, self.host),
         )
         versions = {**identity.versions(), **(self.guests.versions() if self.guests is not None else {})}
         if self.run is None:

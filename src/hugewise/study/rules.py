@@ -86,6 +86,11 @@ def _check_design(layout: Design, here: Place) -> None:
             "a duet needs a CPU for each arm", list(layout.slots), hint="write for example slots = [0, 1]"
         )
 
+    if layout.kind == "resident" and layout.slots:
+        raise here.at("slots").wrong(
+            "all arms of a resident design have the same CPUs", list(layout.slots), hint="remove it"
+        )
+
 
 def _check_published(study: Study, place: Place) -> None:
     """The names are those of the source, and of the study."""
