@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -12,9 +12,13 @@ from hugewise.host.pool import Where
 from hugewise.model.guest import PAGE_OF
 from hugewise.model.results import LeftOut
 from hugewise.plan.plan import Arm, Cell, Plan
-from hugewise.quantity import format_size
+from hugewise.quantity import format_size, readable_size
 
-__all__ = ["by_size", "bytes_to_touch", "pool_pages", "without_short_pools"]
+# Of the free memory: the rest is for the page cache of the data, and for what the kernel keeps.
+_USABLE = 0.8
+_FEWEST = 2
+
+__all__ = ["by_size", "bytes_to_touch", "fitting", "pool_pages", "without_short_pools"]
 
 
 def pool_pages(plan: Plan, guest: int = 0) -> dict[Where, int]:
@@ -25,13 +29,13 @@ def pool_pages(plan: Plan, guest: int = 0) -> dict[Where, int]:
     """
     wanted: dict[Where, int] = {}
     for cell in plan.cells:
-        needs: defaultdict[Where, list[int]] = defaultdict(list)
+        needs: defaultdict[Where, dict[str, int]] = defaultdict(dict)
         for arm in cell.arms:
             for where, need in _pages(cell, arm, guest).items():
                 if arm.treatment.mechanism == "system":
-                    needs[where].append(need)
+                    needs[where][arm.name] = need
         for where, pages in needs.items():
-            wanted[where] = max(wanted.get(where, 0), _at_a_time(pages, together=cell.together))
+            wanted[where] = max(wanted.get(where, 0), _at_a_time(cell, pages))
     return wanted
 
 
@@ -48,13 +52,42 @@ def bytes_to_touch(plan: Plan, guest: int = 0) -> int:
     as a whole.
     """
     return max(
-        _at_a_time([_beside_pools(cell, arm, guest) for arm in cell.arms], together=cell.together)
-        for cell in plan.cells
+        _at_a_time(cell, {arm.name: _beside_pools(cell, arm, guest) for arm in cell.arms}) for cell in plan.cells
     )
 
 
-def _at_a_time(needs: Sequence[int], *, together: bool) -> int:
-    return sum(needs) if together else max(needs)
+def _at_a_time(cell: Cell, needs: Mapping[str, int]) -> int:
+    """What a block of the cell needs at a time, of what its arms need each by itself (0 where an arm is not named)."""
+    if not cell.together:
+        return max(needs.values())
+    if cell.at_most is None:
+        return sum(needs.values())
+    others = sorted((need for arm, need in needs.items() if arm != cell.baseline), reverse=True)
+    return needs.get(cell.baseline, 0) + sum(others[: cell.at_most - 1])
+
+
+def fitting(plan: Plan, free: int) -> tuple[Plan, tuple[str, ...]]:
+    """The plan whose resident blocks have no more arms than fit into `free` bytes, and what there is to tell of that.
+
+    Where there is no room for all arms at once, a block has the baseline and one other: which one is the coin's.
+    """
+    cells, told = [], []
+    for cell in plan.cells:
+        whole = {arm.name: _whole(cell, arm) for arm in cell.arms}
+        if cell.kind == "resident" and len(whole) > _FEWEST and _at_a_time(cell, whole) > _USABLE * free:
+            needed, given = readable_size(_at_a_time(cell, whole)), readable_size(free)
+            told.append(
+                f"{cell.id}: {len(whole)} arms at once need {needed}, and {given} are free: a block has {cell.baseline}"
+                " and one other arm, which the coin draws"
+            )
+            cell = msgspec.structs.replace(cell, at_most=_FEWEST)  # noqa: PLW2901
+        cells.append(cell)
+    return msgspec.structs.replace(plan, cells=tuple(cells)), tuple(told)
+
+
+def _whole(cell: Cell, arm: Arm) -> int:
+    """Bytes that the arm uses, in pools and beside them."""
+    return _beside_pools(cell, arm, 0) + sum(size * pages for (size, _), pages in _pages(cell, arm, 0).items())
 
 
 def _beside_pools(cell: Cell, arm: Arm, guest: int) -> int:
@@ -83,7 +116,8 @@ def without_short_pools(plan: Plan, wanted: Mapping[Where, int], granted: Mappin
     for cell in plan.cells:
         kept: list[Arm] = []
         for arm in cell.arms:
-            beside = [_pages(cell, each, guest) for each in kept if cell.together]
+            at_once = [each for each in kept if cell.at_most is None or each.name == cell.baseline]
+            beside = [_pages(cell, each, guest) for each in at_once if cell.together]
             needs = {
                 where: own + sum(pages.get(where, 0) for pages in beside)
                 for where, own in _pages(cell, arm, guest).items()

@@ -44,6 +44,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     stage_account  of a staged workload: whom all else of it runs as, and who owns its folders
     kind           how the arms of a block are laid out
     together       they run at once
+    at_most        so many of them take part in a block, which ones is the coin's: there is no memory for all
     """
 
     id: str
@@ -62,6 +63,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     kind: Kind = "sequential"
     together: bool = False
+    at_most: int | None = None
 
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
         """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""

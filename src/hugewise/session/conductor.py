@@ -154,8 +154,10 @@ class Conductor:
 
     def _new_block(self, cell: Cell) -> Block:
         number = self._last + 1
-        undecided = {arm.name for arm in self._open_arms(cell)}
-        wanted = [arm.name for arm in cell.arms if arm.name in undecided or arm.name == cell.baseline]
+        wanted = [arm.name for arm in self._open_arms(cell) if arm.name != cell.baseline]
+        if cell.at_most is not None:
+            wanted = coin.some(self.seed, number, wanted, cell.at_most - 1)
+        wanted.append(cell.baseline)
         opened = self.folder.append(
             BlockOpened(
                 t=self.clock.wall(),

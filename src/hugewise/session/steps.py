@@ -185,6 +185,10 @@ class Session:
 
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
+        self.plan, told = memory.fitting(self.plan, available_bytes(self.host))
+        for text in told:
+            self.say(text)
+        self.remarks += told
         wanted = memory.pool_pages(self.plan, self._guest_memory)
         granted: Mapping[Where, int] = {}
         if wanted and self.journal is not None:
