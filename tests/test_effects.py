@@ -20,6 +20,7 @@ BY_PATH = {
     "it is what everybody else goes through": ("beneath", "files", "unprivileged", "reading"),
     "files of the kernel, and folders below /run and /var/lib, where root alone can write": (
         "host/cgroup",
+        "host/freezer",
         "host/host_wide",
         "host/hugetlbfs",
         "host/journal",

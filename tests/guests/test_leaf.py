@@ -56,6 +56,29 @@ def test_a_group_that_cannot_be_killed_or_removed_says_so(tmp_path: Path) -> Non
         leaf(tmp_path).remove()
 
 
+def test_a_group_is_frozen_by_its_guests_kernel_alone(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="has no cgroup.freeze"):  # no process of this host is sent a signal
+        leaf(tmp_path).freeze()
+    (tmp_path / "cgroup.freeze").write_text("0")
+    (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 1\n")
+    leaf(tmp_path).freeze()
+    assert (tmp_path / "cgroup.freeze").read_text() == "1"
+    (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+    leaf(tmp_path).thaw()
+    assert (tmp_path / "cgroup.freeze").read_text() == "0"
+    (tmp_path / "cgroup.events").unlink()
+    with pytest.raises(MachineError, match="the freezer of"):
+        leaf(tmp_path).thaw()
+
+
+def test_a_group_that_does_not_freeze_is_an_error_of_the_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hugewise.guests.leaf._PATIENCE_S", 0.01)
+    (tmp_path / "cgroup.freeze").write_text("0")
+    (tmp_path / "cgroup.events").write_text("frozen 0\n")
+    with pytest.raises(MachineError, match=f"{tmp_path} does not freeze within"):
+        leaf(tmp_path).freeze()
+
+
 def test_what_was_in_a_guest_that_is_gone_is_gone_too(tmp_path: Path) -> None:
     (tmp_path / "cgroup.events").write_text("populated 1\n")
     left = GuestLeaf((tmp_path,), None, LocalHost(), gone=lambda: True, discard=os.rmdir)

@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise.errors import MachineError
+from hugewise.errors import HugewiseError, MachineError
 from hugewise.guests.machine import GuestMachine
 from hugewise.host import cgroup
+from hugewise.host.freezer import Freezer
 from hugewise.machine.foreign import heard
 from hugewise.model.scene import RoleUse
 from hugewise.reading import whole
@@ -68,6 +69,21 @@ class GuestLeaf(cgroup.Leaf):
                 )
             time.sleep(_PAUSE_S)
         return len(seen)
+
+    def _turn(self, *, frozen: bool) -> None:
+        """Raises MachineError."""
+        with heard(self.host.name, f"the freezer of {self.path}"):
+            try:
+                found = Freezer(self.host, (self.path,), self.processes, _PATIENCE_S).by_kernel(frozen=frozen)
+            except MachineError:
+                raise
+            except HugewiseError as error:
+                raise MachineError(f"guest {self.host.name}: {error.message}", hint=error.hint) from None
+        if not found:
+            raise MachineError(
+                f"nothing in {self._named} can be frozen: its kernel has no cgroup.freeze",
+                hint="give the study a kernel of Linux 5.2 or later",
+            )
 
     def peak_bytes(self) -> int | None:
         with heard(self.host.name, f"the memory of {self.path}"):

@@ -1,4 +1,4 @@
-"""A cgroup for each attempt: its processes can be killed as one, and its memory and faults counted.
+"""A cgroup for each attempt: its processes can be frozen and killed as one, and its memory and faults counted.
 
 Works with cgroup v1 (memory, pids, freezer, each where mounted, and a v2 hierarchy beside them for cgroup.kill) and
 with v2; which one is found from /proc/self/mountinfo and /proc/self/cgroup, by what is present. All groups of a run
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hugewise.errors import HugewiseError
+from hugewise.host.freezer import PATIENCE_S, Freezer, release
 from hugewise.host.ledger import FoldersMade
 from hugewise.host.local_host import LocalHost
 from hugewise.machine.machine import Contained
@@ -30,8 +31,9 @@ from hugewise.model.scene import RoleUse
 __all__ = ["Hierarchy", "Leaf", "clear", "find", "is_own", "unavailable"]
 
 _CONTROLLERS = ("memory", "pids", "freezer", "cpuacct")
+# Files of version 2 that leave nothing to do for a controller of version 1.
+_INSTEAD = {"freezer": ("cgroup.kill", "cgroup.freeze"), "cpuacct": ("cpu.stat",)}
 _OWN = re.compile(r"/(?:[^/]+/)*hugewise-\d+")
-_PATIENCE_S = 5.0
 
 
 class _CannotError(HugewiseError):
@@ -91,6 +93,21 @@ class Leaf(Contained):
     def kill(self) -> int:
         """Kill every process inside and wait until they are gone; returns how many were seen. Raises HugewiseError."""
         return _kill(self.folders)
+
+    def freeze(self) -> None:
+        self._turn(frozen=True)
+
+    def thaw(self) -> None:
+        self._turn(frozen=False)
+
+    def _turn(self, *, frozen: bool) -> None:
+        try:
+            found = Freezer(self.host, self.folders, self.processes)
+            if not found.by_kernel(frozen=frozen):
+                found.by_signals(frozen=frozen)
+        except OSError as error:
+            word = "freeze" if frozen else "thaw"
+            raise _CannotError(f"cannot {word} the cgroup {self.folders[0]}: {error.strerror}") from error
 
     def peak_bytes(self) -> int | None:
         for name in ("memory.peak", "memory.max_usage_in_bytes") if self.memory is not None else ():
@@ -198,15 +215,14 @@ class Hierarchy:
 def _make_all(parents: dict[str, Path]) -> tuple[dict[str, Path], HugewiseError | None]:
     """Make the folders that can be made and are of use; returns them, and the last problem.
 
-    Each hierarchy costs a process time to enter: the freezer is only wanted where cgroup.kill is missing, the CPU time
-    of version 1 where version 2 does not count it.
+    Each hierarchy costs a process time to enter: those of version 1 that freeze, and count CPU time, are only wanted
+    where version 2 does not do that.
     """
     usable: dict[str, Path] = {}
     problem: HugewiseError | None = None
     for key in ("2", *_CONTROLLERS):
-        if key not in parents or (key == "freezer" and "2" in usable and (usable["2"] / "cgroup.kill").exists()):
-            continue
-        if key == "cpuacct" and "2" in usable and (usable["2"] / "cpu.stat").exists():
+        instead = _INSTEAD.get(key, ())
+        if key not in parents or (instead and "2" in usable and all((usable["2"] / name).exists() for name in instead)):
             continue
         try:
             _make(parents[key], exist_ok=True)  # the number is ours: what is there is left of a dead run
@@ -302,7 +318,7 @@ def _kill(folders: tuple[Path, ...]) -> int:
             f"{folders[0]} holds processes that must not be killed from here",
             hint="run hugewise in the PID namespace of the machine, and outside of its own groups",
         )
-    end = time.monotonic() + _PATIENCE_S
+    end = time.monotonic() + PATIENCE_S
     pause = 0.0005
     while left := set(_pids(folders)):
         seen |= left
@@ -318,24 +334,28 @@ def _kill(folders: tuple[Path, ...]) -> int:
 
 
 def _kill_once(folders: tuple[Path, ...], pids: set[int]) -> None:
-    """Kill by cgroup.kill where there is one; else one by one, frozen so that none can fork away."""
+    """Kill by cgroup.kill where there is one; else one by one, frozen so that none can fork away.
+
+    Groups may be frozen already, and so may those inside them: they are thawed only when all have been sent SIGKILL.
+    """
     by_kernel = [folder / "cgroup.kill" for folder in folders if (folder / "cgroup.kill").exists()]
     for file in by_kernel:
         file.write_text("1")
-    freezers = [folder / "freezer.state" for folder in folders if (folder / "freezer.state").exists()]
     if not by_kernel:
-        for file in freezers:
-            file.write_text("FROZEN")
+        for folder in folders:
+            if (folder / "freezer.state").exists():
+                (folder / "freezer.state").write_text("FROZEN")
     for pid in pids:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-    for file in freezers:
-        with suppress(OSError):
-            file.write_text("THAWED")
+    for top in folders:
+        if (top / "freezer.state").exists():
+            for folder in _descendants(top):
+                release(folder)
 
 
 def _remove(top: Path) -> None:
-    end = time.monotonic() + _PATIENCE_S
+    end = time.monotonic() + PATIENCE_S
     for folder in _descendants(top):
         while True:
             try:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from hugewise.errors import HugewiseError
 from hugewise.machine.probe import Event, Job
 from hugewise.model.host import Host
 from hugewise.model.scene import RoleUse
@@ -63,6 +64,17 @@ class Contained:
     def kill(self) -> int:
         """Kill every process inside and wait until they are gone; returns how many were seen."""
         return 0
+
+    def freeze(self) -> None:
+        """Have every process inside stand still; returns when all do. What is frozen stays so, and can be killed.
+
+        Raises HugewiseError, with a process that goes on where the kernel says which.
+        """
+        raise HugewiseError("without a cgroup nothing can be frozen", hint="see: hugewise doctor")
+
+    def thaw(self) -> None:
+        """Have what was frozen go on; nothing happens where it does. Raises HugewiseError."""
+        raise HugewiseError("without a cgroup nothing can be thawed", hint="see: hugewise doctor")
 
     def peak_bytes(self) -> int | None:
         """The most memory that was charged at once, page cache included and hugetlb pages not; None if not counted."""

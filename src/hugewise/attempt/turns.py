@@ -1,0 +1,131 @@
+"""Taking turns: of several that could play at once, one plays for a while and all others are frozen.
+
+Each turn begins with a wash-out, in which caches and queues are filled again, and which does not count. Time is told by
+CLOCK_MONOTONIC, that of the probe: what stands for the wall's time is computed from it, so that a clock that somebody
+sets in between changes no turn.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from hugewise.machine.machine import Contained, Running
+
+__all__ = ["Player", "Side", "Turn", "take_turns"]
+
+_READINGS = 5
+
+
+class Player(Protocol):
+    """Who takes turns with others. Each method raises HugewiseError."""
+
+    def thaw(self) -> None:
+        """Go on."""
+        ...
+
+    def freeze(self) -> None:
+        """Stand still; nothing happens where it does already."""
+        ...
+
+    def wait(self, until: float) -> bool:
+        """Wait until then, in seconds of CLOCK_MONOTONIC, or until its timed command has ended: True."""
+        ...
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One turn, in UTC epoch seconds.
+
+    player  whose it was, by number
+    thawed  when it went on
+    begin   from when on it counts: after the wash-out; never later than `end`
+    end     just before it was frozen again, or when its timed command was seen to have ended
+    ended   whether that was seen. The launcher says the end of the command itself, which may lie before
+    """
+
+    player: int
+    thawed: float
+    begin: float
+    end: float
+    ended: bool
+
+
+def take_turns(
+    players: Sequence[Player],
+    order: Iterable[int],
+    *,
+    length: float,
+    wash_out: float,
+    monotonic: Callable[[], float] = time.monotonic,
+    wall: Callable[[], float] = time.time,
+) -> list[Turn]:
+    """Let one after the other go on for `length` seconds, the first `wash_out` of which do not count.
+
+    All are frozen to begin with, and in the end, also when something raises. `order` may be without end: it ends when
+    every timed command has, and those whose command has ended are passed over. Raises HugewiseError, ValueError where
+    nothing of a turn would count.
+    """
+    if not 0 <= wash_out < length:
+        raise ValueError(f"wash_out = {wash_out:g} s: it is at least 0, and shorter than a turn ({length:g} s)")
+    for player in players:
+        player.freeze()
+    # Whatever comes between the two readings makes it less.
+    since_epoch = max(wall() - monotonic() for _ in range(_READINGS))
+    on = set(range(len(players)))
+    turns: list[Turn] = []
+    for number in order:
+        if not on:
+            break
+        if number not in on:
+            continue
+        player = players[number]
+        try:
+            player.thaw()
+            thawed = monotonic()
+            ended = player.wait(thawed + length)
+            end = monotonic()
+        finally:
+            player.freeze()
+        thawed, end = since_epoch + thawed, since_epoch + end
+        turns.append(Turn(number, thawed, min(thawed + wash_out, end), end, ended))
+        if ended:
+            on.discard(number)
+            if not on:
+                break
+    return turns
+
+
+@dataclass(frozen=True)
+class Side:
+    """One arm as a `Player`.
+
+    groups   its servers' groups before its client's: who is asked goes on before who asks, and stands still after
+    running  the launcher of its timed command, which is in none of the groups
+    """
+
+    groups: Sequence[Contained]
+    running: Running
+
+    def thaw(self) -> None:
+        """Have the servers go on, then the client."""
+        for group in self.groups:
+            group.thaw()
+
+    def freeze(self) -> None:
+        """Have the client stand still, then the servers."""
+        for group in reversed(self.groups):
+            group.freeze()
+
+    def wait(self, until: float) -> bool:
+        """Wait until then, or until the launcher has ended."""
+        ending = select.poll()
+        ending.register(self.running.fileno(), select.POLLIN)
+        while not ending.poll(max(0.0, until - time.monotonic()) * 1000):
+            if time.monotonic() >= until:
+                return False
+        return True

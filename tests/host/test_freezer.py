@@ -1,0 +1,216 @@
+"""Freezing by each of the three ways, of real processes; and of groups that do not obey, in plain files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import HugewiseError
+from hugewise.host import cgroup
+from hugewise.host.cgroup import Hierarchy, Leaf
+from hugewise.host.freezer import Freezer
+from hugewise.host.journal import Journal, recover
+from hugewise.host.local_host import LocalHost
+from tests.build.hosts import FakeHost
+from tests.host.test_cgroup import entered
+from tests.requirements import need
+
+HOST = LocalHost()
+WAYS = {"cgroup.freeze": ("2",), "freezer.state": ("freezer",), "signals": ("pids", "memory", "cpuacct")}
+BUSY = "while :; do :; done"
+FORKING = "while :; do /bin/true; done & while :; do (:); done"
+
+
+def own(way: str) -> dict[str, Path]:
+    """The group to start from for that way, and no other one."""
+    reason = cgroup.unavailable()
+    need(reason is None, f"cgroups that can be made: {reason}")
+    found = [(key, path) for key, path in cgroup.find().items() if key in WAYS[way]]
+    need(bool(found), f"a cgroup hierarchy of {' or '.join(WAYS[way])}")
+    return dict(found[:1])
+
+
+@pytest.fixture(params=WAYS)
+def leaf(request: pytest.FixtureRequest) -> Iterator[Leaf]:
+    """An empty group that can be frozen by that way alone."""
+    hierarchy = Hierarchy.open(own=own(request.param))
+    try:
+        made = hierarchy.create("frozen")
+        there = [name for name in WAYS if (made.folders[0] / name).exists()]
+        need(there == [request.param] or (not there and request.param == "signals"), f"a group with {request.param}")
+        yield made
+    finally:
+        hierarchy.remove()
+
+
+def ran_ns(leaf: Leaf) -> dict[int, int]:
+    """CPU time that its processes have had, in ns, by number."""
+    found = {}
+    for pid in leaf.processes():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    return found
+
+
+def grows(leaf: Leaf) -> bool:
+    """Whether its processes get CPU time, or others come, within a while."""
+    before, end = ran_ns(leaf), time.monotonic() + 10
+    while ran_ns(leaf) == before and time.monotonic() < end:
+        time.sleep(0.002)
+    return ran_ns(leaf) != before
+
+
+def rests(leaf: Leaf) -> bool:
+    """Whether nothing happens in it for some time."""
+    before = ran_ns(leaf)
+    time.sleep(0.03)
+    return ran_ns(leaf) == before
+
+
+@pytest.mark.parametrize("script", [BUSY, FORKING])
+def test_what_is_frozen_stands_still_and_goes_on(leaf: Leaf, script: str) -> None:
+    with entered(leaf, script):
+        for _ in range(5):
+            leaf.freeze()
+            assert rests(leaf)
+            leaf.freeze()  # once more does nothing
+            assert rests(leaf)
+            leaf.thaw()
+            assert grows(leaf)
+            leaf.thaw()
+        leaf.kill()
+
+
+def test_what_is_frozen_is_killed_and_nothing_runs_on_before(leaf: Leaf, tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    with entered(leaf, f"for i in 1 2 3 4; do (while :; do echo; done >> {written}) & done; wait") as child:
+        while len(leaf.processes()) < 5 or not written.exists() or written.stat().st_size == 0:
+            time.sleep(0.001)
+        leaf.freeze()
+        before = written.stat().st_size
+        assert leaf.kill() == 5
+        assert child.wait(timeout=5) == -signal.SIGKILL
+    assert written.stat().st_size == before
+    assert leaf.processes() == []
+
+
+def test_a_group_of_which_a_part_is_frozen_is_killed(leaf: Leaf) -> None:
+    for folder in leaf.folders:
+        (folder / "inner").mkdir()
+    inner = Leaf(tuple(folder / "inner" for folder in leaf.folders), None)
+    with entered(inner, BUSY) as child:
+        inner.freeze()
+        assert leaf.kill() == 1
+        assert child.wait(timeout=5) == -signal.SIGKILL
+
+
+def test_an_empty_group_is_frozen_at_once(leaf: Leaf) -> None:
+    leaf.freeze()
+    leaf.thaw()
+    leaf.remove()
+    assert not any(folder.exists() for folder in leaf.folders)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_recovery_ends_what_a_killed_run_left_frozen(way: str, tmp_path: Path) -> None:
+    host = FakeHost()
+    host.fixed["/proc/sys/kernel/random/boot_id"] = HOST.read("/proc/sys/kernel/random/boot_id")
+    path = tmp_path / "journal.jsonl"
+    start = own(way)
+    journal = Journal.begin(host, path, "killed")
+    hierarchy = Hierarchy.open(journal.append, start)
+    try:
+        leaf = hierarchy.create("b1")
+        with entered(leaf, BUSY) as child:
+            leaf.freeze()
+            journal.abandon()
+            assert recover(host, path).killed == 1
+            assert child.wait(timeout=5) == -signal.SIGKILL
+    finally:
+        hierarchy.remove()
+    assert not any(folder.exists() for folder in hierarchy.parents.values())
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    with subprocess.Popen(["/bin/sleep", "60"]) as child:
+        yield child.pid
+        child.kill()
+
+
+@pytest.mark.parametrize(
+    ("knob", "said", "word"),
+    [("cgroup.freeze", "frozen 0", "freeze"), ("cgroup.freeze", "frozen 1", "thaw"), ("freezer.state", "", "freeze")],
+)
+def test_what_does_not_obey_is_named(tmp_path: Path, knob: str, said: str, word: str, sleeper: int) -> None:
+    (tmp_path / knob).touch()
+    (tmp_path / "cgroup.events").write_text(f"populated 1\n{said}\n")
+
+    class Stubborn(LocalHost):
+        def write(self, path: str, text: str) -> None:
+            super().write(path, "FREEZING" if text == "FROZEN" else text)
+
+    with pytest.raises(HugewiseError) as caught:
+        Freezer(Stubborn(), [tmp_path], lambda: [sleeper], 0.01).by_kernel(frozen=word == "freeze")
+    assert caught.value.message == f"the cgroup {tmp_path} does not {word} within 0.01 s: see pid {sleeper} (sleep)"
+    assert "dmesg" in (caught.value.hint or "")
+
+
+def test_who_runs_is_named_before_who_waits(tmp_path: Path, sleeper: int) -> None:
+    (tmp_path / "cgroup.freeze").touch()
+    (tmp_path / "cgroup.events").write_text("frozen 0\n")
+    with subprocess.Popen(["/bin/sh", "-c", f"echo; {BUSY}"], stdout=subprocess.PIPE) as busy:
+        try:
+            assert busy.stdout is not None
+            busy.stdout.readline()
+            with pytest.raises(HugewiseError, match=rf"see pid {busy.pid} \(sh\)"):
+                Freezer(HOST, [tmp_path], lambda: [sleeper, busy.pid], 0.01).by_kernel(frozen=True)
+        finally:
+            busy.kill()
+
+
+def test_a_group_without_a_freezer_is_none_of_the_kernels(tmp_path: Path) -> None:
+    assert not Freezer(HOST, [tmp_path], list).by_kernel(frozen=True)
+    with pytest.raises(HugewiseError, match="must not be stopped from here"):
+        Freezer(HOST, [tmp_path], lambda: [os.getpid()]).by_signals(frozen=True)
+
+
+def test_a_group_that_may_not_be_frozen_says_so(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.freeze").mkdir()
+    with pytest.raises(HugewiseError, match=f"cannot freeze the cgroup {tmp_path}: Is a directory"):
+        Leaf((tmp_path,), None).freeze()
+
+
+@pytest.mark.parametrize(
+    ("there", "entered_too"),
+    [((), True), (("cgroup.freeze",), True), (("cgroup.kill",), True), (("cgroup.kill", "cgroup.freeze"), False)],
+)
+def test_the_freezer_of_version_1_is_entered_where_version_2_does_not_freeze_and_kill(
+    tmp_path: Path, there: tuple[str, ...], entered_too: bool
+) -> None:
+    parents = {key: tmp_path / key / f"hugewise-{os.getpid()}" for key in ("2", "freezer")}
+    for folder in parents.values():
+        folder.mkdir(parents=True)
+    for name in there:
+        (parents["2"] / name).touch()
+    hierarchy = Hierarchy.open(own={key: path.parent for key, path in parents.items()})
+    assert ("freezer" in hierarchy.parents) is entered_too
+
+
+def test_a_group_of_an_attempt_can_be_frozen_by_the_kernel_where_there_is_a_freezer() -> None:
+    reason = cgroup.unavailable()
+    need(reason is None, f"cgroups that can be made: {reason}")
+    need(bool({"2", "freezer"} & cgroup.find().keys()), "a cgroup hierarchy with a freezer")
+    hierarchy = Hierarchy.open()
+    try:
+        leaf = hierarchy.create("kernel")
+        assert Freezer(HOST, leaf.folders, leaf.processes).by_kernel(frozen=True)
+    finally:
+        hierarchy.remove()
