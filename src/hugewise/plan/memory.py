@@ -66,15 +66,17 @@ def _at_a_time(cell: Cell, needs: Mapping[str, int]) -> int:
     return needs.get(cell.baseline, 0) + sum(others[: cell.at_most - 1])
 
 
-def fitting(plan: Plan, free: int) -> tuple[Plan, tuple[str, ...]]:
-    """The plan whose resident blocks have no more arms than fit into `free` bytes, and what there is to tell of that.
+def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
+    """The plan whose resident blocks have no more arms than fit into `free` bytes (None: not known), and what
+    there is to tell of that.
 
     Where there is no room for all arms at once, a block has the baseline and one other: which one is the coin's.
     """
     cells, told = [], []
     for cell in plan.cells:
         whole = {arm.name: _whole(cell, arm) for arm in cell.arms}
-        if cell.kind == "resident" and len(whole) > _FEWEST and _at_a_time(cell, whole) > _USABLE * free:
+        crowded = cell.kind == "resident" and len(whole) > _FEWEST
+        if crowded and free is not None and _at_a_time(cell, whole) > _USABLE * free:
             needed, given = readable_size(_at_a_time(cell, whole)), readable_size(free)
             told.append(
                 f"{cell.id}: {len(whole)} arms at once need {needed}, and {given} are free: a block has {cell.baseline}"

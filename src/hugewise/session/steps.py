@@ -33,6 +33,7 @@ from hugewise.host.setting import Settings
 from hugewise.machine import fingerprint, probe
 from hugewise.machine.drift import Drift
 from hugewise.machine.machine import Contained
+from hugewise.machine.proc import meminfo
 from hugewise.machine.site import Site
 from hugewise.model import coin, guest_record
 from hugewise.model.host import Host
@@ -185,7 +186,7 @@ class Session:
 
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
-        self.plan, told = memory.fitting(self.plan, available_bytes(self.host))
+        self.plan, told = memory.fitting(self.plan, meminfo(self.host).get("MemAvailable"))
         for text in told:
             self.say(text)
         self.remarks += told
