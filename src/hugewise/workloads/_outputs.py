@@ -34,4 +34,5 @@ def processors(outputs: Outputs) -> int:
 def saturated(outputs: Outputs, cpus: int) -> bool:
     """Whether the client used all the time of `cpus` CPUs in the measured part: it was what limited the rate."""
     cpu = outputs.client.cpu_s
-    return cpu is not None and cpu > _SATURATED * cpus * (outputs.end - outputs.begin)
+    thawed = sum(part.end - max(part.thawed, outputs.begin) for part in outputs.parts)
+    return cpu is not None and cpu > _SATURATED * cpus * thawed
