@@ -81,7 +81,7 @@ SLICED = b"""\
 
 
 def test_what_counts_in_turns_is_what_ended_in_one_and_times_are_of_whole_transactions() -> None:
-    """The fourth and the fifth in the first turn; in the second one that was frozen on its way, and one that was not."""
+    """Two in the first turn; in the second one that was frozen on its way, and one that was not."""
     seen = measured([SLICED], 10.0, 21.2, TURNS)
     assert (seen.transactions, seen.between, seen.regular) == (4, 6, 8)
     assert seen.latency_ms[0] == pytest.approx(300.0)

@@ -33,6 +33,7 @@ class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
     between        that ended between its begin and its end, whether they count or not: what CPU time is of
     regular        the same of the whole run
     latency_ms     at QUANTILES, of those that count and began after their client was last thawed; empty: there is none
+    mean_ms        of the same; None: there is none
     series         how many ended in each whole second of it; empty where it has several parts
     clients        how many logged anything
     warmed_s       when the last client was through its warm-up: seconds before the measured part began
@@ -42,6 +43,7 @@ class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
     between: int
     regular: int
     latency_ms: tuple[float, ...]
+    mean_ms: float | None
     series: tuple[float, ...]
     clients: int
     warmed_s: float
@@ -75,6 +77,7 @@ def measured(logs: Iterable[bytes], begin: float, end: float, parts: Sequence[Pa
         between=int((~first & (ended >= begin) & (ended <= end)).sum()),
         regular=int((~first).sum()),
         latency_ms=tuple(float(value) for value in np.quantile(whole, QUANTILES) / 1e3) if whole.size else (),
+        mean_ms=float(whole.mean() / 1e3) if whole.size else None,
         series=_series(ended[inside], parts[0]) if len(parts) == 1 else (),
         clients=len(np.unique(client)),
         warmed_s=float(begin - ended[first].max()) if first.any() else float("-inf"),
