@@ -60,7 +60,7 @@ NOT_COUNTED = use()
 
 
 class Said:
-    """Texts by step (`timed` is the timed command), and files of `places.run` by name."""
+    """Texts by step (`timed` is the timed command), and files of `places.run` by name. `turns`: what counts."""
 
     def __init__(
         self,
@@ -71,12 +71,15 @@ class Said:
         sut: RoleUse = NOT_COUNTED,
         client: RoleUse = NOT_COUNTED,
         seconds: float = 1.0,
-        parts: tuple[Part, ...] = (),
     ) -> None:
         self.steps, self._stderr, self._files = dict(stdout), stderr or {}, files or {}
         self.begin, self.end = 1000.0, 1000.0 + seconds
-        self.parts = parts or (Part(self.begin, self.end),)
+        self.turns: tuple[Part, ...] = ()
         self.sut, self.client = sut, client
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return self.turns or (Part(self.begin, self.end),)
 
     def stdout(self, step: str = "timed") -> str:
         return self.steps[step]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from hugewise.model.scene import Write
-from hugewise.workloads import _postgres
-from hugewise.workloads._pgbench_log import measured
+from hugewise.model.design import TakingTurns
+from hugewise.model.scene import Part, Write
+from hugewise.workloads import _outputs, _postgres
+from hugewise.workloads._transaction_log import measured
 from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead
 from tests.build.workloads import BASE, GIB, MIB, PLACES, Said, given, treatment, use
 from tests.requirements import need
@@ -61,6 +63,88 @@ def test_a_client_that_warms_up_in_the_measured_part_is_seen() -> None:
 def test_every_thread_has_a_log_of_its_own() -> None:
     lines = LOG.splitlines(keepends=True)
     assert measured([b"".join(lines[::2]), b"", b"".join(lines[1::2])], 1002.0, 1004.0).transactions == 3
+
+
+# Two turns, of which 10.2 to 11 and 20.2 to 21 count: 0.2 s each are wash-out.
+TURNS = (Part(10.2, 11.0, 10.0), Part(20.2, 21.0, 20.0))
+SLICED = b"""\
+0 1 900000 0 9 0
+0 2 50000 0 9 950000
+0 3 100000 0 10 150000
+0 4 100000 0 10 250000
+0 5 300000 0 10 550000
+0 6 9650000 0 20 210000
+0 7 700000 0 20 910000
+0 8 100000 0 21 10000
+0 9 50000 0 22 0
+"""
+
+
+def test_what_counts_in_turns_is_what_ended_in_one_and_times_are_of_whole_transactions() -> None:
+    """Two in the first turn; in the second one that was frozen on its way, and one that was not."""
+    seen = measured([SLICED], 10.0, 21.2, TURNS)
+    assert (seen.transactions, seen.between, seen.regular) == (4, 6, 8)
+    assert seen.latency_ms[0] == pytest.approx(300.0)
+    assert max(seen.latency_ms) < 701
+    assert seen.series == ()
+
+
+def test_ends_of_a_turn_count_and_the_order_of_the_log_does_not() -> None:
+    lines = b"".join(reversed(SLICED.splitlines(keepends=True)))
+    assert measured([lines], 10.0, 21.2, TURNS) == measured([SLICED], 10.0, 21.2, TURNS)
+    exact = (Part(10.25, 10.55, 10.0), Part(20.91, 21.0, 20.0))
+    assert measured([SLICED], 10.0, 21.2, exact).transactions == 3
+
+
+def test_where_all_were_frozen_on_their_way_there_is_a_rate_and_no_time() -> None:
+    seen = measured([SLICED], 10.0, 21.2, (Part(20.2, 20.5, 20.0),))
+    assert (seen.transactions, seen.latency_ms) == (1, ())
+
+
+@pytest.mark.parametrize(("begin", "seconds"), [(BEGIN, 0.005), (BEGIN, 0.0123), (1795263458.8035, 0.01)])
+def test_one_turn_is_the_measured_part(begin: float, seconds: float) -> None:
+    logs = [FILES[name] for name in FILES if name.startswith("transactions")]
+    whole = measured(logs, begin, begin + seconds)
+    assert measured(logs, begin, begin + seconds, (Part(begin, begin + seconds),)) == whole
+    assert whole.between == whole.transactions
+
+
+def test_in_turns_rates_are_of_what_counts_and_cpu_time_is_of_all() -> None:
+    outputs = recorded(0.008)
+    parts = tuple(Part(BEGIN + at + 0.0005, BEGIN + at + 0.002, BEGIN + at) for at in (0.0, 0.004))
+    outputs.turns = parts
+    reading, seen = (
+        WORKLOAD.read(outputs, given(WORKLOAD, clients=2)),
+        measured([FILES[name] for name in FILES if name.startswith("transactions")], outputs.begin, outputs.end, parts),
+    )
+    assert 0 < seen.transactions < seen.between
+    assert reading.metrics["tps"] == pytest.approx(seen.transactions / 0.003, rel=1e-3)
+    assert reading.metrics["server_cpu_us"] == pytest.approx(0.5e6 / seen.between)
+    assert reading.facts["transactions"] == seen.transactions
+
+
+def test_without_a_whole_transaction_in_a_turn_its_times_are_absent_with_the_reason() -> None:
+    outputs = recorded(0.008)
+    outputs.turns = (Part(BEGIN + 0.0015, BEGIN + 0.0016, BEGIN + 0.0012),)  # one that took 1.7 ms ends in it
+    reading = WORKLOAD.read(outputs, given(WORKLOAD, clients=2))
+    assert reading.metrics["tps"] == pytest.approx(1e4, rel=1e-2)
+    assert reading.metrics["latency_p50_ms"] is None
+    assert "within one turn" in reading.absent["latency_p50_ms"]
+
+
+def test_a_client_is_saturated_by_the_time_in_which_it_was_not_frozen() -> None:
+    outputs = Said({}, client=use(0.97), seconds=10.0)
+    assert not _outputs.saturated(outputs, 1)
+    outputs.turns = (Part(1000.2, 1000.5, 999.9), Part(1005.1, 1005.5, 1005.0))
+    assert _outputs.saturated(outputs, 1)
+    assert not _outputs.saturated(outputs, 2)
+
+
+def test_data_that_grow_take_no_turns() -> None:
+    workload: object = WORKLOAD
+    assert isinstance(workload, TakingTurns)
+    assert WORKLOAD.turns_refused(given(WORKLOAD, mode="select-only")) is None
+    assert "the data grow" in (WORKLOAD.turns_refused(given(WORKLOAD)) or "")
 
 
 @pytest.mark.parametrize(
@@ -162,6 +246,9 @@ def test_the_clients_stay_for_the_proof() -> None:
     assert scene.window is not None
     lives = int(next(word for word in scene.timed.argv if word.startswith("--time=")).removeprefix("--time="))
     assert lives >= scene.window.lead + scene.window.length + 2
+    frozen = WORKLOAD.scene(BASE, values, msgspec.structs.replace(PLACES, idle=33.0))
+    assert f"--time={lives + 33}" in frozen.timed.argv
+    assert frozen.window == scene.window
 
 
 def test_the_scripts_are_pgbenchs_own_behind_a_warm_up() -> None:

@@ -229,9 +229,11 @@ class Outputs(Protocol):
 
     begin: float
     end: float
-    parts: tuple[Part, ...]
     sut: RoleUse
     client: RoleUse
+
+    @property
+    def parts(self) -> tuple[Part, ...]: ...
 
     def stdout(self, step: str = "timed") -> str:
         """What a step said; `timed` is the timed command, a server has its name."""

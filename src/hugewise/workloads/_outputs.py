@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from hugewise.model.scene import Outputs
+from hugewise.model.scene import Outputs, Part
 from hugewise.reading import whole
 
-__all__ = ["cpu_us", "only", "processors", "saturated"]
+__all__ = ["cpu_us", "in_turns", "only", "processors", "saturated"]
 
 _SATURATED = 0.95  # of the CPU time that the client can use
 
@@ -18,6 +18,11 @@ def only(outputs: Outputs, name: str) -> bytes:
     if len(found) != 1:
         raise ValueError(f"{name} is missing")
     return found[0]
+
+
+def in_turns(outputs: Outputs) -> bool:
+    """Whether the attempt took turns with others: something else counts than all of the measured part."""
+    return outputs.parts != (Part(outputs.begin, outputs.end),)
 
 
 def cpu_us(outputs: Outputs, work: int) -> float | None:
@@ -34,4 +39,5 @@ def processors(outputs: Outputs) -> int:
 def saturated(outputs: Outputs, cpus: int) -> bool:
     """Whether the client used all the time of `cpus` CPUs in the measured part: it was what limited the rate."""
     cpu = outputs.client.cpu_s
-    return cpu is not None and cpu > _SATURATED * cpus * (outputs.end - outputs.begin)
+    thawed = sum(part.end - max(part.thawed, outputs.begin) for part in outputs.parts)
+    return cpu is not None and cpu > _SATURATED * cpus * thawed

@@ -2,7 +2,7 @@
 
 The tables are made once by sysbench, from a fixed seed, and the same bytes are laid out for every attempt. Every page
 of every index is read through the server before the measured part, and the queries are chosen evenly over all rows, so
-that the whole pool is hot.
+that the whole pool is hot. Where attempts take turns, a log of every transaction tells which of them count.
 
 Sources: sysbench 1.0, oltp_common.lua; the published read-only runs (LPC 2024) name neither sizes nor a server version.
 """
@@ -14,11 +14,13 @@ from collections.abc import Iterable
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step
+from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Window, counted
 from hugewise.model.workload import Launch, Missing, Parameter
-from hugewise.workloads import _mariadb, _outputs, _sysbench_oltp
+from hugewise.workloads import _mariadb, _outputs, _sysbench_log, _sysbench_oltp
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._staged import StagedWorkload
+from hugewise.workloads._sysbench_oltp import OltpRun
+from hugewise.workloads._transaction_log import QUANTILES, UNTIMED, measured
 
 __all__ = ["WORKLOAD", "data_bytes"]
 
@@ -36,6 +38,8 @@ _BYTES_OF_EMPTY = 180_000_000
 
 _SATURATED = "the client was saturated: sysbench used all of its CPU time"
 _WARMING_S = 2  # of the very queries, after all pages have been read
+_LEAD_S = 1.0  # in turns: the clients connect and prepare their statements
+_TAIL_S = 5.0  # in turns: the pages are proven. Measured: 0.027 s for each GiB of base pages
 _LEAST_READS = 0.001  # pages from storage for each transaction, above which the pool was not hot
 # Beside the buffer pool: 25 to 45 MiB seen with 4 connections.
 _BYTES_BESIDE = 64 << 20
@@ -85,6 +89,10 @@ class MysqlReadOnly(StagedWorkload):
             return "buffer_pool must be at least 64m"
         return _mariadb.advice_refused(treatment)
 
+    def turns_refused(self, values: Values) -> str | None:
+        """Nothing is against it: the data do not change."""
+        return None
+
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server with its client, and sysbench."""
         return (*_mariadb.missing(str(values["mariadb"])), *super().missing(values))
@@ -120,8 +128,9 @@ class MysqlReadOnly(StagedWorkload):
         """The server under the treatment, every page read, and sysbench beside it."""
         installation = _mariadb.installed(str(values["mariadb"]))
         size, keep = integer(values, "buffer_pool"), values["keep_thp"] is True
-        duration = math.ceil(number(values, "duration"))
+        window, timed = _timed(places, values)
         return Scene(
+            before=() if window is None else (_sysbench_log.script(),),
             servers=(_mariadb.server(installation, places, treatment, size, keep=keep),),
             warm=(
                 _mariadb.warmed(installation, places, _DATABASE, _tables(values)),
@@ -129,27 +138,22 @@ class MysqlReadOnly(StagedWorkload):
                 Step(name="cpus", argv=("nproc",)),
                 _mariadb.status(installation, places, "begun"),
             ),
-            timed=Launch(
-                argv=_sysbench(places, values, "run", f"--time={duration}", "--report-interval=1"), proof="live"
-            ),
+            timed=timed,
+            window=window,
             after=(_mariadb.status(installation, places, "ended"),),
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """Rates and latencies of the whole run, from sysbench's own report."""
+        """Rates and latencies of the whole run, from sysbench's own report; of what counts, from the log of turns."""
         run = _sysbench_oltp.read(outputs.stdout())
-        metrics: dict[str, float | None] = {
-            "tps": run.transactions / run.time_s,
-            "qps": run.queries / run.time_s,
-            "latency_avg_ms": run.average_ms,
-            "latency_p95_ms": run.quantile_ms,
-            "server_cpu_us": _outputs.cpu_us(outputs, run.transactions),
-        }
-        absent = {}
+        done = _logged(outputs, run, integer(values, "threads")) if _outputs.in_turns(outputs) else _whole(outputs, run)
+        metrics = dict(done.metrics)
+        absent = dict(done.absent)
         if outputs.sut.cpu_s is None:
             absent["server_cpu_us"] = "the server's CPU time was not counted"
         wrong = run.errors + run.reconnects
         problem = f"{run.errors} errors and {run.reconnects} new connections in the measured part" if wrong else None
+        problem = problem or done.problem
         if not run.transactions:
             problem = "no transaction was made"
         reads = _mariadb.read_from_storage(outputs.stdout("begun"), outputs.stdout("ended"))
@@ -162,10 +166,10 @@ class MysqlReadOnly(StagedWorkload):
         return Reading(
             metrics=metrics,
             absent=absent,
-            series=tuple(second.tps for second in run.seconds),
+            series=done.series,
             facts={
                 "mariadb": _mariadb.installed(str(values["mariadb"])).version,
-                "transactions": run.transactions,
+                **done.facts,
                 "buffer_pool_bytes_data": held,
                 "pages_read_from_storage": reads,
             },
@@ -173,6 +177,54 @@ class MysqlReadOnly(StagedWorkload):
             marks=tuple(marks),
             of_time=(_SATURATED,),
         )
+
+
+def _timed(places: Places, values: Values) -> tuple[Window | None, Launch]:
+    """sysbench, for the duration; in turns with a log of every transaction, until all have had theirs."""
+    duration = number(values, "duration")
+    if not places.idle:
+        options = (f"--time={math.ceil(duration)}", "--report-interval=1")
+        return None, Launch(argv=_sysbench(places, values, "run", *options), proof="live")
+    seconds = math.ceil(_LEAD_S + duration + _TAIL_S + places.idle)
+    test, argv = _TESTS[str(values["test"])][0], _sysbench(places, values, "run", f"--time={seconds}")
+    logged = (argv[0], _sysbench_log.path(places), *argv[2:])
+    environment = _sysbench_log.environment(test, places)
+    return Window(_LEAD_S, duration), Launch(argv=logged, proof="live", environment=environment)
+
+
+def _whole(outputs: Outputs, run: OltpRun) -> Reading:
+    """What sysbench says of all its time."""
+    return Reading(
+        metrics={
+            "tps": run.transactions / run.time_s,
+            "qps": run.queries / run.time_s,
+            "latency_avg_ms": run.average_ms,
+            "latency_p95_ms": run.quantile_ms,
+            "server_cpu_us": _outputs.cpu_us(outputs, run.transactions),
+        },
+        series=tuple(second.tps for second in run.seconds),
+        facts={"transactions": run.transactions},
+    )
+
+
+def _logged(outputs: Outputs, run: OltpRun, threads: int) -> Reading:
+    """What the log says of the turns. All transactions have as many queries."""
+    seen = measured(outputs.files(_sysbench_log.LOGS), outputs.begin, outputs.end, outputs.parts)
+    rate = seen.transactions / counted(outputs.parts)
+    times = ("latency_avg_ms", "latency_p95_ms")
+    return Reading(
+        metrics={
+            "tps": rate,
+            "qps": rate * run.queries / max(1, run.transactions),
+            "latency_avg_ms": seen.mean_ms,
+            "latency_p95_ms": seen.latency_ms[QUANTILES.index(0.95)] if seen.latency_ms else None,
+            "server_cpu_us": _outputs.cpu_us(outputs, seen.between),
+        },
+        absent={} if seen.latency_ms else dict.fromkeys(times, UNTIMED),
+        series=seen.series,
+        facts={"transactions": seen.transactions},
+        problem=None if seen.clients == threads else f"{seen.clients} of {threads} threads made any transaction",
+    )
 
 
 def _tables(values: Values) -> list[str]:
