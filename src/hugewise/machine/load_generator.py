@@ -19,6 +19,7 @@ __all__ = [
     "LoadPoint",
     "LoadRead",
     "LoadStep",
+    "LoadTurns",
     "Natural",
     "Search",
     "Stored",
@@ -104,8 +105,26 @@ class Client(msgspec.Struct, frozen=True):
     threads: list[ClientThread]
 
 
+class LoadTurns(msgspec.Struct, frozen=True):
+    """The turns of one of several groups of servers, all of `slice_operations`; `operations` are those of all of them.
+
+    `washed` of them, the first part of each turn, are not counted. `wall_ns` is the time of all, `turn_ns` the counted
+    time of each turn.
+    """
+
+    count: Natural
+    slice_operations: Natural
+    washed: Natural
+    operations: Natural
+    wall_ns: Natural
+    turn_ns: list[Natural]
+
+
 class Timed(msgspec.Struct, frozen=True):
-    """The timed phase of the load generator; see the protocol's table."""
+    """The timed phase of the load generator; see the protocol's table.
+
+    Where there are `turns`, everything else is of the counted parts of one group's turns.
+    """
 
     wall_ns: Natural
     operations: Natural
@@ -128,6 +147,7 @@ class Timed(msgspec.Struct, frozen=True):
     per_second: list[Natural]
     client: Client
     sequence: str | None
+    turns: LoadTurns | None = None
 
 
 class LoadStep(msgspec.Struct, frozen=True):
