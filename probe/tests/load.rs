@@ -13,6 +13,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 type Store = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
+type Words = Vec<Vec<u8>>;
+/// Requests to several servers in the order in which they came, each with its server's number.
+type Log = Arc<Mutex<Vec<(usize, Words)>>>;
 
 /// How the small redis behaves.
 #[derive(Clone, Copy)]
@@ -31,6 +34,10 @@ struct Server {
 
 impl Server {
     fn start(manner: Manner) -> Self {
+        Self::start_logged(manner, 0, Log::default())
+    }
+
+    fn start_logged(manner: Manner, number: usize, log: Log) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let store = Store::default();
@@ -38,23 +45,21 @@ impl Server {
         // The thread ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (stream, store) = (stream.unwrap(), Arc::clone(&shared));
-                std::thread::spawn(move || serve(&stream, &store, manner));
+                let (stream, store, log) = (stream.unwrap(), Arc::clone(&shared), Arc::clone(&log));
+                std::thread::spawn(move || {
+                    serve(&stream, &store, manner, |words| log.lock().unwrap().push((number, words.to_vec())));
+                });
             }
         });
         Self { folder, store }
     }
 
     fn run(&self, options: &[&str]) -> Output {
-        let address = format!("unix:{}", self.folder.path().join("socket").display());
-        let fixed = ["load", "--protocol", "redis", "--keys", "300", "--server", &address];
-        probe().args(fixed).args(options).stdin(Stdio::null()).output().unwrap()
+        run(&[self], options)
     }
 
     fn said(&self, options: &[&str]) -> Vec<Value> {
-        let output = self.run(options);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        events(&output.stdout)
+        said(&[self], options)
     }
 
     fn error(&self, options: &[&str]) -> Value {
@@ -64,13 +69,27 @@ impl Server {
     }
 }
 
+fn run(servers: &[&Server], options: &[&str]) -> Output {
+    let address = |server: &&Server| format!("--server=unix:{}", server.folder.path().join("socket").display());
+    let mut command = probe();
+    command.args(["load", "--protocol", "redis", "--keys", "300"]).args(servers.iter().map(address));
+    command.args(options).stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(servers: &[&Server], options: &[&str]) -> Vec<Value> {
+    let output = run(servers, options);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    events(&output.stdout)
+}
+
 /// Answer until the client has gone, which ends the reading with an error.
-fn serve(mut stream: &UnixStream, store: &Store, manner: Manner) {
+fn serve(mut stream: &UnixStream, store: &Store, manner: Manner, note: impl Fn(&Words)) {
     let mut reader = BufReader::new(stream);
     for served in 0.. {
         let Some(words) = request(&mut reader) else {
             return;
         };
+        note(&words);
         let reply = match (manner, words.as_slice()) {
             (Manner::Closes(after), _) if served == after => return,
             (Manner::Says(reply), _) => reply.into(),
@@ -92,7 +111,7 @@ fn serve(mut stream: &UnixStream, store: &Store, manner: Manner) {
 }
 
 /// The words of one request: an array of bulk strings, or an inline one.
-fn request(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
+fn request(reader: &mut impl BufRead) -> Option<Words> {
     let mut line = || {
         let mut line = String::new();
         reader.read_line(&mut line).ok().filter(|length| *length > 0).map(|_| line.trim_end().to_string())
@@ -189,14 +208,110 @@ fn what_the_server_does_wrong_is_said() {
 #[test]
 fn wrong_options_are_refused() {
     let server = Server::start(Manner::Plain);
-    let cases: [&[&str]; 5] = [
+    let cases: [&[&str]; 10] = [
         &[],
         &["--operations", "5", "--hit-ratio", "1.5"],
         &["--operations", "5", "--rate", "-1"],
         &["--operations", "5", "--key-name", "none"],
         &["--duration", "1", "--sla", "p99:1ms", "--pipeline", "2"],
+        &["--turns", "00"],
+        &["--turns", "0", "--slice-operations", "5", "--operations", "5"],
+        &["--turns", "01", "--slice-operations", "5"],
+        &["--groups", "2", "--preload"],
+        &["--groups", "1", "--turns", "00", "--lead", "0.1", "--slice", "0"],
     ];
     for options in cases {
         assert_eq!(server.run(options).status.code(), Some(2), "{options:?}");
     }
+}
+
+/// Four servers, two of each group, with their log.
+fn two_groups() -> ([Server; 4], Log) {
+    let log = Log::default();
+    let servers = [0, 1, 2, 3].map(|number| Server::start_logged(Manner::Plain, number, Arc::clone(&log)));
+    (servers, log)
+}
+
+fn loads(said: &[Value]) -> Vec<&Value> {
+    said.iter().filter(|event| event["ev"] == "load").collect()
+}
+
+#[test]
+fn groups_are_asked_in_turns_one_at_a_time_and_for_the_same() {
+    let (servers, log) = two_groups();
+    let servers: Vec<&Server> = servers.iter().collect();
+    said(&servers, &["--groups", "2", "--preload"]);
+    log.lock().unwrap().clear();
+    let options = ["--groups", "2", "--turns", "100110", "--slice-operations", "101", "--wash-out", "0.3"];
+    said(&servers, &[&options[..], &["--connections", "1"]].concat());
+    let log = std::mem::take(&mut *log.lock().unwrap());
+    let mut groups: Vec<usize> = log.iter().map(|(server, _)| server / 2).collect();
+    assert_eq!(groups.len(), 6 * 101);
+    groups.dedup();
+    assert_eq!(groups, [1, 0, 1, 0]);
+    let of = |server| log.iter().filter(move |entry| entry.0 == server).map(|entry| &entry.1).collect::<Vec<_>>();
+    assert_eq!((of(0), of(1)), (of(2), of(3)));
+    assert_ne!(of(0)[..50], of(1)[..50]);
+    // No round repeats another.
+    assert_ne!(of(0)[..50], of(0)[51..101]);
+}
+
+#[test]
+fn each_group_has_an_event_with_the_sum_of_its_counted_parts() {
+    let (servers, _) = two_groups();
+    let servers: Vec<&Server> = servers.iter().collect();
+    let options = ["--groups", "2", "--turns", "011001", "--slice-operations", "101", "--wash-out", "0.3"];
+    let said = said(&servers, &[&options[..], &["--preload", "--touch", "--pipeline", "2"]].concat());
+    let phases: Vec<&str> =
+        said.iter().filter(|event| event["ev"] == "phase").map(|event| text(event, "name")).collect();
+    assert_eq!(phases, ["setup", "preload", "touch", "timed", "held"]);
+    let loads = loads(&said);
+    assert_eq!(loads.len(), 2);
+    for (group, load) in loads.iter().enumerate() {
+        assert_eq!(load["stored"]["counts"], serde_json::json!([300, 300]));
+        assert_eq!(number(&load["touched"], "keys"), 300);
+        let (timed, turns) = (&load["timed"], &load["timed"]["turns"]);
+        let counts = ["count", "slice_operations", "washed", "operations"].map(|name| number(turns, name));
+        assert_eq!(counts, [3, 101, 90, 303]);
+        let wall_ns = number(timed, "wall_ns");
+        let turn_ns: Vec<u64> = turns["turn_ns"].as_array().unwrap().iter().map(|own| own.as_u64().unwrap()).collect();
+        assert_eq!((turn_ns.len(), turn_ns.iter().sum::<u64>()), (3, wall_ns));
+        assert!(number(turns, "wall_ns") > wall_ns);
+        assert_eq!(number(timed, "operations"), 213);
+        assert_eq!(number(timed, "sets") + number(timed, "hits") + number(timed, "misses"), 213);
+        assert_eq!(number(&timed["latency"], "count"), 213);
+        assert!((timed["achieved_rate"].as_f64().unwrap() * wall_ns as f64 * 1e-9 - 213.0).abs() < 1e-6);
+        let own: Vec<&str> = timed["instances"].as_array().unwrap().iter().map(|one| text(one, "server")).collect();
+        let folders = &servers[2 * group..2 * group + 2];
+        assert!(
+            own.len() == 2
+                && own.iter().zip(folders).all(|(own, due)| own.contains(due.folder.path().to_str().unwrap()))
+        );
+        assert_eq!(timed["per_second"], serde_json::json!([]));
+        let client = &timed["client"];
+        let busy =
+            (client["user_s"].as_f64().unwrap() + client["system_s"].as_f64().unwrap()) / (wall_ns as f64 * 1e-9);
+        assert!((client["busy"].as_f64().unwrap() - busy).abs() < 1e-9);
+    }
+    for name in ["sequence", "sets", "hits", "misses", "bytes_sent", "bytes_received"] {
+        assert_eq!(loads[0]["timed"][name], loads[1]["timed"][name], "{name}");
+    }
+    assert!(loads[0]["timed"]["sequence"].is_string());
+}
+
+#[test]
+fn a_turn_is_as_long_as_the_slowest_group_takes() {
+    let (servers, log) = two_groups();
+    let servers: Vec<&Server> = servers.iter().collect();
+    let options = ["--preload", "--groups", "2", "--lead", "0.2", "--slice", "0.05", "--turns", "1001"];
+    let said = said(&servers, &options);
+    let loads = loads(&said);
+    let turns = loads.iter().map(|load| &load["timed"]["turns"]);
+    let operations: Vec<u64> = turns.map(|turns| number(turns, "slice_operations")).collect();
+    // A lead is four slices long, and its requests are those that are no turn's and no preload's.
+    let asked = |group| log.lock().unwrap().iter().filter(|entry| entry.0 / 2 == group).count() as u64;
+    let slowest = [0, 1].map(|group| asked(group) - 2 * 301 - 2 * operations[0]).into_iter().min().unwrap();
+    assert_eq!(operations[0], operations[1]);
+    assert!(operations[0].abs_diff(slowest / 4) <= slowest / 20, "{operations:?} by {slowest}");
+    assert!(said.iter().any(|event| event["name"] == "lead"));
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import subprocess
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 
 from hugewise.errors import ProbeError, UserError
@@ -23,6 +25,13 @@ def examples() -> list[probe.Event]:
 
 def test_every_event_of_the_probe_is_read_and_none_is_unknown_to_it() -> None:
     assert {type(event) for event in examples()} == set(get_args(probe.Event))
+
+
+def test_no_field_of_what_the_load_generator_says_is_passed_over() -> None:
+    done = subprocess.run([probe.find(), "describe", "--examples"], capture_output=True, check=True)
+    said = next(line for line in done.stdout.splitlines(keepends=True) if b'"ev":"load"' in line)
+    (load,) = probe.decode([said])
+    assert msgspec.to_builtins(load) == json.loads(said)
 
 
 def test_both_sides_speak_the_same_version() -> None:

@@ -204,6 +204,47 @@ def test_instances_are_served_evenly_and_the_merge_is_their_sum() -> None:
         assert [thread.cpu for thread in found.client.threads] == [int(cpu) for cpu in cpus.split(",")]
 
 
+@pytest.mark.parametrize("start", [redis, memcached])
+def test_groups_in_turns_do_the_same_work_one_at_a_time(start: Start) -> None:
+    with start() as one, start() as two:
+        servers = [one, two]
+        options = ("--preload", "--groups", "2", "--turns", "0110", "--slice-operations", "5000", "--gate")
+        with let_go(servers, *options) as process:
+            output, _ = process.communicate(timeout=60)
+        said = list(probe.decode(output.splitlines(keepends=True)))
+        groups = [known(event.timed) for event in said if isinstance(event, Load)]
+        assert [[each.server for each in group.instances] for group in groups] == [[one.address], [two.address]]
+        first, second = (
+            (group.sequence, group.sets, group.hits, group.misses, group.bytes_sent, group.bytes_received)
+            for group in groups
+        )
+        assert first == second
+        for group, server in zip(groups, servers, strict=True):
+            turns = known(group.turns)
+            assert (turns.count, turns.slice_operations, turns.washed, turns.operations) == (2, 5000, 2000, 10_000)
+            assert (group.operations, group.wall_ns) == (8000, sum(turns.turn_ns))
+            assert group.wall_ns < turns.wall_ns
+            prefix = "keyspace" if server.protocol == "redis" else "get"
+            gets = server.stat(f"{prefix}_hits") + server.stat(f"{prefix}_misses")
+            # Those of the wash-out too: a binomial share of 10,000 within six standard deviations.
+            assert gets == pytest.approx(10_000 * 10 / 11, abs=173)
+            assert gets > group.gets
+        moments = {event.name: event.t_ns for event in said if isinstance(event, probe.Phase)}
+        assert sum(known(group.turns).wall_ns for group in groups) < moments["held"] - moments["timed"]
+
+
+def test_a_server_that_ends_while_another_is_asked_is_noticed() -> None:
+    with redis() as one, redis() as two:
+        options = ("--preload", "--groups", "2", "--turns", "01", "--slice-operations", "20000000")
+        with let_go([one, two], *options) as process:
+            timer = threading.Timer(0.3, two.process.kill)
+            timer.start()
+            output, _ = process.communicate(timeout=20)
+        (error,) = (e for e in probe.decode(output.splitlines(keepends=True)) if isinstance(e, probe.Error))
+        assert (error.fault, error.before_timed) == ("workload", False)
+        assert two.address in error.message
+
+
 def test_phases_are_said_in_order_and_connections_are_held(server: Running) -> None:
     options = ("--preload", "--touch", "--lead", "0.05", "--operations", "1000", "--gate", "--hold")
     with subprocess.Popen(command([server], *options), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

@@ -106,9 +106,10 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class LoadTurns(msgspec.Struct, frozen=True):
-    """One group's turns of a phase in which servers are visited in slices; `washed` operations of each do not count.
+    """The turns of one of several groups of servers, all of `slice_operations`; `operations` are those of all of them.
 
-    operations  of all its turns, washed ones too; `wall_ns` and `turn_ns`: of all, and what counts of each turn
+    `washed` of them, the first part of each turn, are not counted. `wall_ns` is the time of all, `turn_ns` the counted
+    time of each turn.
     """
 
     count: Natural
@@ -120,7 +121,10 @@ class LoadTurns(msgspec.Struct, frozen=True):
 
 
 class Timed(msgspec.Struct, frozen=True):
-    """The timed phase of the load generator; see the protocol's table. With `turns` its figures are of what counts."""
+    """The timed phase of the load generator; see the protocol's table.
+
+    Where there are `turns`, everything else is of the counted parts of one group's turns.
+    """
 
     wall_ns: Natural
     operations: Natural
