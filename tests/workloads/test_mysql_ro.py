@@ -148,8 +148,9 @@ FROZEN = {
 }
 
 
-def turned(files: Mapping[str, bytes]) -> Said:
-    outputs = Said(said().steps, files=files, sut=use(0.804), client=use(0.5))
+def turned(files: Mapping[str, bytes], transactions: int = 7) -> Said:
+    report = SAID.replace("transactions:                        804 ", f"transactions: {transactions} ")
+    outputs = Said(said(report).steps, files=files, sut=use(0.804), client=use(0.5))
     outputs.begin, outputs.end = 1000.0, 1002.0
     outputs.turns = (Part(1000.1, 1000.5, 1000.0), Part(1001.6, 1002.0, 1001.5))
     return outputs
@@ -161,7 +162,7 @@ def test_in_turns_the_log_is_measured_and_errors_are_those_of_the_report() -> No
     assert reading.metrics == pytest.approx(
         {
             "tps": 4 / 0.8,
-            "qps": 4 / 0.8 * 12864 / 804,
+            "qps": 4 / 0.8 * 12864 / 7,
             "latency_avg_ms": 40.0,
             "latency_p95_ms": 58.0,
             "server_cpu_us": 0.804e6 / 5,
@@ -169,6 +170,8 @@ def test_in_turns_the_log_is_measured_and_errors_are_those_of_the_report() -> No
     )
     assert (reading.series, reading.facts["transactions"], reading.problem) == ((), 4, None)
     assert WORKLOAD.read(outputs, given(WORKLOAD)).problem == "2 of 4 threads made any transaction"
+    short = WORKLOAD.read(turned(FROZEN, 8), given(WORKLOAD, threads=2))
+    assert short.problem == "the log holds 7 of 8 transactions"
     outputs.steps["timed"] = SAID.replace("reconnects:                          0", "reconnects: 3")
     assert "3 new connections" in (WORKLOAD.read(outputs, given(WORKLOAD, threads=2)).problem or "")
 
