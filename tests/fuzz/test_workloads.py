@@ -18,7 +18,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from hugewise.attempt import believed
-from hugewise.model.scene import Reading, Staged
+from hugewise.model.scene import Part, Reading, Staged
 from hugewise.reading import UnreadableError
 from hugewise.workloads import _mariadb, discover
 from hugewise.workloads._value import extract, parse
@@ -57,8 +57,10 @@ class Case:
     values: Mapping[str, Any] = field(default_factory=dict)
     stdout: Mapping[str, bytes] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    turns: bool = False
 
 
+TURNS = b'"turns":{"count":1,"slice_operations":9,"washed":2,"operations":9,"wall_ns":5,"turn_ns":[4]},'
 CASES = {
     "redis": Case(
         "redis",
@@ -101,6 +103,22 @@ CASES = {
         "mysql-ro",
         {},
         {"timed": bytes_of("golden/mysql-ro/sysbench.txt"), "cpus": b"1\n", "begun": STATUS, "ended": STATUS},
+    ),
+    "mysql-ro-turns": Case(
+        "mysql-ro",
+        {"threads": 2},
+        {"timed": bytes_of("golden/mysql-ro/sysbench.txt"), "cpus": b"1\n", "begun": STATUS, "ended": STATUS},
+        {f"transactions.{n}": b"%d 1 500 0 999 0\n%d 2 400 0 1000 500000\n" % (n, n) for n in range(2)},
+        turns=True,
+    ),
+    "redis-turns": Case(
+        "redis",
+        {},
+        {
+            "timed": bytes_of("golden/keyvalue/redis.jsonl").replace(b'"sequence":', TURNS + b'"sequence":', 1),
+            "fill": bytes_of("golden/keyvalue/redis.jsonl"),
+            "told-0": bytes_of("golden/keyvalue/redis-info.txt"),
+        },
     ),
     "pgbench": Case(
         "pgbench",
@@ -171,6 +189,8 @@ def outputs(case: Case, part: str | None = None, content: bytes = b"") -> Said:
     files = {name: content if name == part else told for name, told in case.files.items()}
     silent = {f"told-{number}": "" for number in range(3)} | {"timed": ""}
     found = Said(silent | said, stderr={"timed": ""}, files=files, sut=use(0.5), client=use(0.1), seconds=1.0)
+    if case.turns:
+        found.turns = (Part(1000.2, 1000.9, 1000.0),)
     if case.workload == "pgbench":
         found.begin, found.end = 1795263458.8055, 1795263458.8105
     return found

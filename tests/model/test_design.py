@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from hugewise.model.design import Kind, at_once, qualified, refusal
+from hugewise.model.design import Kind, Layered, TakingTurns, Visited, at_once, qualified, refusal
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import ParameterValue
@@ -59,6 +59,15 @@ def test_a_crossover_needs_a_workload_that_holds_layouts_and_treatments_of_memor
     assert "whole process" in (refused("crossover", ADVISED, metric="page_faults") or "")
     assert refused("crossover", ADVISED, metric="cpu_s") is None
     assert "at most 10" in (refused("crossover", ADVISED, taken=10) or "")
+
+
+def test_workloads_that_take_turns_are_those_that_say_so() -> None:
+    found: dict[str, object] = dict(discover())
+    assert {name for name, each in found.items() if isinstance(each, TakingTurns)} == {
+        *("command", "memcached", "mysql-ro", "pgbench", "redis")
+    }
+    assert {name for name, each in found.items() if isinstance(each, Visited)} == {"memcached", "redis"}
+    assert {name for name, each in found.items() if isinstance(each, Layered)} == {"chase", "gups", "spin", "stream"}
 
 
 def test_the_probe_is_told_every_layout() -> None:

@@ -12,10 +12,12 @@ import pytest
 
 import hugewise
 from hugewise.errors import StudyError
+from hugewise.model.design import TakingTurns
 from hugewise.model.metric import Metric
 from hugewise.study.load import command_study
 from hugewise.workloads._value import extract, parse
 from hugewise.workloads.command import WORKLOAD
+from tests.build import known
 from tests.build.studies import study_of
 from tests.servers.trying import attempts
 
@@ -107,6 +109,14 @@ def test_a_study_is_judged_by_its_first_value() -> None:
 
 def told(script: str, **parameters: Any) -> Mapping[str, Any]:
     return {"name": "command", "parameters": {"argv": [sys.executable, "-c", script], **parameters}}
+
+
+@pytest.mark.parametrize(("proof", "why"), [("exit", None), ("twin", "a second time"), ("counters", "tell arms apart")])
+def test_a_command_takes_turns_where_its_own_memory_is_the_proof(proof: str, why: str | None) -> None:
+    workload: object = WORKLOAD
+    assert isinstance(workload, TakingTurns)
+    refused = workload.turns_refused({"argv": ("true",), "proof": proof})
+    assert refused is None if why is None else why in known(refused)
 
 
 def test_one_line_names_a_value_and_judges_it() -> None:

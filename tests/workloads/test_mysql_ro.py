@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from hugewise.model.design import TakingTurns
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Server, Step, Write
+from hugewise.model.scene import Part, Server, Step, Window, Write
 from hugewise.model.workload import Missing
 from hugewise.workloads import _mariadb, _sysbench_oltp
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
@@ -120,6 +123,62 @@ def test_the_whole_run_is_measured() -> None:
     assert reading.series == (377.17, 421.12)
     assert reading.facts["transactions"] == 804
     assert (reading.problem, reading.marks) == (None, ())
+
+
+def test_in_turns_a_script_before_the_test_logs_every_transaction() -> None:
+    workload: object = WORKLOAD
+    assert isinstance(workload, TakingTurns)
+    values = given(WORKLOAD, test="range", duration="7s")
+    assert workload.turns_refused(values) is None
+    alone, scene = (WORKLOAD.scene(BASE, values, each) for each in (PLACES, msgspec.structs.replace(PLACES, idle=30.0)))
+    (written,) = scene.before
+    assert isinstance(written, Write)
+    assert scene.timed.argv[:2] == ("sysbench", f"{PLACES.data}/{written.path}")
+    assert scene.timed.environment == {"HUGEWISE_TEST": "oltp_read_only", "HUGEWISE_LOG": "/r/transactions"}
+    assert scene.window == Window(1.0, 7.0)
+    assert "--time=43" in scene.timed.argv
+    assert set(alone.timed.argv) - set(scene.timed.argv) == {"oltp_read_only", "--time=7", "--report-interval=1"}
+    assert (alone.before, alone.window, alone.timed.environment) == ((), None, {})
+
+
+# Two turns of 0.5 s, of which 0.1 s are wash-out; the fourth of the first thread was frozen on its way.
+FROZEN = {
+    "transactions.0": b"0 1 5000 0 999 0\n0 2 50000 0 1000 50000\n0 3 20000 0 1000 200000\n0 4 1500000 0 1001 700000\n",
+    "transactions.1": b"1 1 5000 0 999 0\n1 2 40000 0 1000 300000\n1 3 60000 0 1001 800000\n",
+}
+
+
+def turned(files: Mapping[str, bytes], transactions: int = 7) -> Said:
+    report = SAID.replace("transactions:                        804 ", f"transactions: {transactions} ")
+    outputs = Said(said(report).steps, files=files, sut=use(0.804), client=use(0.5))
+    outputs.begin, outputs.end = 1000.0, 1002.0
+    outputs.turns = (Part(1000.1, 1000.5, 1000.0), Part(1001.6, 1002.0, 1001.5))
+    return outputs
+
+
+def test_in_turns_the_log_is_measured_and_errors_are_those_of_the_report() -> None:
+    outputs = turned(FROZEN)
+    reading = WORKLOAD.read(outputs, given(WORKLOAD, threads=2))
+    assert reading.metrics == pytest.approx(
+        {
+            "tps": 4 / 0.8,
+            "qps": 4 / 0.8 * 12864 / 7,
+            "latency_avg_ms": 40.0,
+            "latency_p95_ms": 58.0,
+            "server_cpu_us": 0.804e6 / 5,
+        }
+    )
+    assert (reading.series, reading.facts["transactions"], reading.problem) == ((), 4, None)
+    assert WORKLOAD.read(outputs, given(WORKLOAD)).problem == "2 of 4 threads made any transaction"
+    short = WORKLOAD.read(turned(FROZEN, 8), given(WORKLOAD, threads=2))
+    assert short.problem == "the log holds 7 of 8 transactions"
+    outputs.steps["timed"] = SAID.replace("reconnects:                          0", "reconnects: 3")
+    assert "3 new connections" in (WORKLOAD.read(outputs, given(WORKLOAD, threads=2)).problem or "")
+
+
+def test_turns_without_a_log_are_an_error_and_not_the_whole_run() -> None:
+    with pytest.raises(ValueError, match="left no log"):
+        WORKLOAD.read(turned({}), given(WORKLOAD))
 
 
 def test_a_cold_pool_a_saturated_client_and_errors_are_told() -> None:

@@ -138,6 +138,8 @@ def test_a_client_is_saturated_by_the_time_in_which_it_was_not_frozen() -> None:
     outputs.turns = (Part(1000.2, 1000.5, 999.9), Part(1005.1, 1005.5, 1005.0))
     assert _outputs.saturated(outputs, 1)
     assert not _outputs.saturated(outputs, 2)
+    outputs.client = use(0.9)  # it has worked while wash-out was dropped, too
+    assert not _outputs.saturated(outputs, 1)
 
 
 def test_data_that_grow_take_no_turns() -> None:

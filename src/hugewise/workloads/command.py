@@ -39,6 +39,15 @@ class Command:
             return "the kernel's fault counters are of the whole machine: proof by counters needs root's cgroup"
         return None
 
+    def turns_refused(self, values: Mapping[str, ParameterValue]) -> str | None:
+        """Its pages must be proven in the very process that is frozen and thawed."""
+        match values.get("proof", "exit"):
+            case "twin":
+                return "proof = 'twin' runs the command a second time, untimed and alone, when all turns are over"
+            case "counters":
+                return "proof = 'counters' needs the time to itself: the kernel's fault counters cannot tell arms apart"
+        return None
+
     def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
         """The program must be there."""
         argv = values.get("argv")

@@ -1,0 +1,65 @@
+"""The log of sysbench's transactions, of a real sysbench under a test that asks no database."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from hugewise.workloads import _sysbench_log
+from hugewise.workloads._transaction_log import measured
+from tests.build.workloads import PLACES
+from tests.requirements import need_program
+
+TRIVIAL = "function event() end\nfunction thread_done() end\n"
+# Each transaction takes some milliseconds of its own.
+SLOW = 'local ffi = require("ffi")\nffi.cdef("int usleep(unsigned int)")\n'
+SLOW += "function event() ffi.C.usleep(3000) end\nfunction thread_done() end\n"
+
+
+def logged(folder: Path, test: str, *options: str) -> tuple[list[bytes], str]:
+    """The logs of a run of `test`, and what sysbench said."""
+    sysbench = need_program("sysbench", "sysbench")
+    places = msgspec.structs.replace(PLACES, data=str(folder), run=str(folder))
+    written = _sysbench_log.script()
+    (folder / written.path).write_text(written.text)
+    (folder / "mine.lua").write_text(test)
+    done = subprocess.run(
+        [sysbench, _sysbench_log.path(places), *options, "run"],
+        env={"PATH": os.environ["PATH"], **_sysbench_log.environment("mine", places)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [
+        each.read_bytes() for each in sorted(folder.iterdir()) if _sysbench_log.LOGS.fullmatch(each.name)
+    ], done.stdout
+
+
+def test_every_transaction_is_there_also_those_of_later_pages(tmp_path: Path) -> None:
+    logs, said = logged(tmp_path, TRIVIAL, "--threads=1", "--events=140000", "--time=0")
+    events = re.search(r"total number of events: +(\d+)", said)
+    assert events is not None and events[1] == "140000"
+    (log,) = logs
+    rows = np.array([line.split() for line in log.splitlines()], dtype=np.int64)
+    assert (rows[:, 1] == np.arange(1, 140001)).all()
+    ended = rows[:, 4] * 1_000_000 + rows[:, 5]
+    assert (np.diff(ended) >= 0).all() and len(np.unique(rows[:, 5])) > 1000
+    assert set(rows[:, 0]) == set(rows[:, 3]) == {0}
+
+
+def test_ends_are_on_the_clock_and_times_are_those_of_the_transactions(tmp_path: Path) -> None:
+    begun = time.time()
+    logs, _ = logged(tmp_path, SLOW, "--threads=2", "--time=1")
+    seen = measured(logs, begun, time.time())
+    assert len(logs) == seen.clients == 2
+    assert 3.0 <= seen.latency_ms[0] < 30
+    assert seen.transactions == seen.regular == sum(log.count(b"\n") for log in logs) - 2
