@@ -191,7 +191,10 @@ def records(results: Results) -> Iterator[str]:
         case Integrity(hash=known):
             yield f"Its records are consistent; their last hash is {known}."
             if results.state == "interrupted":  # without a last record any place looks like their end
-                yield "Records that were cut off at the end are seen only by who noted the last hash (report --expect)."
+                yield (
+                    "It may have been interrupted, or have ended and lost its last records: nobody can tell who has not "
+                    "noted its last hash (hugewise report --expect HASH)."
+                )
 
 
 def _blocks(comparison: Comparison) -> str:
