@@ -154,6 +154,6 @@ def test_a_user_is_told_what_nothing_to_restore_rests_on(tmp_path: Path) -> None
         f"nothing to restore that a user can see: here is no journal of root's runs ({path})"
     )
     Journal.begin(FakeHost(), path, "run").close()
-    assert recovery.restore(host, path)[0].startswith(f"nothing to restore: by its journal ({path}) no run of root")
+    assert recovery.restore(host, path)[0].startswith(f"nothing to restore: by root's journal ({path}) no run")
     host.root = True
     assert recovery.leftovers(host, path) == []

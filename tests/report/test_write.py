@@ -257,18 +257,22 @@ def theirs(reached: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return reached / "run"
 
 
+def planted(link: Path, target: Path) -> None:
+    link.symlink_to(target)
+    os.lchown(link, NOBODY, NOBODY)
+
+
 def test_a_link_of_the_account_leads_root_nowhere(results: Results, theirs: Path, tmp_path: Path) -> None:
     """Root followed `figures`, and wrote where the account could not."""
     victim = tmp_path / "roots"
     victim.mkdir()
-    as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    subprocess.run(["ln", "-s", str(victim), str(theirs / "figures")], check=True, **as_nobody)
+    planted(theirs / "figures", victim)
     with pytest.raises(StorageError, match="figures: the report cannot be written"):
         write(results, theirs)
     assert list(victim.iterdir()) == []
     (theirs / "figures").unlink()
     (tmp_path / "file").write_text("root's")
-    subprocess.run(["ln", "-s", str(tmp_path / "file"), str(theirs / "report.html")], check=True, **as_nobody)
+    planted(theirs / "report.html", tmp_path / "file")
     for _ in range(2):
         write(results, theirs)
     assert (tmp_path / "file").read_text() == "root's"

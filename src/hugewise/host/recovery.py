@@ -28,10 +28,12 @@ def _nothing(host: Host, path: Path) -> str:
     if host.privileged():
         return "nothing to restore"
     if path.exists():
-        return f"nothing to restore: by its journal ({path}) no run of root left anything turned, and a user's turns none"
+        return (
+            f"nothing to restore: by root's journal ({path}) no run of root's left settings turned; no other turns any"
+        )
     return (
-        f"nothing to restore that a user can see: here is no journal of root's runs ({path}), and a user's run turns no"
-        " settings; a run of root in a container has its journal there"
+        f"nothing to restore that a user can see: here is no journal of root's runs ({path}), and no other turns"
+        " settings; a run of root's in a container has its journal there"
     )
 
 
