@@ -26,7 +26,8 @@ class Bare:
         self.bin.mkdir()
         shutil.copy(SETUP, self.script)
         shutil.copy(SETUP.parent / "uv.txt", self.script.parent)
-        for name in (*"sh dirname cut sort head sed tr cmp rm cp".split(), *"mkdir ln readlink stat".split()):
+        of_coreutils = ("dirname", "cut", "sort", "head", "tr", "rm", "cp", "mkdir", "ln", "readlink", "stat")
+        for name in ("sh", "sed", "cmp", *of_coreutils):
             (self.bin / name).symlink_to(shutil.which(name) or name)
         self.program("id", f"echo {uid}")
         known = {"cargo": "0.66.0+ds1-1", "cargo-web": cargo_web}
