@@ -44,6 +44,7 @@ _TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 # A factor beyond which nothing is told apart: an interval from two blocks can reach to 1e36.
 _FAR = 10_000.0
+_MOST_PLACES = 4
 _THOUSANDS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
@@ -103,11 +104,15 @@ def _number(value: float, half_width: float | None) -> str:
 
 
 def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
-    """A ratio as a change in percent: 1.123 -> `+12.3%`; above 10,000 only that it is."""
+    """A ratio as a change in percent: 1.123 -> `+12.3%`; above 10,000 only that it is. What is left of 0.4% is not
+    rounded to nothing: `-99.6%`.
+    """
     if ratio is None or math.isnan(ratio):
         return NOTHING
     if ratio > _FAR:
         return f">{'+' if sign else ''}{_FAR * 100:,.0f}%"
+    if ratio > 0 and round(ratio * 100, places) == 0:
+        places = next((more for more in range(places, _MOST_PLACES + 1) if round(ratio * 100, more) > 0), places)
     text = f"{(ratio - 1) * 100:{'+' if sign else ''},.{places}f}%"
     return text.lstrip("+-") if float(text.rstrip("%").replace(",", "")) == 0 else text.replace("-", MINUS)
 
@@ -125,7 +130,6 @@ def exact(ratio: float | None) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
 
 
-_MOST_PLACES = 4
 _NO_WIDTH = 1e-9
 
 
