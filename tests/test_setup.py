@@ -26,7 +26,8 @@ class Bare:
         self.bin.mkdir()
         shutil.copy(SETUP, self.script)
         shutil.copy(SETUP.parent / "uv.txt", self.script.parent)
-        for name in ("sh", "dirname", "cut", "sort", "head", "sed", "tr", "cmp", "rm", "cp"):
+        of_coreutils = ("dirname", "cut", "sort", "head", "tr", "rm", "cp", "mkdir", "ln", "readlink", "stat")
+        for name in ("sh", "sed", "cmp", *of_coreutils):
             (self.bin / name).symlink_to(shutil.which(name) or name)
         self.program("id", f"echo {uid}")
         known = {"cargo": "0.66.0+ds1-1", "cargo-web": cargo_web}
@@ -39,12 +40,21 @@ class Bare:
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
 
-    def set_up(self) -> str:
-        """Run the script, which cannot end well here; what it said."""
-        environment = {"PATH": str(self.bin), "SSL_CERT_FILE": "/nonexistent"}
+    def set_up(self, status: int = 1, certificates: str = "/nonexistent") -> str:
+        """Run the script, which cannot end well where nothing is; what it said."""
+        environment = {"PATH": str(self.bin), "SSL_CERT_FILE": certificates}
         done = subprocess.run([str(self.script)], env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 1
+        assert done.returncode == status, done.stderr
         return done.stderr
+
+    def equip(self, python: Path) -> None:
+        """Nothing is missing, and uv makes the environment of that Python."""
+        for name in ("cc", "python3"):
+            self.program(name, "exit 0")
+        self.program("cargo", f"echo cargo {NEW.partition('+')[0]}")
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.touch()
+        self.program("uv", f"[ $1 != venv ] || {{ mkdir -p .venv/bin; ln -sf {python} .venv/bin/python; }}")
 
     def asked(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
@@ -107,3 +117,22 @@ def test_rustup_is_left_to_its_user(tmp_path: Path) -> None:
     bare.program("cargo", "echo cargo 1.65.0")
     bare.set_up()
     assert not [line for line in bare.asked() if "cargo" in line]
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_a_python_that_only_root_can_reach_is_told_at_the_end_with_the_cure(reached: Path, uid: int) -> None:
+    bare = Bare(reached, NEW, uid)
+    python = reached / "home" / "managed" / "python3.11"
+    bare.equip(python)
+    assert bare.set_up(0, __file__).endswith("setup: ready: .venv/bin/hugewise\n")
+    (reached / "home").chmod(0o700)
+    ended = bare.set_up(0, __file__).partition("setup: ready: .venv/bin/hugewise\n")[2].splitlines()
+    if uid:
+        assert ended == [], "an ordinary user sets it up for themselves"
+        return
+    assert ended == [
+        f"setup: only root can run it: its Python ({python}) is in {reached}/home, which other accounts may not enter",
+        "setup:   cure, where they should: rm -r .venv && PYTHON=/usr/bin/python3 make setup",
+    ]
+    reached.chmod(0o750)
+    assert f"only root can run it: other accounts may not enter {reached}\n" in bare.set_up(0, __file__)

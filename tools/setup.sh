@@ -78,3 +78,30 @@ say "installing the locked packages into .venv"
 say "building the probe (Rust)"
 "$uv" pip install -q --python .venv --no-deps --no-build-isolation -e . ./probe
 say "ready: .venv/bin/hugewise"
+
+# The outermost folder on the way to FILE, and to where its links lead, that other accounts may not enter.
+barrier() {
+  at=$1
+  while :; do
+    closed='' up=$(dirname "$at")
+    while [ "$up" != / ]; do
+      case $(stat -L -c %A "$up") in *[xt]) ;; *) closed=$up ;; esac
+      up=$(dirname "$up")
+    done
+    if [ -n "$closed" ]; then echo "$closed"; return; fi
+    [ -L "$at" ] || return 0
+    to=$(readlink "$at")
+    case $to in /*) at=$to ;; *) at=$(dirname "$at")/$to ;; esac
+  done
+}
+if [ "$(id -u)" = 0 ]; then
+  here=$(barrier "$PWD/.venv")
+  closed=$(barrier "$PWD/.venv/bin/python")
+  if [ -n "$here" ]; then
+    say "only root can run it: other accounts may not enter $here"
+    say "  cure, where they should: set it up in a checkout that they can reach"
+  elif [ -n "$closed" ]; then
+    say "only root can run it: its Python ($(readlink -f .venv/bin/python)) is in $closed, which other accounts may not enter"
+    say "  cure, where they should: rm -r .venv && PYTHON=/usr/bin/python3 make setup"
+  fi
+fi

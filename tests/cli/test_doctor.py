@@ -32,8 +32,9 @@ FILES = {
 }
 SNAPSHOT = noise.snapshot(Files(FILES))
 MISSING = "not offered by this processor or its hypervisor"
+CPU = probe.Cpu("AMD", "EPYC", [probe.Tlb(1, "data", [4096, 2097152], 96, 0)], None)
 FACTS = Facts(
-    cpu=probe.Cpu("AMD", "EPYC", [probe.Tlb(1, "data", [4096, 2097152], 96, 0)], None),
+    cpu=CPU,
     counters={"task-clock": None, "cycles": MISSING, "dTLB-loads": MISSING},
     programs={"cc": "/usr/bin/cc", "perf": None},
     page_flags=True,
@@ -74,9 +75,18 @@ def test_tlb_reach_is_entries_times_page_and_silence_is_said() -> None:
     finding = checked()["TLB/L1 data"].finding
     assert finding == "96 entries, fully associative; reaches 384 KiB in 4k, 192 MiB in 2m pages"
     gigantic = Files({**FILES, f"{HUGETLB}/hugepages-1048576kB/nr_hugepages": "0"}, root=True)
-    assert checked(gigantic)["TLB/unknown"].finding.endswith("pages of 1g")
+    unneeded = "nothing that is measured needs it"
+    silent = checked(gigantic)["TLB/not stated"]
+    assert (silent.state, silent.finding) == ("ok", f"how many entries hold pages of 1g; {unneeded}")
     unknown = checked(cpu=probe.Cpu("Arm", "N1", [], "this architecture has no CPUID"))["TLB/sizes"]
-    assert (unknown.state, unknown.finding) == ("limited", "unknown: this architecture has no CPUID")
+    assert (unknown.state, unknown.finding) == ("ok", f"not stated: this architecture has no CPUID; {unneeded}")
+
+
+def test_sizes_that_a_hypervisor_states_are_no_trouble() -> None:
+    reason = "in a virtual machine: the hypervisor may have altered what CPUID states"
+    found = checked(cpu=msgspec.structs.replace(CPU, reason=reason))
+    assert {check.state for check in found.values() if check.section == "TLB"} == {"ok"}
+    assert found["TLB/as stated"].finding.startswith(f"{reason}; nothing that is measured needs it")
 
 
 def test_counters_are_grouped_by_the_reason_why_they_are_null() -> None:

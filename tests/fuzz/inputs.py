@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-__all__ = ["HOSTILE", "broken", "corpus", "fuzzed", "in_time", "kept"]
+__all__ = ["HOSTILE", "broken", "corpus", "fuzzed", "in_time", "kept", "varied"]
 
 CORPUS = Path(__file__).parent / "corpus"
 LONG = int(os.environ.get("HUGEWISE_FUZZ", "0"))
@@ -70,6 +70,9 @@ HOSTILE = (
 _WORDS = re.compile(rb"[A-Za-z_]+|\d+(?:\.\d+)?|[^\S\n]+|\n|.", re.DOTALL)
 _DEEDS = ("drop", "double", "swap", "replace", "insert", "cut", "flip", "tail", "many")
 
+_TOKENS = re.compile(rb'"[^"\n]*"|(?<![\w"])-?\d+(?:\.\d+)?(?![\w"])|\b(?:true|false)\b')
+_NUMBERS = (b"0", b"-1", b"1", b"3", b"0.5", b"1e9", b"999999999999", b"9" * 19, b"1e308")
+
 _Test = TypeVar("_Test", bound=Callable[..., None])
 
 
@@ -111,6 +114,30 @@ def _broken(words: list[bytes], faults: list[tuple[str, int, int]]) -> bytes:
             case "many":  # a number in place of every number like it
                 words = [hostile if word == words[at] else word for word in words[:3000]]
     return b"".join(words)
+
+
+def varied(whole: Iterable[Path]) -> st.SearchStrategy[bytes]:
+    """One of the whole TOML documents, with up to four texts, numbers or truths from any of them in place of its own:
+    most can be parsed, and are wrong in what they mean.
+    """
+    contents = [each.read_bytes() for each in whole]
+    tokens = sorted({token for content in contents for token in _TOKENS.findall(content)}) + list(_NUMBERS)
+    like = {kind: [token for token in tokens if _kind(token) == kind] for kind in map(_kind, tokens)}
+    places = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 1 << 16)), min_size=1, max_size=4)
+    return st.builds(_varied, st.sampled_from(contents), places, st.just(like))
+
+
+def _kind(token: bytes) -> str:
+    return "text" if token[:1] == b'"' else "truth" if token[:1].isalpha() else "number"
+
+
+def _varied(content: bytes, places: list[tuple[int, int]], like: Mapping[str, list[bytes]]) -> bytes:
+    for first, second in places:
+        found = list(_TOKENS.finditer(content))
+        at = found[first % len(found)]
+        others = like[_kind(at[0])]
+        content = content[: at.start()] + others[second % len(others)] + content[at.end() :]
+    return content
 
 
 def fuzzed(examples: int, *, of: int = 1) -> Callable[[_Test], _Test]:

@@ -17,10 +17,10 @@ from hugewise.guests import domain_xml, libvirt
 from hugewise.host.local_host import LocalHost
 from hugewise.reading import UnreadableError
 from hugewise.study.load import load
-from tests.fuzz.inputs import broken, fuzzed, in_time, kept
+from tests.fuzz.inputs import broken, fuzzed, in_time, kept, varied
 
 ROOT = Path(__file__).parents[2]
-STUDIES: list[Path | bytes] = [*sorted((ROOT / "studies").glob("*.toml"))]
+STUDIES = sorted((ROOT / "studies").glob("*.toml"))
 DOMAIN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <domain type='kvm'><name>x</name><memory unit='KiB'>1048576</memory>
 <memoryBacking><hugepages><page size='1' unit='G' nodeset='0-3,^2'/></hugepages><nosharepages/><locked/>
@@ -47,8 +47,8 @@ def test_a_broken_study_is_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_a_broken_study_is_planned_or_refused(tmp_path: Path) -> None:
-    @fuzzed(40)
-    @given(broken([ROOT / "studies" / "demo.toml"]))
+    @fuzzed(60)
+    @given(varied(STUDIES) | broken([ROOT / "studies" / "demo.toml"]))
     def every(content: bytes) -> None:
         path = tmp_path / "study.toml"
         path.write_bytes(content)

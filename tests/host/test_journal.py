@@ -16,6 +16,7 @@ from hugewise.host.setting import Settings
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP
 from tests.build.hosts import BOOT_ID, MIN_FREE, FakeHost, Killed
+from tests.requirements import need_root
 
 ENABLED, M64, DEFRAG = f"{THP}/enabled", f"{THP}/hugepages-64kB/enabled", f"{THP}/defrag"
 POOL = f"{HUGETLB}/hugepages-2048kB/nr_hugepages"
@@ -130,6 +131,19 @@ def test_an_ordinary_user_is_told_that_root_must_restore(path: Path, dead: FakeH
     assert caught.value.hint == "sudo hugewise restore"
 
 
+def test_where_the_journal_cannot_be_read_nothing_is_claimed_of_it(path: Path, dead: FakeHost) -> None:
+    """Its folder was made under umask 077: `a run was killed and left settings turned`, though nobody could know."""
+    need_root()
+    path.parent.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(UserError, match="only root can tell whether a killed run left") as caught:
+            recover(dead, path)
+    finally:
+        os.seteuid(0)
+    assert caught.value.hint == "sudo hugewise restore"
+
+
 def test_no_journal_is_nothing_to_do(path: Path) -> None:
     assert recover(FakeHost(), path).run is None
 
@@ -170,8 +184,13 @@ def test_a_journal_without_an_owner_keeps_no_run_from_beginning(path: Path) -> N
 
 
 def test_it_is_written_for_all_to_read_and_for_root_to_change(path: Path) -> None:
-    Journal.begin(FakeHost(), path, "run").close()
+    before = os.umask(0o077)
+    try:
+        Journal.begin(FakeHost(), path, "run").close()
+    finally:
+        os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o644
+    assert path.parent.stat().st_mode & 0o777 == 0o755
     assert path.parent.stat().st_mode & 0o022 == 0
 
 

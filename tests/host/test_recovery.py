@@ -22,6 +22,7 @@ from hugewise.host.lock import HostLock
 from hugewise.host.pool import Pools
 from hugewise.host.setting import Settings
 from hugewise.model.pages import HUGETLB, THP
+from tests.build.hosts import FakeHost
 from tests.requirements import need, need_program, need_root
 
 pytestmark = pytest.mark.usefixtures("unchanged")
@@ -146,3 +147,15 @@ def test_a_folder_that_somebody_else_made_meanwhile_keeps_nothing_from_being_put
         assert run.parent.exists()
     finally:
         run.parent.rmdir()
+
+
+def test_a_user_is_told_what_nothing_to_restore_rests_on(tmp_path: Path) -> None:
+    host, path = FakeHost(), tmp_path / "hugewise" / "journal.jsonl"
+    host.root = False
+    assert recovery.restore(host, path)[0].startswith(
+        f"nothing to restore that a user can see: here is no journal of root's runs ({path})"
+    )
+    Journal.begin(FakeHost(), path, "run").close()
+    assert recovery.restore(host, path)[0].startswith(f"nothing to restore: by root's journal ({path}) no run")
+    host.root = True
+    assert recovery.leftovers(host, path) == []

@@ -31,10 +31,14 @@ NEAR = "session 1: the lock of this host reaches only as far as /run/hugewise.lo
 
 @pytest.mark.parametrize("state", ["interrupted", "finished"])
 def test_a_run_without_a_last_record_says_that_its_end_may_be_missing(tmp_path: Path, state: str) -> None:
-    paths = write(replace(plain(), integrity=SAID[0][0], state=state), tmp_path)
-    for name in ("markdown", "html"):
-        text = paths[name].read_text(encoding="utf-8")
-        assert ("seen only by who noted the last hash" in text) == (state == "interrupted")
+    for integrity in (SAID[0][0], SAID[1][0]):
+        results = replace(plain(), integrity=integrity, state=state)
+        paths = write(results, tmp_path)
+        terminal = StringIO()
+        show(summary(results), console=Console(file=terminal, width=400), width=400)
+        for text in (terminal.getvalue(), *(paths[name].read_text(encoding="utf-8") for name in ("markdown", "html"))):
+            unknown = state == "interrupted" and integrity.state == "consistent"
+            assert ("or have ended and lost its last records: nobody can tell" in text) == unknown
 
 
 @pytest.mark.parametrize(("integrity", "said"), SAID, ids=lambda each: getattr(each, "state", None))

@@ -104,6 +104,10 @@ def test_an_interval_that_says_nothing_is_cut_off() -> None:
     assert numbers.effect(0.67, 1e-36, 0.9) == "−33% (at most −10%)"
     assert numbers.effect(2e-5, 1e-5, 3e-5) == "−99.9980% (−99.9990% to −99.9970%)"
     assert numbers.largest(1e36) == numbers.largest(math.inf) == "above 1,000,000%"
+    assert numbers.effect(0.67, 0.0004, 500) == "−33% (−99.96% to +49,900%)"
+    assert numbers.effect(0.67, 0.004, 500) == "−33% (−99.6% to +49,900%)"
+    assert numbers.change(0.0) == "−100.0%"
+    assert [numbers.bounded(change) for change in (None, 1e36, 0.0234)] == [False, False, True]
     assert numbers.largest(0.0234) == "2.34%"
     assert numbers.largest(None) == numbers.NOTHING
 

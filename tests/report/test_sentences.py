@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hugewise.model.results import Comparison
-from hugewise.report.sentences import sentence, winners
+from hugewise.report.numbers import NOTHING
+from hugewise.report.sentences import change_of, sentence, winners
 from hugewise.visible import printable
 from tests.build.results import FAULTS, HOSTILE, LATENCY, example, plain
 
@@ -48,9 +49,14 @@ def test_undecided_says_why_and_what_is_still_possible() -> None:
 def test_an_interval_that_is_all_that_there_could_be_is_none_yet() -> None:
     wide = {"ratio": 0.67, "low": 1e-18, "high": 1e36, "n": 2, "n_all": 2, "change": 1e36, "reason": ""}
     assert said("fault", "hugetlb-2m", **wide, failures_arm=0) == (
-        "hugetlb-2m against base is undecided: faults_per_s -33.0% (no 95% interval yet), "
-        "from 2 blocks of 20 planned."
+        "hugetlb-2m against base is undecided: faults_per_s -33.0% (no 95% interval yet), from 2 blocks of 20 planned."
     )
+
+
+def test_a_change_without_a_verdict_has_an_interval_or_says_that_it_has_none() -> None:
+    assert change_of(0.67, 1e-18, 1e36) == "−33.0% (no interval)"
+    assert change_of(0.9, 0.8, 1.1) == "−10% (−20% to +10%)"
+    assert change_of(None, None, None) == NOTHING
 
 
 def test_none_gives_the_reason() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,13 +21,15 @@ from msgspec.structs import replace
 
 from hugewise.errors import StorageError
 from hugewise.model.results import Results
-from hugewise.report import fonts, json, study
+from hugewise.report import fonts, images, json, study
 from hugewise.report.names import file_name
 from hugewise.report.sentences import SYMBOLS, sentence
 from hugewise.report.write import write
 from hugewise.visible import printable
 from tests.build.results import HOSTILE, example
+from tests.requirements import need_root
 
+NOBODY = 65534
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 
@@ -241,6 +245,56 @@ def test_a_report_that_cannot_be_written_says_so_and_leaves_the_old_one(results:
         write(replace(results, cells=()), tmp_path)
     assert caught.value.hint is not None
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.fixture
+def theirs(reached: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the account that called sudo, for which root makes the report."""
+    need_root()
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    (reached / "run").mkdir()
+    os.chown(reached / "run", NOBODY, NOBODY)
+    return reached / "run"
+
+
+def planted(link: Path, target: Path) -> None:
+    link.symlink_to(target)
+    os.lchown(link, NOBODY, NOBODY)
+
+
+def test_a_link_of_the_account_leads_root_nowhere(results: Results, theirs: Path, tmp_path: Path) -> None:
+    """Root followed `figures`, and wrote where the account could not."""
+    victim = tmp_path / "roots"
+    victim.mkdir()
+    planted(theirs / "figures", victim)
+    with pytest.raises(StorageError, match="figures: the report cannot be written"):
+        write(results, theirs)
+    assert list(victim.iterdir()) == []
+    (theirs / "figures").unlink()
+    (tmp_path / "file").write_text("root's")
+    planted(theirs / "report.html", tmp_path / "file")
+    for _ in range(2):
+        write(results, theirs)
+    assert (tmp_path / "file").read_text() == "root's"
+    assert not (theirs / "report.html").is_symlink()
+    assert (theirs / "figures").stat().st_uid == NOBODY
+
+
+def test_a_folder_that_is_put_in_the_place_of_the_report_is_not_written_to(
+    results: Results, theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    render = images.render
+
+    def swapping(spec: dict[str, Any]) -> str:
+        if not theirs.is_symlink():
+            theirs.rename(theirs.with_name("moved"))
+            theirs.symlink_to(tmp_path)
+        return render(spec)
+
+    monkeypatch.setattr(images, "render", swapping)
+    write(results, theirs)
+    assert list(tmp_path.iterdir()) == []
+    assert (theirs.with_name("moved") / "report.html").exists()
 
 
 def test_file_names() -> None:

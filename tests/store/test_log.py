@@ -21,6 +21,7 @@ from hugewise.errors import RunError, StorageError, UserError
 from hugewise.model import guest_record
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.results import Integrity
+from hugewise.report.sentences import records
 from hugewise.report.write import write
 from hugewise.store import folder as folders
 from hugewise.store.folder import RunFolder
@@ -279,6 +280,15 @@ def test_the_file_of_the_gathered_attempts_is_named_where_it_is_gone(run: Path) 
     assert found is not None
     assert found.left_out[0] == "attempts.parquet, which has all attempts of the run, is gone"
     assert sum("attempts.parquet" in said for said in found.left_out) == 1
+
+
+def test_a_finished_run_that_lost_its_end_is_not_said_to_be_interrupted(run: Path) -> None:
+    folder = RunFolder(run)
+    folder.read()
+    folder.append(Closed(t=1e9, state="finished", seed=bytes(16).hex()))
+    assert [said for said in records(analysis.analyze(run)) if "lost its last records" in said] == []
+    write_lines(run, lines(run)[:-1])
+    assert [said for said in records(analysis.analyze(run)) if "lost its last records" in said]
 
 
 def test_an_attempt_that_was_added_or_taken_away_is_found(run: Path) -> None:

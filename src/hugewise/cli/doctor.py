@@ -34,6 +34,7 @@ from hugewise.visible import say_json
 
 __all__ = ["PlannedCell", "Report", "examine", "main", "render"]
 
+_TO_KNOW = "nothing that is measured needs it"
 _STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
 
 
@@ -203,26 +204,30 @@ def _means(treatment: Treatment) -> str:
 
 
 def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
-    """As CPUID states them; a hypervisor may state others than the processor has."""
+    """As CPUID states them; a hypervisor may state others than the processor has.
+
+    To know: they stand in the report, and nothing is measured or judged by them. So what is not stated is no limit.
+    """
     if isinstance(cpu, HugewiseError):
         yield Check("TLB", "sizes", "missing", cpu.message, cpu.hint)
         return
     if not cpu.tlbs:
-        finding = f"unknown: {cpu.reason or 'CPUID does not say'}"
-        yield Check("TLB", "sizes", "limited", finding)
+        finding = f"not stated: {cpu.reason or 'CPUID does not say'}; {_TO_KNOW}"
+        yield Check("TLB", "sizes", "ok", finding)
         return
     for tlb in cpu.tlbs:
         reach = ", ".join(f"{readable_size(tlb.entries * size)} in {format_size(size)}" for size in tlb.page_sizes)
         ways = "fully associative" if tlb.ways == 0 else f"{tlb.ways}-way"
         finding = f"{tlb.entries} entries, {ways}; reaches {reach} pages"
-        yield Check("TLB", f"L{tlb.level} {tlb.kind}", "limited" if cpu.reason else "ok", finding)
+        yield Check("TLB", f"L{tlb.level} {tlb.kind}", "ok", finding)
     if cpu.reason:
-        yield Check("TLB", "caveat", "limited", f"{cpu.reason}; a chase over growing footprints shows what is there")
+        finding = f"{cpu.reason}; {_TO_KNOW}, and a chase over growing footprints shows what is there"
+        yield Check("TLB", "as stated", "ok", finding)
     stated = {size for tlb in cpu.tlbs if tlb.kind != "instruction" for size in tlb.page_sizes}
     silent = sorted({sizes.base, sizes.pmd or sizes.base, *sizes.hugetlb} - stated)
     if silent:
         pages = ", ".join(format_size(size) for size in silent)
-        yield Check("TLB", "unknown", "limited", f"CPUID does not say how many entries hold pages of {pages}")
+        yield Check("TLB", "not stated", "ok", f"how many entries hold pages of {pages}; {_TO_KNOW}")
 
 
 def _counted(counters: Mapping[str, str | None] | HugewiseError) -> Iterator[Check]:

@@ -71,6 +71,7 @@ class Journal:
             descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise StorageError(f"cannot write the journal {path}: {error.strerror}") from error
+        os.fchmod(descriptor, 0o644)
         journal = cls(path, descriptor)
         pid = os.getpid()
         journal.append(JournalOpened(boot_id(host), pid, start_time(host, pid) or 0, run))
@@ -125,7 +126,9 @@ class Journal:
 
 
 def _own_folder(folder: Path) -> None:
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)  # whatever the caller's umask: other accounts see by it that root's run is under way
     status = folder.stat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise UserError(
@@ -168,7 +171,10 @@ def recover(host: Host, path: Path = JOURNAL) -> Recovery:
     except (FileNotFoundError, NotADirectoryError):
         return Recovery(note="no run is left to be put back")
     except PermissionError as error:
-        raise _needs_root(path) from error
+        raise UserError(
+            f"only root can tell whether a killed run left this host's page settings turned: {path} cannot be read",
+            hint="sudo hugewise restore",
+        ) from error
     owner = ledger.owner
     if owner is None or ledger.closed:
         return Recovery(note="no run is left to be put back")
@@ -182,15 +188,11 @@ def recover(host: Host, path: Path = JOURNAL) -> Recovery:
     if start_time(host, owner.pid) == owner.pid_start:
         raise LockedError(owner.pid)
     if not host.privileged():
-        raise _needs_root(path)
+        raise UserError(
+            f"a run was killed and left this host's page settings turned ({path})", hint="sudo hugewise restore"
+        )
     _check_trust(path, ledger)
     return _replay(host, path, ledger, owner)
-
-
-def _needs_root(path: Path) -> UserError:
-    return UserError(
-        f"a run was killed and left this host's page settings turned ({path})", hint="sudo hugewise restore"
-    )
 
 
 def _check_trust(path: Path, ledger: Ledger) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 __all__ = [
-    "FAR",
     "MINUS",
     "NOTHING",
     "Scale",
     "bound",
+    "bounded",
     "change",
     "decimals",
     "effect",
@@ -42,8 +42,9 @@ NOTHING = "–"  # a value that is not there (never 0)
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-FAR = 10_000.0
-"""A factor beyond which nothing is told apart: an interval from two blocks can reach to 1e36."""
+# A factor beyond which nothing is told apart: an interval from two blocks can reach to 1e36.
+_FAR = 10_000.0
+_MOST_PLACES = 4
 _THOUSANDS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
@@ -103,11 +104,15 @@ def _number(value: float, half_width: float | None) -> str:
 
 
 def change(ratio: float | None, *, places: int = 1, sign: bool = True) -> str:
-    """A ratio as a change in percent: 1.123 -> `+12.3%`; above 10,000 only that it is."""
+    """A ratio as a change in percent: 1.123 -> `+12.3%`; above 10,000 only that it is. What is left of 0.4% is not
+    rounded to nothing: `-99.6%`.
+    """
     if ratio is None or math.isnan(ratio):
         return NOTHING
-    if ratio > FAR:
-        return f">{'+' if sign else ''}{FAR * 100:,.0f}%"
+    if ratio > _FAR:
+        return f">{'+' if sign else ''}{_FAR * 100:,.0f}%"
+    if ratio > 0 and round(ratio * 100, places) == 0:
+        places = next((more for more in range(places, _MOST_PLACES + 1) if round(ratio * 100, more) > 0), places)
     text = f"{(ratio - 1) * 100:{'+' if sign else ''},.{places}f}%"
     return text.lstrip("+-") if float(text.rstrip("%").replace(",", "")) == 0 else text.replace("-", MINUS)
 
@@ -118,14 +123,13 @@ def exact(ratio: float | None) -> str:
     """
     if ratio is None or math.isnan(ratio):
         return NOTHING
-    if ratio > FAR:
+    if ratio > _FAR:
         return change(ratio)
     percents = abs(ratio - 1) * 100
     text = change(ratio, places=2 if percents >= 0.1 or percents < 1e-6 else decimals(percents, most=6)).rstrip("%")
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
 
 
-_MOST_PLACES = 4
 _NO_WIDTH = 1e-9
 
 
@@ -135,9 +139,9 @@ def ends(low: float | None, high: float | None) -> tuple[float | None, float | N
     That an effect is no larger than by a factor of 10,000, or no smaller than by one in 10,000, says nothing; unless
     all of the interval lies beyond.
     """
-    above = high if high is not None and high <= FAR else None
+    above = high if high is not None and high <= _FAR else None
     below = low if low is not None and low > 0 else None
-    if below is not None and below < 1 / FAR and (above is None or above >= 1 / FAR):
+    if below is not None and below < 1 / _FAR and (above is None or above >= 1 / _FAR):
         below = None
     return below, above
 
@@ -177,7 +181,7 @@ def interval(ratio: float | None, low: float | None, high: float | None) -> str:
     if below is None:
         return "" if above is None else f"at most {change(above, places=places)}"
     if above is None:
-        return f"{'' if below > FAR else 'at least '}{change(below, places=places)}"
+        return f"{'' if below > _FAR else 'at least '}{change(below, places=places)}"
     return f"{change(below, places=places)} to {change(above, places=places)}"
 
 
@@ -194,7 +198,7 @@ def bound(ratio: float | None, low: float | None, high: float | None) -> str:
         return "not lower" if above is None else "not higher"
     size = change(end, places=_places(ratio, below, above), sign=False).lstrip(MINUS)
     limit = "at least" if (end > 1) == (above is None) else "at most"
-    return f"{f'{limit} ' if end <= FAR else ''}{size} {'higher' if end > 1 else 'lower'}"
+    return f"{f'{limit} ' if end <= _FAR else ''}{size} {'higher' if end > 1 else 'lower'}"
 
 
 def effect(ratio: float | None, low: float | None, high: float | None, same: int | None = None) -> str:
@@ -227,7 +231,7 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
     assert end is not None
     distance = abs(value - end) if math.isfinite(value) else 0.0
     places = _off_one(max(decimals(distance, most=6), 2) if distance > _NO_WIDTH else 3, end)
-    limit = "" if end > FAR else "at most " if below is None else "at least "
+    limit = "" if end > _FAR else "at most " if below is None else "at least "
     return f"{_fixed(value, places)} ({limit}{_fixed(end, places)})"
 
 
@@ -245,7 +249,7 @@ def _plain(value: float) -> str:
 def _fixed(value: float, places: int) -> str:
     if value == 0 or math.isinf(value):
         return "0" if value == 0 else "∞"
-    return f"{value:.{places}f}" if value <= FAR else f">{FAR:,.0f}"
+    return f"{value:.{places}f}" if value <= _FAR else f">{_FAR:,.0f}"
 
 
 def like(value: float, ratio: float | None, low: float | None, high: float | None) -> str:
@@ -258,11 +262,16 @@ def times(factor: float) -> str:
     return f"{factor:,.{decimals(factor)}f}"
 
 
+def bounded(change: float | None) -> bool:
+    """Whether the largest change still possible, as |ratio-1|, says anything."""
+    return change is not None and change <= _FAR
+
+
 def largest(change: float | None) -> str:
     """The largest change still possible, as |ratio-1|: `2.3%`; above 10,000 only that it is."""
     if change is None or math.isnan(change):
         return NOTHING
-    return percent(round(change, 4)) if change <= FAR else f"above {FAR * 100:,.0f}%"
+    return percent(round(change, 4)) if change <= _FAR else f"above {_FAR * 100:,.0f}%"
 
 
 def given(value: float | None, form: str) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "Judgement",
     "arm_of",
     "better_direction",
+    "change_of",
     "earlier",
     "effect_of",
     "findings",
@@ -191,7 +192,10 @@ def records(results: Results) -> Iterator[str]:
         case Integrity(hash=known):
             yield f"Its records are consistent; their last hash is {known}."
             if results.state == "interrupted":  # without a last record any place looks like their end
-                yield "Records that were cut off at the end are seen only by who noted the last hash (report --expect)."
+                yield (
+                    "It may have been interrupted, or have ended and lost its last records: nobody can tell who has not"
+                    " noted its last hash (hugewise report --expect HASH)."
+                )
 
 
 def _blocks(comparison: Comparison) -> str:
@@ -209,6 +213,12 @@ def effect_of(one: Judgement) -> str:
     if numbers.interval(one.ratio, one.low, one.high):
         return shown
     return f"{shown} (no interval{_yet(one.verdict)})"
+
+
+def change_of(ratio: float | None, low: float | None, high: float | None) -> str:
+    """The change with its interval, or that there is none, of what has no verdict."""
+    shown = numbers.effect(ratio, low, high)
+    return shown if ratio is None or numbers.interval(ratio, low, high) else f"{shown} (no interval)"
 
 
 def interval_words(ratio: float | None, low: float | None, high: float | None, confidence: float, verdict: str) -> str:
@@ -271,11 +281,7 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
         )
         if about != seen:
             yield f"Corrected for stopping early: about {about} (a `width` in the study's budget makes it sharper)."
-    if (
-        comparison.verdict in {"undecided", "none"}
-        and comparison.change is not None
-        and comparison.change <= numbers.FAR
-    ):
+    if comparison.verdict in {"undecided", "none"} and numbers.bounded(comparison.change):
         yield f"The largest effect still possible is {numbers.largest(comparison.change)}."
     if comparison.n_all > comparison.n and comparison.verdict != "none" and comparison.ratio is not None:
         kept = "" if comparison.verdict == "undecided" else "; the verdict also holds with the others kept in"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from hugewise.beneath import Folder
 from hugewise.errors import StorageError
 from hugewise.files import made_folder, own, write_whole
 from hugewise.model.results import Results
 from hugewise.report.document import Document, figures
 
 __all__ = ["write", "write_document"]
+
+FIGURES = "figures"
 
 
 def write(results: Results, folder: Path | str) -> dict[str, Path]:
@@ -43,36 +48,69 @@ def write_document(document: Document, folder: Path | str, data: Mapping[str, tu
     from hugewise.report.markdown import markdown  # noqa: PLC0415
 
     place = Path(folder)
-    paths: dict[str, Path] = {}
-    inline: dict[str, str] = {}
-    for figure in figures(document):
-        drawn = images.render(dict(figure.spec))
-        alone = images.standalone(drawn)
-        inline[figure.key] = images.inline(drawn, name=f"figure-{figure.key}", title=figure.text)
-        for kind, drawing in (("svg", alone.encode()), ("png", images.png(alone))):
-            paths[f"{figure.key}.{kind}"] = _write(place / "figures" / f"{figure.stem}.{kind}", drawing)
-    told = {
-        "markdown": ("report.md", markdown(document).encode()),
-        "html": ("report.html", html(document, inline).encode()),
-    }
-    for key, (name, content) in {**data, **told}.items():
-        paths[key] = _write(place / name, content)
-    return paths
+    with _errors(place), _held(place) as held:
+        files: dict[str, tuple[str, bytes]] = {}
+        inline: dict[str, str] = {}
+        for figure in figures(document):
+            drawn = images.render(dict(figure.spec))
+            alone = images.standalone(drawn)
+            inline[figure.key] = images.inline(drawn, name=f"figure-{figure.key}", title=figure.text)
+            for kind, drawing in (("svg", alone.encode()), ("png", images.png(alone))):
+                files[f"{figure.key}.{kind}"] = (f"{figure.stem}.{kind}", drawing)
+        told = {
+            "markdown": ("report.md", markdown(document).encode()),
+            "html": ("report.html", html(document, inline).encode()),
+        }
+        paths: dict[str, Path] = {}
+        if files:
+            with _below(held, FIGURES) as below:
+                paths |= _written(below, place / FIGURES, files)
+        return paths | _written(held, place, {**data, **told})
 
 
-def _write(path: Path, data: bytes) -> Path:
-    """Write it whole. Raises StorageError; UserError to root where the folder is another account's."""
+@contextmanager
+def _errors(place: Path) -> Iterator[None]:
+    """What the system refuses is a StorageError."""
     try:
-        own(
-            path.parent,
-            f"the report is not written to {path.parent}",
-            "write it as the account that the folder belongs to",
-        )
-        made_folder(path.parent)
-        write_whole(path, data)
+        yield
     except OSError as error:
         raise StorageError(
-            f"{path}: the report cannot be written: {error.strerror or error}",
+            f"{error.filename or place}: the report cannot be written: {error.strerror or error}",
             hint="free some space or correct the folder's permissions, then: hugewise report RUN",
         ) from error
-    return path
+
+
+def _held(place: Path) -> Folder:
+    """The folder of the report, made where it is not there. To root UserError where it could be another account's.
+
+    The account that called sudo may own it, or what is above it: from here on nothing that it does leads elsewhere.
+    Raises OSError.
+    """
+    for _ in range(2):  # what was not there before is looked at again
+        own(place, f"the report is not written to {place}", "write it as the account that the folder belongs to")
+        made_folder(place)
+    return Folder.open(place.resolve())
+
+
+def _below(held: Folder, name: str) -> Folder:
+    """A folder in it, which is no link and belongs to the same account. Raises OSError, StorageError."""
+    try:
+        return held.folder(name)
+    except FileNotFoundError:
+        made, its = held.make(name), held.status()
+        theirs = os.geteuid() == 0 and its.st_uid != 0  # whom root works for
+        made.hand_over(its.st_uid if theirs else None, its.st_gid if theirs else None, its.st_mode & 0o755)
+        return made
+
+
+def _written(folder: Folder, called: Path, files: Mapping[str, tuple[str, bytes]]) -> dict[str, Path]:
+    """Write the files (name and content by key), each whole; the path of each. Raises OSError that names it."""
+    paths = {}
+    for key, (name, content) in files.items():
+        paths[key] = called / name
+        try:
+            write_whole(Path(f"/proc/self/fd/{folder.fileno()}", name), content)
+        except OSError as error:
+            error.filename = str(paths[key])
+            raise
+    return paths

@@ -6,7 +6,7 @@ from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers
 from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.sentences import SYMBOLS, better_direction, effect_of, tier_name
+from hugewise.report.sentences import SYMBOLS, better_direction, change_of, effect_of, tier_name
 
 __all__ = ["alpha_table", "effects_table", "end_points_table", "reach_table", "sensitivity_table", "spread_table"]
 
@@ -43,9 +43,8 @@ def _corrected(one: Comparison) -> str:
 
 
 def _possible(one: Comparison) -> str:
-    if one.verdict == "undecided" and (one.change is None or one.change > numbers.FAR):
-        return "no bound yet"
-    return numbers.largest(one.change)
+    unknown = one.verdict == "undecided" and not numbers.bounded(one.change)
+    return "no bound yet" if unknown else numbers.largest(one.change)
 
 
 def _counted(one: Comparison) -> str:
@@ -80,7 +79,7 @@ def spread_table(cell: CellResult) -> Table | None:
 def reach_table(cell: CellResult) -> Table | None:
     """Per comparison how far the claim reaches: each tier with its interval, or why the data cannot carry it."""
     tiers = [(one.arm, tier) for one in cell.comparisons for tier in one.tiers]
-    shown = [numbers.effect(one.ratio, one.low, one.high) if one.supported else NOTHING for _, one in tiers]
+    shown = [change_of(one.ratio, one.low, one.high) if one.supported else NOTHING for _, one in tiers]
     rows = [(arm, tier_name(one.name), text, one.reason) for (arm, one), text in zip(tiers, shown, strict=True)]
     caption = "how far it reaches: each tier with its interval"
     return table(caption, ("policy", "tier", "change (interval)", "why"), rows, 4, swatch=True) if rows else None

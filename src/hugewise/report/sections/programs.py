@@ -7,6 +7,7 @@ from hugewise.model.results import Results
 from hugewise.report import numbers
 from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING
+from hugewise.report.sentences import change_of
 
 __all__ = ["CAPTION", "programs_table"]
 
@@ -27,7 +28,7 @@ def programs_table(results: Results) -> Table | None:
             one.name,
             one.arm,
             f"{one.metric} against {one.baseline}",
-            numbers.effect(one.ratio, one.low, one.high),
+            change_of(one.ratio, one.low, one.high),
             NOTHING if one.confidence is None else f"at least {numbers.percent(one.confidence)}",
             len(one.programs),
             "; ".join(remarks) or NOTHING,
