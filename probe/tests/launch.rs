@@ -483,16 +483,40 @@ fn thp_is_disabled_where_asked() {
     assert_eq!(one(&events, "coverage")["thp_disabled"], json!(true));
 }
 
-/// A cgroup v2 folder for a test, removed at its end.
+/// A cgroup folder for a test, removed at its end.
 struct Cgroup(PathBuf);
 
 impl Cgroup {
+    /// Of version 2.
     fn new() -> Option<Cgroup> {
+        Cgroup::with("cgroup2", None, "enter")
+    }
+
+    /// Of that kind of file system, with that controller.
+    fn with(kind: &str, controller: Option<&str>, name: &str) -> Option<Cgroup> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
-        let v2 = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?;
-        let folder = Path::new(v2.split(' ').nth(1)?).join(format!("hugewise-probe-test-{}", std::process::id()));
+        let point = mounts.lines().find_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let has = |name| words[3].split(',').any(|option| option == name);
+            (words[2] == kind && controller.is_none_or(has)).then_some(words[1])
+        })?;
+        let folder = Path::new(point).join(format!("hugewise-probe-test-{name}-{}", std::process::id()));
         fs::create_dir(&folder).ok()?;
         Some(Cgroup(folder))
+    }
+
+    fn turn(&self, frozen: bool) {
+        let (knob, words, told) = if self.0.join("cgroup.freeze").exists() {
+            ("cgroup.freeze", ["0", "1"], "cgroup.events")
+        } else {
+            ("freezer.state", ["THAWED", "FROZEN"], "freezer.state")
+        };
+        let word = words[usize::from(frozen)];
+        fs::write(self.0.join(knob), word).unwrap();
+        let told = self.0.join(told);
+        wait_until(&format!("{knob} {word}"), || {
+            fs::read_to_string(&told).unwrap().lines().any(|line| line == word || line == format!("frozen {word}"))
+        });
     }
 }
 
@@ -525,6 +549,50 @@ fn the_child_enters_its_cgroup_and_is_killed_with_it() {
     assert!(attempt.said().contains("hugewise-probe-test-"), "{}", attempt.said());
     assert!(number(one(&events, "exit"), "killed") >= 1);
     assert_eq!(living(&marker), [0u32; 0]);
+}
+
+/// Stop an attempt whose group is frozen: what is told to end, and how.
+fn stop_frozen(cgroup: &Cgroup, scan: &str, is_launcher: bool, signal: rustix::process::Signal) {
+    let way = format!("frozen{scan}{is_launcher}{signal:?}{}", cgroup.0.display());
+    let marker = marker(&way);
+    let attempt = Attempt::sh(&format!("setsid sleep {marker} & sleep {marker}")).with("scan", scan);
+    let attempt = attempt.with("cgroup_procs", json!([cgroup.0.join("cgroup.procs")]));
+    let child = attempt.start();
+    // The shell, and two that are sleep by now: what it forked has its words before it executes.
+    let sleeps = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n");
+    wait_until("two sleepers", || living(&marker).iter().filter(|pid| sleeps(pid)).count() == 2);
+    cgroup.turn(true);
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let launcher = fs::read_to_string(children).unwrap().trim().parse().unwrap();
+    send(if is_launcher { launcher } else { child.id() }, signal);
+    let output = child.wait_with_output().unwrap();
+    wait_until(&format!("an empty tree ({way})"), || living(&marker).is_empty());
+    if signal == rustix::process::Signal::TERM {
+        assert!(number(one(&events(&output.stdout), "exit"), "killed") >= 3, "{way}");
+    }
+}
+
+#[test]
+fn what_is_frozen_ends_when_its_launcher_is_told_to_or_dies() {
+    use rustix::process::Signal;
+    if !need_root() {
+        return;
+    }
+    for (kind, controller) in [("cgroup2", None), ("cgroup", Some("freezer"))] {
+        let cgroup = Cgroup::with(kind, controller, "freeze");
+        let knob = if controller.is_some() { "freezer.state" } else { "cgroup.freeze" };
+        let is_there = cgroup.as_ref().is_some_and(|cgroup| cgroup.0.join(knob).exists());
+        if !need(is_there, &format!("a writable {kind} hierarchy with {knob}")) {
+            continue;
+        }
+        let cgroup = cgroup.unwrap();
+        for scan in ["none", "exit"] {
+            for (is_launcher, signal) in [(false, Signal::TERM), (false, Signal::KILL), (true, Signal::KILL)] {
+                stop_frozen(&cgroup, scan, is_launcher, signal);
+                cgroup.turn(false);
+            }
+        }
+    }
 }
 
 #[test]

@@ -13,12 +13,12 @@ use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_de
 
 use crate::process::change::{Pid, next_change};
 use crate::process::signals::{Came, Signals};
-use crate::process::tree;
+use crate::process::tree::{self, Groups};
 use crate::protocol::event::{self, Event, Fault};
 
 /// Run `work` in a child, pass on what asks it to stop, and leave nothing behind. Returns the child's status.
-/// `work` gets the signals, blocked. Must be called while this process has one thread.
-pub fn guarded(work: impl FnOnce(&Signals) -> ExitCode) -> anyhow::Result<ExitCode> {
+/// `work` gets the signals, blocked; what it starts enters `groups`. Must be called while this process has one thread.
+pub fn guarded(groups: &Groups, work: impl FnOnce(&Signals) -> ExitCode) -> anyhow::Result<ExitCode> {
     let signals = Signals::block().context("cannot block signals")?;
     stand_between().context("cannot become a subreaper with a parent-death signal")?;
     let guardian = std::process::id();
@@ -26,7 +26,7 @@ pub fn guarded(work: impl FnOnce(&Signals) -> ExitCode) -> anyhow::Result<ExitCo
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()).context("cannot fork"),
         0 => Ok(in_child(guardian, || work(&signals))),
-        launcher => watch(launcher, &signals),
+        launcher => watch(launcher, groups, &signals),
     }
 }
 
@@ -59,7 +59,7 @@ fn in_child(guardian: u32, work: impl FnOnce() -> ExitCode) -> ExitCode {
     work()
 }
 
-fn watch(launcher: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
+fn watch(launcher: Pid, groups: &Groups, signals: &Signals) -> anyhow::Result<ExitCode> {
     loop {
         match signals.wait(None) {
             // SAFETY: the launcher is our child and has not been reaped.
@@ -69,7 +69,7 @@ fn watch(launcher: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
             Came::Child | Came::Nothing => {
                 while let Ok(Some(change)) = next_change() {
                     if change.pid == launcher && change.is_end() {
-                        let left = tree::kill_all(signals, &[]).context("cannot kill what the launcher left")?;
+                        let left = tree::kill_all(signals, groups).context("cannot kill what the launcher left")?;
                         if left.count > 0 {
                             eprintln!("hugewise-probe: killed {} processes that the launcher left", left.count);
                         }

@@ -28,7 +28,7 @@ use crate::launch::trace::{Move, Tracer};
 use crate::launch::watch::{Start, Watched, Why, is_over, wait_bare};
 use crate::process::change::{Change, Pid, next_change};
 use crate::process::signals::{Came, Signals};
-use crate::process::tree;
+use crate::process::tree::{self, Groups};
 use crate::protocol::event::{Count, Event, Fault, Scope, emit};
 use crate::scan::scan_process;
 
@@ -41,7 +41,8 @@ pub struct RunArgs {
 
 pub fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let spec = Spec::read(&args.spec)?;
-    guard::guarded(|signals| match attempt(&spec, signals) {
+    let groups = Groups::of(&spec.cgroup_procs);
+    guard::guarded(&groups, |signals| match attempt(&spec, &groups, signals) {
         Ok(status) => status,
         Err(error) => {
             eprintln!("hugewise-probe: {error:#}");
@@ -51,9 +52,9 @@ pub fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// One attempt, told as events. Err: the host failed, and an `error` event has said so where that was possible.
-fn attempt(spec: &Spec, signals: &Signals) -> anyhow::Result<ExitCode> {
+fn attempt(spec: &Spec, groups: &Groups, signals: &Signals) -> anyhow::Result<ExitCode> {
     let prepared = prepare(spec).inspect_err(|error| say(true, error))?;
-    let Prepared { launcher, mut counters, cgroup_kill, micro, mut bounds } = match prepared {
+    let Prepared { launcher, mut counters, micro, mut bounds } = match prepared {
         Ok(prepared) => prepared,
         Err(not_found) => return no_workload(&not_found, 127),
     };
@@ -79,7 +80,7 @@ fn attempt(spec: &Spec, signals: &Signals) -> anyhow::Result<ExitCode> {
         None => wait_bare(root, signals, Some(deadline), Some(&mut bounds)),
     };
     let values = counters.read();
-    let killed = tree::kill_all(signals, &cgroup_kill).context("cannot kill the tree");
+    let killed = tree::kill_all(signals, groups).context("cannot kill the tree");
     start.tell()?;
     let mut watched = watched.inspect_err(|error| say(false, error))?;
     let killed = killed.inspect_err(|error| say(false, error))?;
@@ -92,7 +93,6 @@ fn attempt(spec: &Spec, signals: &Signals) -> anyhow::Result<ExitCode> {
 struct Prepared {
     launcher: Launcher,
     counters: Counters,
-    cgroup_kill: Vec<PathBuf>,
     micro: Option<micro::Pipes>,
     bounds: Bounds,
 }
@@ -141,7 +141,6 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
     Ok(Ok(Prepared {
         launcher: Launcher::new(plan)?,
         counters: Counters::open(&spec.counters, Target::Child),
-        cgroup_kill: spec.cgroup_procs.iter().filter_map(|procs| tree::cgroup_kill_file(procs)).collect(),
         micro,
         bounds,
     }))

@@ -25,8 +25,27 @@ pub struct Killed {
     pub ends: Vec<Change>,
 }
 
-/// Kill every descendant, and wait until none is left. `cgroup_kill` are cgroup.kill files (v2) that do it in one go.
-pub fn kill_all(signals: &Signals, cgroup_kill: &[PathBuf]) -> io::Result<Killed> {
+/// What there is to the control groups of a tree: cgroup.kill (v2) kills it in one go, and what freezer.state (v1) froze
+/// dies of no signal before it is thawed. What cgroup.freeze (v2) froze, or SIGSTOP stopped, does.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    kill: Vec<PathBuf>,
+    thaw: Vec<PathBuf>,
+}
+
+impl Groups {
+    /// Of the groups with these cgroup.procs files.
+    pub fn of(cgroup_procs: &[PathBuf]) -> Groups {
+        let states = cgroup_procs.iter().map(|procs| procs.with_file_name("freezer.state"));
+        Groups {
+            kill: cgroup_procs.iter().filter_map(|procs| cgroup_kill_file(procs)).collect(),
+            thaw: states.filter(|file| file.exists()).collect(),
+        }
+    }
+}
+
+/// Kill every descendant, and wait until none is left; `groups` are those that they are in.
+pub fn kill_all(signals: &Signals, groups: &Groups) -> io::Result<Killed> {
     let started = Instant::now();
     let mut killed = Killed::default();
     let mut sent = BTreeSet::<Pid>::new();
@@ -50,28 +69,30 @@ pub fn kill_all(signals: &Signals, cgroup_kill: &[PathBuf]) -> io::Result<Killed
         }
         sent.extend(&alive);
         if !alive.is_empty() {
-            cgroup_kill.iter().for_each(|file| kill_cgroup(file));
+            groups.kill.iter().for_each(|file| tell_cgroup(file, "1"));
         }
         for pid in alive {
             // SAFETY: integers only. The number was read a moment ago and cannot have been reused by a stranger unless
             // its parent reaped it in between and the numbers wrapped around.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
+        // Not before all have been sent it: nothing of what was frozen runs on.
+        groups.thaw.iter().for_each(|file| tell_cgroup(file, "THAWED"));
         signals.wait(Some(PASS));
     }
 }
 
 /// cgroup.kill beside cgroup.procs, where the kernel has it (v2, not the root) and this process is not in that group.
-pub fn cgroup_kill_file(cgroup_procs: &std::path::Path) -> Option<PathBuf> {
+fn cgroup_kill_file(cgroup_procs: &std::path::Path) -> Option<PathBuf> {
     let file = cgroup_procs.with_file_name("cgroup.kill");
     let own = std::process::id().to_string();
     let holds_us = fs::read_to_string(cgroup_procs).is_ok_and(|pids| pids.lines().any(|pid| pid == own));
     (file.exists() && !holds_us).then_some(file)
 }
 
-fn kill_cgroup(file: &std::path::Path) {
+fn tell_cgroup(file: &std::path::Path, word: &str) {
     // A group that is gone, or may not be killed by this user, leaves the work to the signals.
-    let _ = fs::write(file, "1");
+    let _ = fs::write(file, word);
 }
 
 /// The living (not zombie) descendants of a process, parents before children.
@@ -145,6 +166,17 @@ mod tests {
         assert_eq!(cgroup_kill_file(&procs), Some(folder.path().join("cgroup.kill")));
         fs::write(&procs, std::process::id().to_string()).unwrap();
         assert_eq!(cgroup_kill_file(&procs), None, "never kills itself");
+    }
+
+    #[test]
+    fn a_freezer_beside_cgroup_procs_is_thawed() {
+        let folder = tempfile::tempdir().unwrap();
+        let procs = folder.path().join("cgroup.procs");
+        fs::write(&procs, "").unwrap();
+        assert_eq!(Groups::of(std::slice::from_ref(&procs)), Groups::default());
+        let state = folder.path().join("freezer.state");
+        fs::write(&state, "").unwrap();
+        assert_eq!(Groups::of(&[procs]), Groups { kill: vec![], thaw: vec![state] });
     }
 
     proptest! {
