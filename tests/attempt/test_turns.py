@@ -173,18 +173,21 @@ class Noted(Contained):
 def test_the_server_goes_on_before_its_client_and_stands_still_after_it() -> None:
     notes: list[str] = []
     with subprocess.Popen(["/bin/sleep", "60"]) as child:
-        running = LocalLauncher(child)
-        side = Side((Noted("server", notes), Noted("client", notes)), running)
-        side.thaw()
-        side.freeze()
-        assert notes == ["server on", "client on", "client off", "server off"]
-        until = time.monotonic() + 0.03
-        assert not side.wait(until)
-        assert time.monotonic() >= until
-        child.kill()
-        assert side.wait(time.monotonic() + 60)
-        assert side.wait(0.0)  # however late
-        running.close()
+        try:
+            running = LocalLauncher(child)
+            side = Side((Noted("server", notes), Noted("client", notes)), running)
+            side.thaw()
+            side.freeze()
+            assert notes == ["server on", "client on", "client off", "server off"]
+            until = time.monotonic() + 0.03
+            assert not side.wait(until)
+            assert time.monotonic() >= until
+            child.kill()
+            assert side.wait(time.monotonic() + 60)
+            assert side.wait(0.0)  # however late
+            running.close()
+        finally:
+            child.kill()
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,16 @@ def leaf(request: pytest.FixtureRequest) -> Iterator[Leaf]:
         hierarchy.remove()
 
 
+@contextmanager
+def thawed_at_last(leaf: Leaf, script: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A shell inside the group that runs `script`. What a test that fails leaves frozen is thawed, to be killed."""
+    with entered(leaf, script) as child:
+        try:
+            yield child
+        finally:
+            leaf.thaw()
+
+
 def ran_ns(leaf: Leaf) -> dict[int, int]:
     """CPU time that its processes have had, in ns, by number."""
     found = {}
@@ -77,7 +88,7 @@ def rests(leaf: Leaf) -> bool:
 
 @pytest.mark.parametrize("script", [BUSY, FORKING])
 def test_what_is_frozen_stands_still_and_goes_on(leaf: Leaf, script: str) -> None:
-    with entered(leaf, script):
+    with thawed_at_last(leaf, script):
         for _ in range(5):
             leaf.freeze()
             assert rests(leaf)
@@ -91,7 +102,7 @@ def test_what_is_frozen_stands_still_and_goes_on(leaf: Leaf, script: str) -> Non
 
 def test_what_is_frozen_is_killed_and_nothing_runs_on_before(leaf: Leaf, tmp_path: Path) -> None:
     written = tmp_path / "written"
-    with entered(leaf, f"for i in 1 2 3 4; do (while :; do echo; done >> {written}) & done; wait") as child:
+    with thawed_at_last(leaf, f"for i in 1 2 3 4; do (while :; do echo; done >> {written}) & done; wait") as child:
         while len(leaf.processes()) < 5 or not written.exists() or written.stat().st_size == 0:
             time.sleep(0.001)
         leaf.freeze()
@@ -106,10 +117,25 @@ def test_a_group_of_which_a_part_is_frozen_is_killed(leaf: Leaf) -> None:
     for folder in leaf.folders:
         (folder / "inner").mkdir()
     inner = Leaf(tuple(folder / "inner" for folder in leaf.folders), None)
-    with entered(inner, BUSY) as child:
+    with thawed_at_last(inner, BUSY) as child:
         inner.freeze()
         assert leaf.kill() == 1
         assert child.wait(timeout=5) == -signal.SIGKILL
+
+
+def test_who_waits_for_its_stopped_child_of_vfork_stands_still_too(leaf: Leaf, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    spawn = f"os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, '{pipe}', 0, 0)])"
+    with thawed_at_last(leaf, f'exec {sys.executable} -S -c "import os; os.waitpid({spawn}, 0)"') as child:
+        stat = Path(f"/proc/{child.pid}/stat")
+        while len(leaf.processes()) < 2 or stat.read_text().rpartition(")")[2].split()[0] != "D":
+            time.sleep(0.001)
+        leaf.freeze()
+        assert rests(leaf)
+        leaf.thaw()
+        pipe.write_bytes(b"")
+        assert child.wait(timeout=10) == 0
 
 
 def test_an_empty_group_is_frozen_at_once(leaf: Leaf) -> None:
@@ -129,7 +155,7 @@ def test_recovery_ends_what_a_killed_run_left_frozen(way: str, tmp_path: Path) -
     hierarchy = Hierarchy.open(journal.append, start)
     try:
         leaf = hierarchy.create("b1")
-        with entered(leaf, BUSY) as child:
+        with thawed_at_last(leaf, BUSY) as child:
             leaf.freeze()
             journal.abandon()
             assert recover(host, path).killed == 1
@@ -181,6 +207,33 @@ def test_a_group_without_a_freezer_is_none_of_the_kernels(tmp_path: Path) -> Non
     assert not Freezer(HOST, [tmp_path], list).by_kernel(frozen=True)
     with pytest.raises(HugewiseError, match="must not be stopped from here"):
         Freezer(HOST, [tmp_path], lambda: [os.getpid()]).by_signals(frozen=True)
+
+
+def test_who_appears_while_others_are_stopped_is_stopped_too() -> None:
+    with subprocess.Popen(["/bin/sleep", "60"]) as first, subprocess.Popen(["/bin/sleep", "60"]) as second:
+        try:
+            os.kill(first.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+            looks = iter([[first.pid]])
+            Freezer(HOST, [Path("x")], lambda: next(looks, [first.pid, second.pid])).by_signals(frozen=True)
+            for child in (first, second):
+                assert "State:\tT" in Path(f"/proc/{child.pid}/status").read_text()
+        finally:
+            first.kill()
+            second.kill()
+
+
+def test_a_group_of_version_1_is_asked_again_while_some_of_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "freezer.state").touch()
+    asked: list[str] = []
+
+    class Slow(LocalHost):
+        def write(self, path: str, text: str) -> None:
+            asked.append(text)
+            Path(path).write_text("FREEZING" if len(asked) < 3 else "FROZEN")
+
+    assert Freezer(Slow(), [tmp_path], list).by_kernel(frozen=True)
+    assert asked == ["FROZEN"] * 3
 
 
 def test_a_group_that_may_not_be_frozen_says_so(tmp_path: Path) -> None:
