@@ -217,7 +217,7 @@ def served(counted: probe.Counters | str, servers: RoleUse = USED) -> Outcome:
     client = outcome(
         [counters("command", cycles=5, instructions=5, dTLB_load_misses=5), USAGE, EXIT], micro=False, timeout_s=9
     )
-    return staged(client, None, Reading(), servers=servers, counted=counted, measured=(10.0, 14.0), footprint=4096)
+    return staged(client, None, Reading(), servers=servers, counted=counted, seconds=4.0, footprint=4096)
 
 
 def test_counters_of_servers_are_the_servers_own_and_make_the_rates() -> None:

@@ -175,7 +175,7 @@ def test_what_servers_and_their_children_do_is_counted_in_the_measured_part_alon
         made.reading,
         servers=made.use("sut"),
         counted=made.counted,
-        measured=made.measured,
+        seconds=made.seconds,
         footprint=made.footprint,
     )
     assert found.metrics["page_faults"] == faults(made)

@@ -208,7 +208,7 @@ def test_instances_are_served_evenly_and_the_merge_is_their_sum() -> None:
 def test_groups_in_turns_do_the_same_work_one_at_a_time(start: Start) -> None:
     with start() as one, start() as two:
         servers = [one, two]
-        options = ("--preload", "--groups", "2", "--turns", "0110", "--slice-operations", "5000", "--gate")
+        options = ("--preload", "--groups", "2", "--turns", "0110", "--slice-operations", "5000")
         with let_go(servers, *options) as process:
             output, _ = process.communicate(timeout=60)
         said = list(probe.decode(output.splitlines(keepends=True)))

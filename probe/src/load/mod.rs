@@ -25,6 +25,7 @@ mod schedule;
 mod search;
 mod source;
 mod tally;
+mod times;
 mod total;
 mod turns;
 mod visits;

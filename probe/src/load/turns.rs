@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::common::mistake::Mistake;
-use crate::load::options::seconds;
+use crate::load::times::seconds;
 
 #[derive(Debug, Clone, Args)]
 pub struct Slices {
