@@ -141,7 +141,7 @@ def replayed(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> A
     work = Work(arm, trial, number, bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"))
     work.play = cast("Any", SimpleNamespace(reading=SimpleNamespace(same=SAME)))
     output(work.draft)
-    group = Group(bench, cell, [work], shared=False)
+    group = Group(bench, cell, [work])
     runner.store(group)
     return group.stored[0]
 

@@ -14,7 +14,7 @@ mod work;
 
 use std::process::ExitCode;
 
-use common::mistake::Mistake;
+use common::complain;
 
 fn main() -> ExitCode {
     if agent::is_init() {
@@ -23,8 +23,8 @@ fn main() -> ExitCode {
     match cli::main() {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("hugewise-probe: {error:#}");
-            ExitCode::from(if error.is::<Mistake>() { 2 } else { 1 })
+            complain::complain(format_args!("{error:#}"));
+            ExitCode::from(complain::status(&error))
         }
     }
 }

@@ -187,6 +187,15 @@ fn a_host_that_fails_says_so_and_ends_with_1() {
     }
 }
 
+/// It is not killed by what it cannot say, on stderr too: then nobody would know whether the workload's clock ran.
+#[test]
+fn a_full_disk_has_a_status_of_its_own() {
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut told = Attempt::new(&["true"]).command();
+    let status = told.stdout(full()).stderr(full()).status().unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(74), None));
+}
+
 #[test]
 fn mistakes_in_the_specification_end_with_2() {
     let output = Attempt::sh("true").with("colour", "red").output();

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from hugewise.attempt.boarding import HostBoarding
+from hugewise.errors import StorageError
 from hugewise.host.local_machine import LocalMachine
+from hugewise.machine import probe
 from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
 from tests.attempt.test_runner_guests import Heard, Knobs, attempted, bench, both, cell
@@ -38,6 +40,21 @@ def test_this_host_is_boarded_like_a_guest(tmp_path: Path, monkeypatch: pytest.M
     assert attempt.metrics["words"] == 2.0
     assert (attempt.wall_s or 0) > 0 and (attempt.overhead_s or 0) > 0 and (attempt.metrics["page_faults"] or 0) > 0
     assert not any(name.startswith("allocations") for name in attempt.metrics)  # others allocate here too
+
+
+def test_a_probe_without_room_for_its_lines_ends_the_run_and_not_the_arm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it did not say is nobody's fault but the disk's, so that no attempt is lost to an arm."""
+    start = LocalMachine.start
+
+    def to_a_full_disk(self: LocalMachine, job: probe.Job, inherited: tuple[int, ...] = ()) -> Any:
+        job.events.symlink_to("/dev/full")
+        return start(self, job, inherited)
+
+    monkeypatch.setattr(LocalMachine, "start", to_a_full_disk)
+    with pytest.raises(StorageError, match="no room is left for what the probe says"):
+        attempted(bench(tmp_path, boarding=here(tmp_path)), cell(Heard(argv=("true",))))
 
 
 def test_launchers_of_this_host_meet_before_they_begin(tmp_path: Path) -> None:

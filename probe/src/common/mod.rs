@@ -3,6 +3,7 @@
 //! Nothing of this crate may be imported here. A thing comes here when two rooms that do not see each other need it.
 
 pub mod clock;
+pub mod complain;
 #[cfg(test)]
 pub mod fuzz;
 pub mod lines;

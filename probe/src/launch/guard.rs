@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_death_signal};
 
+use crate::common::complain::complain;
 use crate::process::change::{Pid, next_change};
 use crate::process::signals::{Came, Signals};
 use crate::process::tree::{self, Groups};
@@ -50,7 +51,7 @@ fn set_apart() -> io::Result<()> {
 fn in_child(guardian: u32, work: impl FnOnce() -> ExitCode) -> ExitCode {
     let prepared = set_apart().and_then(|()| stand_between());
     if let Err(error) = prepared {
-        eprintln!("hugewise-probe: {error}");
+        complain(error);
         return ExitCode::FAILURE;
     }
     if std::os::unix::process::parent_id() != guardian {
@@ -71,7 +72,7 @@ fn watch(launcher: Pid, groups: &Groups, signals: &Signals) -> anyhow::Result<Ex
                     if change.pid == launcher && change.is_end() {
                         let left = tree::kill_all(signals, groups).context("cannot kill what the launcher left")?;
                         if left.count > 0 {
-                            eprintln!("hugewise-probe: killed {} processes that the launcher left", left.count);
+                            complain(format_args!("killed {} processes that the launcher left", left.count));
                         }
                         return finish(change.status);
                     }

@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use crate::common::clock::now_ns;
+use crate::common::complain;
 use crate::common::usage::Usage;
 use crate::counters::perf::{Counters, Target};
 use crate::launch::bounds::Bounds;
@@ -45,8 +46,8 @@ pub fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     guard::guarded(&groups, |signals| match attempt(&spec, &groups, signals) {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("hugewise-probe: {error:#}");
-            ExitCode::FAILURE
+            complain::complain(format_args!("{error:#}"));
+            ExitCode::from(complain::status(&error))
         }
     })
 }
@@ -294,7 +295,7 @@ fn failed_launch(spec: &Spec, error: &LaunchError) -> anyhow::Result<ExitCode> {
 
 /// The shell's statuses, 127 for not found and 126 for not executable, in an `exit` event of no duration.
 fn no_workload(message: &str, code: i32) -> anyhow::Result<ExitCode> {
-    eprintln!("hugewise-probe: {message}");
+    complain::complain(message);
     emit(&Event::Error { fault: Fault::Workload, before_timed: true, message: message.into() })?;
     emit(&Event::Exit {
         t_ns: now_ns(),

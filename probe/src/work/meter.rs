@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use crate::common::clock::{cpu_ns, now_ns};
+use crate::common::complain::complain;
 use crate::common::usage::Usage;
 use crate::counters::perf::{Counters, Target};
 use crate::protocol::event::{Count, Event, Value, emit, named};
@@ -46,7 +47,7 @@ impl Meter {
     /// Run `work` within the timed region. Only the laps count; what lies between them does not.
     pub fn lap<T>(&mut self, work: impl FnOnce() -> T) -> T {
         if let Err(error) = self.pass() {
-            eprintln!("hugewise-probe: nobody let the workload go: {error}");
+            complain(format_args!("nobody let the workload go: {error}"));
             std::process::exit(1);
         }
         let before = Usage::of(libc::RUSAGE_SELF);

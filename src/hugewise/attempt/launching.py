@@ -8,13 +8,14 @@ from pathlib import Path
 
 from hugewise.attempt.play import Play
 from hugewise.attempt.underway import Group, Work
-from hugewise.errors import AttemptLostError, ProbeError
+from hugewise.errors import AttemptLostError, ProbeError, StorageError
 from hugewise.files import storing
 from hugewise.machine import probe, serving
 from hugewise.model.metric import COUNTERS
 
 __all__ = ["probes"]
 
+_NO_ROOM = 74  # the status of a probe that could not write its lines (EX_IOERR)
 _COMPLAINT = 1 << 16  # bytes of what a probe says to people that are told
 
 
@@ -45,7 +46,11 @@ def probes(
 
 
 def _said(work: Work, job: probe.Job, status: int) -> list[probe.Event]:
-    """What the probe said of an attempt. Raises AttemptLostError where it ended, or broke off, without saying why."""
+    """What the probe said of an attempt. Raises AttemptLostError where it ended, or broke off, without saying why, and
+    StorageError where it had no room to say it.
+    """
+    if status == _NO_ROOM:
+        raise StorageError(f"no room is left for what the probe says in {job.events.parent}")
     try:
         said = serving.events(job)
     except ProbeError as error:

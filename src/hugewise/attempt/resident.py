@@ -23,6 +23,7 @@ from hugewise.attempt.stage import StageError, ends
 from hugewise.attempt.turns import Turn, take_turns
 from hugewise.attempt.underway import Group, Work, turn_knobs
 from hugewise.files import storing
+from hugewise.host import tolerance
 from hugewise.machine import probe
 from hugewise.machine.machine import Running
 from hugewise.model.design import Slicing, Visited, lasting, quiet
@@ -158,7 +159,7 @@ class _Side:
         self.over = ends([], [self.process], until)
         if not self.over and not self.looked:
             self.looked = True
-            if (why := None) is not None:
+            if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
                 self.work.play.problem = Problem("rejected", why)
                 raise StageError(why)
         return self.over
