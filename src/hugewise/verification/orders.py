@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class Drawn(NamedTuple):
-    """What is drawn for an arm: its place in its block (from 0), the slot that it runs in, bytes added to its environment."""
+    """What is drawn for an arm: its place in its block (from 0), its slot, and the bytes added to its environment."""
 
     order: int
     slot: int
