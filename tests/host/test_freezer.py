@@ -229,6 +229,8 @@ def test_a_group_of_version_1_is_asked_again_while_some_of_it_goes_on(tmp_path: 
 
     class Slow(LocalHost):
         def write(self, path: str, text: str) -> None:
+            if not Path(path).exists():
+                raise FileNotFoundError(path)
             asked.append(text)
             Path(path).write_text("FREEZING" if len(asked) < 3 else "FROZEN")
 

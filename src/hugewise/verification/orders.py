@@ -21,20 +21,20 @@ from hugewise.store.records import BlockOpened
 from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator
 
-__all__ = ["Turn", "of_design", "of_run", "places", "tasks"]
+__all__ = ["Drawn", "of_design", "of_run", "places", "tasks"]
 
 _T = TypeVar("_T")
 
 
-class Turn(NamedTuple):
-    """An arm's turn in its block (from 0), the slot that it runs in, and the bytes added to its environment."""
+class Drawn(NamedTuple):
+    """What is drawn for an arm: its place in its block (from 0), its slot, and the bytes added to its environment."""
 
     order: int
     slot: int
     pad: int
 
 
-def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096) -> dict[str, Turn]:
+def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max: int = 4096) -> dict[str, Drawn]:
     """Each arm's place in a block, in the order in which they run."""
     words = _words(seed, block)
     names = _permutation(words, sorted(arms))
@@ -42,7 +42,7 @@ def places(seed: bytes, block: int, arms: Sequence[str], slots: int = 1, pad_max
     found = {}
     for position, name in enumerate(names):
         slot = _below(words, slots) if own is None else own[position]
-        found[name] = Turn(position, slot, _below(words, pad_max + 1))
+        found[name] = Drawn(position, slot, _below(words, pad_max + 1))
     return found
 
 
@@ -61,7 +61,7 @@ def of_run(path: Path) -> Sequence[CheckResult]:
     starts: dict[int, dict[str, float]] = {}
     for attempt in attempts:
         place = expected.get(attempt.block, {}).get(attempt.arm)
-        other += place != Turn(attempt.order, attempt.slot, attempt.environment_pad)
+        other += place != Drawn(attempt.order, attempt.slot, attempt.environment_pad)
         early += attempt.block not in blocks or attempt.started < blocks[attempt.block].t
         starts.setdefault(attempt.block, {}).setdefault(attempt.arm, attempt.started)
     turned = 0
@@ -87,7 +87,7 @@ def of_design(seed: int, blocks: int = 2000) -> Sequence[CheckResult]:
         arms = ["a", "b", "c", "d", "e"][: 2 + block % 4]
         slots = 1 + block % 3
         made = {
-            trial.arm: Turn(trial.order, trial.slot, trial.environment_pad)
+            trial.arm: Drawn(trial.order, trial.slot, trial.environment_pad)
             for trial in coin.order(run_seed, block, arms, slots)
         }
         other += made != places(run_seed, block, arms, slots)
