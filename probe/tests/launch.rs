@@ -191,8 +191,8 @@ fn a_host_that_fails_says_so_and_ends_with_1() {
 #[test]
 fn a_full_disk_has_a_status_of_its_own() {
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
-    let mut told = Attempt::new(&["true"]).command();
-    let status = told.stdout(full()).stderr(full()).status().unwrap();
+    let attempt = Attempt::new(&["true"]);
+    let status = attempt.command().stdout(full()).stderr(full()).status().unwrap();
     assert_eq!((status.code(), status.signal()), (Some(74), None));
 }
 

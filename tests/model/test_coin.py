@@ -128,5 +128,5 @@ def test_the_turns_of_a_crossover_are_rounds_of_permutations() -> None:
     assert 430 < rounds.count("01") < 570
     assert coin.turns(b"y" * 16, 4, 2, 1000) != turns
     assert sorted(coin.turns(b"y" * 16, 3, 3, 1)) == list("012")
-    with pytest.raises(ValueError, match="layouts"):
+    with pytest.raises(ValueError, match="1 to 10 take turns, not 11"):
         coin.turns(b"", 0, 11, 1)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -20,18 +21,20 @@ from hugewise.attempt.outcome import Problem
 from hugewise.attempt.performance import Performance
 from hugewise.attempt.play import Play
 from hugewise.attempt.stage import StageError, ends
-from hugewise.attempt.turns import Turn, take_turns
+from hugewise.attempt.turns import Side, Turn, take_turns
 from hugewise.attempt.underway import Group, Work, turn_knobs
 from hugewise.files import storing
 from hugewise.host import tolerance
 from hugewise.machine import probe
 from hugewise.machine.machine import Running
-from hugewise.model.design import Slicing, Visited, lasting, quiet
+from hugewise.model.design import Visited, lasting, quiet
 from hugewise.model.scene import Part, Staged
 
 __all__ = ["launch", "leave_to_itself", "quieten", "turn_to"]
 
 _LOAD = b'{"ev":"load"'
+_PROBE = "hugewise-probe"
+_TO_BEGIN_S, _PAUSE_S = 10.0, 0.001
 
 
 def turn_to(work: Work) -> None:
@@ -63,6 +66,8 @@ def launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
         return _visit(group, works) if works[0].play.visited else _in_turns(group, works)
     except StageError as error:
         fallen = [work for work in works if isinstance(work.play, Performance) and work.play.stage is error.stage]
+        if isinstance(error, _IntolerantError):
+            fallen = [error.work]
         for work in fallen or works:
             work.play.problem = work.play.problem or Problem("rejected", error.message)
         return [[] for _ in works]
@@ -124,84 +129,111 @@ def _hand_out(files: Sequence[Path]) -> None:
 class _Side:
     """One arm's processes, as `turns.Player`.
 
-    frozen  since when it is, in seconds of CLOCK_MONOTONIC
-    rested  how long it was in all while its timed command was there
+    side   its groups and the launcher of its timed command
+    rests  when it was frozen: begin and end of each time, in seconds of CLOCK_MONOTONIC
     """
 
     work: Work
-    process: Running | None = None
+    side: Side
+    rests: list[tuple[float, float]] = field(default_factory=list)
     frozen: float | None = None
-    rested: float = 0.0
     looked: bool = False
-    over: bool = False
+
+    @property
+    def play(self) -> Performance | None:
+        """Of an arm with servers."""
+        return self.work.play if isinstance(self.work.play, Performance) else None
 
     def freeze(self) -> None:
-        self.work.client.freeze()  # first who asks, then who answers
-        self.work.leaf.freeze()
+        self.side.freeze()
         if self.frozen is None:
             self.frozen = time.monotonic()
 
     def thaw(self) -> None:
-        self.work.leaf.thaw()
-        self.work.client.thaw()
-        if self.frozen is not None and not self.over:
-            self.rested += time.monotonic() - self.frozen
+        self.side.thaw()
+        if self.frozen is not None:
+            self.rests.append((self.frozen, time.monotonic()))
         self.frozen = None
 
     def wait(self, until: float) -> bool:
         """Raises StageError when a server has ended, or a command has what must not be frozen."""
-        play = self.work.play
-        assert self.process is not None
-        if isinstance(play, Performance):
-            if ends([play.stage], [self.process], until):
-                raise StageError("its client ended before all turns were over", play.stage)
+        if self.play is not None:
+            if ends([self.play.stage], [self.side.running], until):
+                raise StageError("its client ended before all turns were over", self.play.stage)
             return False
-        self.over = ends([], [self.process], until)
-        if not self.over and not self.looked:
+        if ends([], [self.side.running], until):
+            return True
+        if not self.looked:
             self.looked = True
             if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
-                self.work.play.problem = Problem("rejected", why)
-                raise StageError(why)
-        return self.over
+                raise _IntolerantError(self.work, why)
+        return False
+
+    def begun(self) -> bool:
+        """Whether its timed command is there, and no longer the launcher about to become it. A launcher that waits for
+        that would not hear that it shall end.
+        """
+        if self.side.running.poll() is not None:
+            return True
+        for pid in (self.work.leaf if self.play is None else self.work.client).processes():
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/exe").readlink().name != _PROBE:
+                    return True
+        return False
+
+
+class _IntolerantError(StageError):
+    """A command has what shows it that it was frozen."""
+
+    def __init__(self, work: Work, why: str) -> None:
+        super().__init__(f'{why}; such a command is compared one after the other: [design] kind = "sequential"')
+        self.work = work
 
 
 @dataclass
 class _Turning(Play):
-    """Beside the clients, or the commands: all are frozen before they are let go, and then have their turns."""
+    """Beside the clients, or the commands: when all have begun all are frozen, and have their turns."""
 
-    sides: Sequence[_Side]
-    slicing: Slicing
-    rounds: Iterator[str]
-    gate = False
-
-    def mark(self) -> None:
-        for side in self.sides:
-            side.freeze()
+    group: Group
+    works: Sequence[Work]
+    sides: Sequence[_Side] = ()
 
     def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
         def alongside(processes: Sequence[Running]) -> None:
-            for side, process in zip(self.sides, processes, strict=True):
-                side.process = process
+            self.sides = [
+                _Side(work, Side((work.leaf, work.client) if work.play.served else (work.leaf,), process))
+                for work, process in zip(self.works, processes, strict=True)
+            ]
             try:
+                self._await()
                 self._take()
             finally:
                 for side in self.sides:
                     side.thaw()
-            stages = [side.work.play.stage for side in self.sides if isinstance(side.work.play, Performance)]
-            ends(stages, processes, None)
+            ends([side.play.stage for side in self.sides if side.play is not None], processes, None)
 
         return alongside
 
+    def _await(self) -> None:
+        end = time.monotonic() + _TO_BEGIN_S
+        while not all(side.begun() for side in self.sides):
+            if time.monotonic() > end:
+                raise StageError(f"not all timed commands were there after {_TO_BEGIN_S:g} s")
+            time.sleep(_PAUSE_S)
+
     def _take(self) -> None:
-        plays = [side.work.play for side in self.sides]
-        performances = [play for play in plays if isinstance(play, Performance)]
-        length, wash_out = self.slicing.length, self.slicing.length * self.slicing.wash_out
+        slicing = self.group.slicing
+        assert slicing is not None
+        for side in self.sides:
+            side.freeze()
+        performances = [side.play for side in self.sides if side.play is not None]
+        length, wash_out = slicing.length, slicing.length * slicing.wash_out
         if not performances:
             take_turns(self.sides, self._digits(None), length=length, wash_out=wash_out)
             return
         window = performances[0].scene.window
         assert window is not None
-        for number in map(int, next(self.rounds)):  # the leads: each connects and warms up under its own treatment
+        for number in self._digits(1):  # the leads: each connects and warms up under its own treatment
             side = self.sides[number]
             turn_to(side.work)
             take_turns([side], [0], length=window.lead, wash_out=0.0)
@@ -209,9 +241,7 @@ class _Turning(Play):
         _keep_still(self.sides[0].work)
         for play in performances:
             play.mark()
-        taken = take_turns(
-            self.sides, self._digits(self.slicing.rounds(window.length)), length=length, wash_out=wash_out
-        )
+        taken = take_turns(self.sides, self._digits(slicing.rounds(window.length)), length=length, wash_out=wash_out)
         for number, play in enumerate(performances):
             play.parts = tuple(_part(turn) for turn in taken if turn.player == number)
             play.mark()
@@ -219,7 +249,7 @@ class _Turning(Play):
             play.look()
 
     def _digits(self, rounds: int | None) -> Iterator[int]:
-        return (int(digit) for each in itertools.islice(self.rounds, rounds) for digit in each)
+        return (int(digit) for each in itertools.islice(self.group.rounds or (), rounds) for digit in each)
 
 
 def _part(turn: Turn) -> Part:
@@ -227,18 +257,20 @@ def _part(turn: Turn) -> Part:
 
 
 def _in_turns(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
-    assert group.rounds is not None and group.slicing is not None
-    sides = [_Side(work) for work in works]
-    beside = _Turning(sides, group.slicing, group.rounds)
+    beside = _Turning(group, works)
     found = probes(group, works, "spec.json", "events.jsonl", twin=False, beside=beside)
-    return [_without_rest(events, side.rested) for events, side in zip(found, sides, strict=True)]
+    if not beside.sides:
+        return found
+    return [_without_rests(events, side.rests) for events, side in zip(found, beside.sides, strict=True)]
 
 
-def _without_rest(events: Sequence[probe.Event], rested: float) -> list[probe.Event]:
-    """What a launcher said, by a clock that stood still while its program was frozen."""
-    return [
-        msgspec.structs.replace(event, wall_ns=max(0, event.wall_ns - round(rested * 1e9)))
-        if isinstance(event, probe.Exit)
-        else event
-        for event in events
-    ]
+def _without_rests(events: Sequence[probe.Event], rests: Sequence[tuple[float, float]]) -> list[probe.Event]:
+    """What a launcher said, by a clock that stood still while its program was frozen, as long as that was there."""
+    found: list[probe.Event] = []
+    for event in events:
+        if isinstance(event, probe.Exit):
+            ended = event.t_ns / 1e9
+            rested = sum(max(0.0, min(end, ended) - begin) for begin, end in rests)
+            event = msgspec.structs.replace(event, wall_ns=max(0, event.wall_ns - round(rested * 1e9)))  # noqa: PLW2901
+        found.append(event)
+    return found
