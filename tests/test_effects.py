@@ -29,6 +29,7 @@ BY_PATH = {
     ),
     "the run's folder, which is root's own under root (`files.own`)": (
         "attempt/performance",
+        "attempt/resident",
         "guests/machine",
         "host/local_machine",
         "machine/probe",

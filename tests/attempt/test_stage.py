@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.attempt.stage import Played, Stage, StageError
+from hugewise.attempt.played import Played
+from hugewise.attempt.stage import Stage, StageError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalLauncher, LocalMachine
 from hugewise.machine.machine import Contained

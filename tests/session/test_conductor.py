@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hugewise.errors import AttemptLostError, HugewiseError, MachineError
 from hugewise.machine.drift import Drift
 from hugewise.model import coin as design
 from hugewise.model.clock import Clock
+from hugewise.model.design import Kind
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial
@@ -74,7 +76,10 @@ class FakeSettings:
         self.yielded += drifts
 
 
-def cell(name: str, *arms: str, together: bool = False) -> Cell:
+Rounds = Iterator[str] | None
+
+
+def cell(name: str, *arms: str, together: bool = False, kind: Kind = "sequential", at_most: int | None = None) -> Cell:
     def arm(each: str) -> Arm:
         treatment = Treatment(policy=each, mechanism="system", target=PageTarget("any", 4096))
         return Arm(each, None, treatment)  # type: ignore[arg-type]
@@ -90,6 +95,8 @@ def cell(name: str, *arms: str, together: bool = False) -> Cell:
         delivery=DeliveryThreshold(0.95, 0.01),
         cpus=None,
         together=together,
+        kind=kind,
+        at_most=at_most,
     )
 
 
@@ -141,8 +148,15 @@ class Stage:
         return methods
 
     def together(
-        self, bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+        self,
+        bench: Bench,
+        cell: Cell,
+        arms: list[tuple[Arm, Trial]],
+        number: int,
+        *,
+        rounds: Iterator[str] | None = None,
     ) -> list[Attempt]:
+        turns = None if rounds is None else "".join(itertools.islice(rounds, 5))
         self.asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
         return [self.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
 
@@ -369,6 +383,17 @@ def test_a_session_is_over_when_every_open_cell_has_its_pairs(stage: Stage) -> N
 DUET = STUDY.replace("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[budget]')
 
 
+def test_where_not_all_arms_fit_the_coin_says_which_one_is_beside_the_baseline(stage: Stage) -> None:
+    stage.conduct(
+        [cell("one", "thp", "mthp-64k", together=True, kind="resident", at_most=2)],
+        {("one", "thp"): 6, ("one", "mthp-64k"): 6},
+    )
+    drawn = [set(arms) - {"base"} for _, arms, *_ in stage.asked]
+    assert all("base" in arms and len(arms) == 2 for _, arms, *_ in stage.asked)
+    assert drawn == [{*design.some(SEED, block, ["mthp-64k", "thp"], 1)} for block in range(1, len(drawn) + 1)]
+    assert {"thp"} in drawn and {"mthp-64k"} in drawn
+
+
 @of(DUET)
 def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: Stage) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k", together=True)], {})
@@ -383,9 +408,9 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: St
         assert {trial.slot for trial in trials} == {0, 1, 2}
 
 
-@of(STUDY.replace("[budget]", '[design]\nkind = "crossover"\nturns = 5\n[budget]'))
-def test_a_crossover_is_told_the_turns_of_its_block(stage: Stage) -> None:
-    stage.conduct([cell("one", "thp", together=True)], {})
+@pytest.mark.parametrize("kind", ["crossover", "resident"])
+def test_arms_that_take_turns_are_told_their_block_s_order(stage: Stage, kind: Kind) -> None:
+    stage.conduct([cell("one", "thp", together=True, kind=kind)], {})
     assert [turns for *_, turns in stage.asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
 
 
@@ -462,7 +487,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 ) -> None:
 
     def together(
-        bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, turns: str | None = None
+        bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, rounds: Rounds = None
     ) -> list[Attempt]:
         stage.now += 1
         if arms[0][1].block > 1:

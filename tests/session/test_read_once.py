@@ -72,7 +72,7 @@ def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.setattr(steps, "HostLock", unheld)
     monkeypatch.setattr(identity, "check_host", lambda path, opened, host: None)
     cells = folder.opened().cells
-    monkeypatch.setattr(identity, "cell_records", lambda plan, deployment: cells)
+    monkeypatch.setattr(identity, "cell_records", lambda plan, kind, deployment: cells)
     monkeypatch.setattr(session, "make_plan", lambda study, guests: Plan((), ()))
     return folder
 

@@ -18,7 +18,8 @@ import msgspec
 from hugewise.attempt import believed
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.play import Play, Surroundings
-from hugewise.attempt.stage import Played, Stage, StageError
+from hugewise.attempt.played import Played
+from hugewise.attempt.stage import Stage, StageError
 from hugewise.errors import ProbeError
 from hugewise.files import storing
 from hugewise.host.counting import Counting

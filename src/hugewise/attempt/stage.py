@@ -12,7 +12,7 @@ import re
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +28,10 @@ from hugewise.machine.machine import Contained, Machine, Running
 from hugewise.machine.serving import Serving
 from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Part, Places, RoleUse, Server, Step, Window, Write
+from hugewise.model.scene import Act, Places, Server, Step, Window, Write
 from hugewise.reading import UnreadableError
 
-__all__ = ["Played", "Stage", "StageError", "ends"]
+__all__ = ["Stage", "StageError", "ends"]
 
 _LAST_LINES = 3
 _GRACE = 0.5
@@ -352,38 +352,6 @@ def ends(stages: Sequence[Stage], processes: Sequence[Running], until: float | N
         if not readable:
             return False
     return True
-
-
-@dataclass
-class Played:
-    """What an attempt left behind: `hugewise.model.scene.Outputs`."""
-
-    stage: Stage
-    begin: float
-    end: float
-    sut: RoleUse
-    client: RoleUse
-    parts: tuple[Part, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.parts = self.parts or (Part(self.begin, self.end),)
-
-    def stdout(self, step: str = "timed") -> str:
-        """What a step said."""
-        # Of a micro-workload the probe's JSON Lines.
-        return self._said(f"{step}.stdout", *(("stdout", "events.jsonl") if step == "timed" else ()))
-
-    def stderr(self, step: str = "timed") -> str:
-        """What a step said on stderr."""
-        return self._said(f"{step}.stderr", *(("stderr",) if step == "timed" else ()))
-
-    def _said(self, *names: str) -> str:
-        """What stands in the first of these files that has anything. Raises UnreadableError."""
-        return next(filter(None, (believed.said(self.stage.outputs / name) for name in names)), "")
-
-    def files(self, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Regular files of the run folder by name."""
-        return self.stage.machine.files(self.stage.places.run, pattern)
 
 
 def _sizes(text: str) -> dict[str, int]:

@@ -8,16 +8,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from hugewise import policies, workloads
 from hugewise.errors import UserError
+from hugewise.host.account import must_enter
 from hugewise.host.local_host import LocalHost
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
+from hugewise.model.scene import Staged
 from hugewise.plan.plan import Plan, plan
 from hugewise.plan.venue import GuestHouse
 from hugewise.study.study import Study
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from hugewise.guests.provided import Provided
     from hugewise.model.check import Check
 
-__all__ = ["guest_checks", "make_plan", "provide"]
+__all__ = ["guest_checks", "make_plan", "must_begin", "provide"]
 
 
 def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None = None) -> Plan:
@@ -47,6 +50,14 @@ def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None 
     known, mechanism = policies.discover(sizes), mechanism_of(host)
     made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests)
     return msgspec.structs.replace(made, first=first)
+
+
+def must_begin(planned: Plan, folder: Path) -> None:
+    """Raise UserError where a command of the user's begins in a `folder` that its account cannot enter."""
+    for cell in planned.cells:
+        begins = cell.workload.account == "caller" and not isinstance(cell.workload, Staged)
+        if begins and cell.account is not None:
+            must_enter(cell.account, folder)
 
 
 def provide(study: Study, say: Callable[[str], None]) -> Provided | None:

@@ -22,7 +22,6 @@ from hugewise.attempt.underway import Bench
 from hugewise.errors import HugewiseError, RunError
 from hugewise.files import storing
 from hugewise.host import cgroup, journal, recovery
-from hugewise.host.account import must_enter
 from hugewise.host.ledger import Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
@@ -42,8 +41,8 @@ from hugewise.model.policy import mechanism
 from hugewise.model.scene import Staged
 from hugewise.plan import memory
 from hugewise.plan.plan import Cell, Plan
+from hugewise.session import feasibility, identity, progress
 from hugewise.session import guests as guest_session
-from hugewise.session import identity, progress
 from hugewise.session.closing import close
 from hugewise.session.conductor import Conductor
 from hugewise.stats.family import methods_for
@@ -187,9 +186,9 @@ class Session:
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
         self.plan, told = memory.fitting(self.plan, meminfo(self.host).get("MemAvailable"))
+        self.remarks += told
         for text in told:
             self.say(text)
-        self.remarks += told
         wanted = memory.pool_pages(self.plan, self._guest_memory)
         granted: Mapping[Where, int] = {}
         if wanted and self.journal is not None:
@@ -265,10 +264,9 @@ class Session:
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
+        kind = self.study.design.kind
         cells = identity.cell_records(
-            self.plan,
-            self.study.design.kind,
-            lambda arm, pool: guest_session.deployment(arm, pool, self.guests, self.host),
+            self.plan, kind, lambda arm, pool: guest_session.deployment(arm, pool, self.guests, self.host)
         )
         versions = {**identity.versions(), **(self.guests.versions() if self.guests is not None else {})}
         if self.run is None:
@@ -353,11 +351,8 @@ class Session:
             base_size=os.sysconf("SC_PAGE_SIZE"),
         )
         cwd = self.run.opened.cwd or str(Path.cwd())
-        for cell in () if self.boarding else self.plan.cells:
-            # A command of the user's begins in their folder.
-            begins = cell.workload.account == "caller" and not isinstance(cell.workload, Staged)
-            if begins and cell.account is not None:
-                must_enter(cell.account, Path(cwd))
+        if self.boarding is None:
+            feasibility.must_begin(self.plan, Path(cwd))
         bench = Bench(
             host=self.host,
             boarding=self.boarding or HostBoarding(site, cwd, self.study.design.places),
