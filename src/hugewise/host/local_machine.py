@@ -157,8 +157,8 @@ class LocalMachine:
 
 
 def apart(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:
-    """Whether what a program of that account leaves of System V's IPC is to go with it: on this host, of an account that
-    is not the caller's (a postgres that is killed leaves a segment each time). A person's own command may share memory
-    with what they run beside.
+    """Whether what a program of that account leaves of System V's IPC is to go with it: on this host, of an account
+    that is not the caller's (a postgres that is killed leaves a segment each time). A person's own command may share
+    memory with what they run beside.
     """
     return True if isinstance(machine, LocalMachine) and not is_caller(who) else msgspec.UNSET
