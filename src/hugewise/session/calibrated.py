@@ -33,6 +33,6 @@ def planned(study: Study, results: Path, guests: GuestHouse | None = None) -> Pl
     asked = msgspec.structs.replace(study, design=msgspec.structs.replace(study.design, kind="resident"))
     refused = withheld(asked, plan, results / "calibration", LocalHost(), lambda _: None)
     wanted = {cell.id: cell for cell in plan.cells if isinstance(cell.workload, Staged) and cell.id not in refused}
-    made = {cell.id: cell.arms for cell in make_plan(study, resident=wanted).cells} if wanted else {}
-    whole = [name for name, cell in wanted.items() if made.get(name) == cell.arms]
+    made = {cell.id: len(cell.arms) for cell in make_plan(study, resident=wanted).cells} if wanted else {}
+    whole = [name for name, cell in wanted.items() if made.get(name) == len(cell.arms)]
     return make_plan(study, resident=whole) if whole else plan
