@@ -142,7 +142,6 @@ class _Side:
     side: Side
     rests: list[tuple[float, float]] = field(default_factory=list)
     frozen: float | None = None
-    looked: bool = False
 
     @property
     def play(self) -> Performance | None:
@@ -169,10 +168,8 @@ class _Side:
             return False
         if ends([], [self.side.running], until):
             return True
-        if not self.looked:
-            self.looked = True
-            if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
-                raise _IntolerantError(self.work, why)
+        if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
+            raise _IntolerantError(self.work, why)
         return False
 
     def begun(self) -> bool:
