@@ -123,7 +123,7 @@ def resident(
 ) -> str | None:
     """Why an arm with these knobs, beside a baseline that has none, cannot take turns."""
     found = discover()[workload]
-    values = {**values, "argv": ["true"]} if workload == "command" else values
+    values = {**values, "argv": ("true",)} if workload == "command" else values
     arm, baseline = (msgspec.structs.replace(PLAIN, knobs=each) for each in (knobs, {}))
     return refusal("resident", arm, baseline, found, given(found, **values), taken=taken, slots=0, metric="wall_s")
 
