@@ -86,3 +86,13 @@ def test_pages_that_nobody_could_see_before_the_turns_are_not_proven(tmp_path: P
     assert unseen.delivery.reason == "before its turns: no memory was found to prove it by"
     without_turns, changed = recorded(tmp_path / "again", Filled(None, base), Filled(huge, base))
     assert (without_turns.delivery.delivered, changed.delivery.delivered) == (True, False)
+
+
+def test_the_kernels_work_for_all_arms_is_no_figure_of_one(tmp_path: Path) -> None:
+    """The same figure in all of them would be a ratio of exactly 1, and arms `equivalent` that nobody has compared."""
+    base = pages(anon_4096=8192)
+    for attempt in recorded(tmp_path, Filled(base, base), Filled(base, base)):
+        for name in ("khugepaged_cpu_s", "kcompactd_cpu_s", "kswapd_cpu_s", "swap_bytes"):
+            assert attempt.metrics[name] is None
+            assert attempt.absent[name] == "it is of the machine, which the arms shared"
+        assert attempt.state == "accepted" and attempt.metrics["cpu_s"] is None
