@@ -46,14 +46,14 @@ def pages(**sizes: int) -> list[probe.Coverage]:
     return [probe.Coverage(7, "server", True, "kpageflags", seen, False, 1)]
 
 
-def recorded(folder: Path, *plays: Play) -> list[Attempt]:
+def recorded(folder: Path, *plays: Play, events: Sequence[probe.Event] = EVENTS) -> list[Attempt]:
     """What is stored of the arms of one block, two of which promise base pages."""
     arms = [an_arm(name, BASE) for name in ("base", "thp")]
     cell = cell_of(Fault(), *arms, kind="resident", delivery=DeliveryThreshold(0.9, 0.1))
     works = []
     for order, (arm, play) in enumerate(zip(arms, plays, strict=True)):
         aboard = OnThisHost(FakeMachine(emulated=False))
-        work = Work(arm, trial(arm.name, order), 1, folder, aboard=aboard, play=play, events=EVENTS)
+        work = Work(arm, trial(arm.name, order), 1, folder, aboard=aboard, play=play, events=list(events))
         work.launch = Launch(argv=("true",), proof="live")
         works.append(work)
     group = Group(bench(folder), cell, works, iter(["01"]))
@@ -96,3 +96,9 @@ def test_the_kernels_work_for_all_arms_is_no_figure_of_one(tmp_path: Path) -> No
             assert attempt.metrics[name] is None
             assert attempt.absent[name] == "it is of the machine, which the arms shared"
         assert attempt.state == "accepted" and attempt.metrics["cpu_s"] is None
+
+
+def test_a_timed_command_that_was_ended_had_the_time_of_all_turns(tmp_path: Path) -> None:
+    late = [msgspec.structs.replace(each, timed_out=True) if isinstance(each, probe.Exit) else each for each in EVENTS]
+    reasons = {attempt.reason for attempt in recorded(tmp_path, Filled([], []), Filled([], []), events=late)}
+    assert reasons == {"timed out after 60 s"}  # 30 s of the cell, and two arms

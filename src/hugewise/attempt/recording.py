@@ -112,7 +112,7 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
     cell, play, command, site = group.cell, work.play, work.command, work.site
     # A client of servers has its own event with its figures, which the workload reads.
     result = outcome.outcome(
-        work.events, micro=command.micro and not play.served, timeout_s=cell.timeout, success=command.success
+        work.events, micro=command.micro and not play.served, timeout_s=group.timeout, success=command.success
     )
     around = change if play.around is None else noise.difference(*play.around)
     if around is not None:
