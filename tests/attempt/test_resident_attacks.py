@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from hugewise.attempt import resident
+from hugewise.attempt.outcome import Problem
 from hugewise.attempt.play import Play
 from hugewise.attempt.recording import stored
 from hugewise.attempt.resident import _without_rests
 from hugewise.attempt.underway import Group, Work
+from hugewise.errors import HugewiseError
 from hugewise.machine import noise, probe
+from hugewise.machine.machine import Contained
 from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Attempt, DeliveryThreshold
 from hugewise.model.workload import Launch
@@ -19,6 +25,7 @@ from tests.attempt.test_disturbances import FILES
 from tests.attempt.test_runner_guests import SAID, FakeGuest, FakeMachine, Fault, bench, trial
 from tests.build.hosts import Files
 from tests.build.studies import an_arm, cell_of
+from tests.machine.test_serving import Launcher
 
 BASE = PageTarget("base", 4096)
 EVENTS = list(probe.decode(msgspec.json.encode(event) + b"\n" for event in SAID))
@@ -62,6 +69,68 @@ def recorded(folder: Path, *plays: Play, events: Sequence[probe.Event] = EVENTS)
     for work in works:
         work.before, work.after = group.before, group.after
     return [stored(group, work) for work in works]
+
+
+@dataclass
+class Frozen(Contained):
+    """A group of which it is kept whether it stands still. `breaks` is what it does not do."""
+
+    breaks: str = ""
+    still: bool = False
+    procs_files: tuple[Path, ...] = (Path("cgroup.procs"),)
+
+    def freeze(self) -> None:
+        self.turn("freeze", still=True)
+
+    def thaw(self) -> None:
+        self.turn("thaw", still=False)
+
+    def turn(self, word: str, *, still: bool) -> None:
+        if self.breaks == word:
+            raise HugewiseError(f"the cgroup does not {word} within 5 s")
+        self.still = still
+
+
+def launched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *groups: Contained
+) -> tuple[list[Work], list[list[probe.Event]]]:
+    """Commands in these groups had their turns; their launchers end when they are asked to."""
+    arms = [an_arm(f"arm-{number}") for number in range(len(groups))]
+    works = [
+        Work(arm, trial(arm.name, order), 1, folder, play=Play(), leaf=leaf)
+        for order, (arm, leaf) in enumerate(zip(arms, groups, strict=True))
+    ]
+    group = Group(bench(folder), cell_of(Fault(), *arms, kind="resident"), works, iter(["01"]))
+    running = [Launcher() for _ in works]
+
+    def probes(*_: object, beside: Play, **__: object) -> list[list[probe.Event]]:
+        for launcher in running:
+            launcher.end(0)
+        beside.timing(held=False)(running)
+        return [list(EVENTS) for _ in works]
+
+    monkeypatch.setattr(resident, "probes", probes)
+    return works, resident.launch(group, works)
+
+
+@pytest.mark.parametrize("breaks", ["freeze", "thaw"])
+def test_who_does_not_obey_is_tried_again_and_leaves_nobody_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str
+) -> None:
+    """A server that hangs in the kernel ended the whole run, and those after it stayed frozen."""
+    groups = [Frozen(), Frozen(breaks=breaks), Frozen()]
+    works, events = launched(tmp_path, monkeypatch, *groups)
+    assert [work.play.problem for work in works] == [
+        None,
+        Problem("rejected", f"the cgroup does not {breaks} within 5 s"),
+        None,
+    ]
+    assert events == [[], [], []] and not any(group.still for group in (groups[0], groups[2]))
+
+
+def test_without_cgroups_no_arm_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HugewiseError, match="without a cgroup"):
+        launched(tmp_path, monkeypatch, Contained(), Contained())
 
 
 def test_a_scan_while_the_command_is_frozen_is_taken_off_once() -> None:

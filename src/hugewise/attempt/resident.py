@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from hugewise.attempt.play import Play
 from hugewise.attempt.stage import StageError, ends
 from hugewise.attempt.turns import Side, Turn, take_turns
 from hugewise.attempt.underway import Group, Work, turn_knobs
+from hugewise.errors import HugewiseError
 from hugewise.files import storing
 from hugewise.host import tolerance
 from hugewise.machine import probe
@@ -67,7 +68,7 @@ def launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
         return _visit(group, works) if works[0].play.visited else _in_turns(group, works)
     except StageError as error:
         fallen = [work for work in works if isinstance(work.play, Performance) and work.play.stage is error.stage]
-        if isinstance(error, _IntolerantError):
+        if isinstance(error, _ArmError):
             fallen = [error.work]
         for work in fallen or works:
             work.play.problem = work.play.problem or Problem("rejected", error.message)
@@ -146,15 +147,31 @@ class _Side:
         return self.work.play if isinstance(self.work.play, Performance) else None
 
     def freeze(self) -> None:
-        self.side.freeze()
+        """Raises StageError."""
+        with self._answering():
+            self.side.freeze()
         if self.frozen is None:
             self.frozen = time.monotonic()
 
     def thaw(self) -> None:
-        self.side.thaw()
+        """Raises StageError."""
+        with self._answering():
+            self.side.thaw()
         if self.frozen is not None:
             self.rests.append((self.frozen, time.monotonic()))
         self.frozen = None
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """What does not stand still, or does not go on, is the arm's doing, and ends no run. That there is no cgroup
+        is nobody's.
+        """
+        try:
+            yield
+        except HugewiseError as error:
+            if not any(group.procs_files for group in self.side.groups):
+                raise
+            raise _ArmError(self.work, error.message) from error
 
     def wait(self, until: float) -> bool:
         """Raises StageError when a server has ended, or a command has what must not be frozen."""
@@ -167,7 +184,8 @@ class _Side:
         if not self.looked:
             self.looked = True
             if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
-                raise _IntolerantError(self.work, why)
+                cure = 'such a command is compared one after the other: [design] kind = "sequential"'
+                raise _ArmError(self.work, f"{why}; {cure}")
         return False
 
     def begun(self) -> bool:
@@ -183,11 +201,11 @@ class _Side:
         return False
 
 
-class _IntolerantError(StageError):
-    """A command has what shows it that it was frozen."""
+class _ArmError(StageError):
+    """An arm cannot take turns."""
 
-    def __init__(self, work: Work, why: str) -> None:
-        super().__init__(f'{why}; such a command is compared one after the other: [design] kind = "sequential"')
+    def __init__(self, work: Work, message: str) -> None:
+        super().__init__(message)
         self.work = work
 
 
@@ -205,12 +223,11 @@ class _Turning(Play):
                 _Side(work, Side((work.leaf, work.client) if work.play.served else (work.leaf,), process))
                 for work, process in zip(self.works, processes, strict=True)
             ]
-            try:
+            with ExitStack() as thawing:  # one that does not go on leaves no other frozen
+                for side in self.sides:
+                    thawing.callback(side.thaw)
                 self._await()
                 self._take()
-            finally:
-                for side in self.sides:
-                    side.thaw()
             ends([side.play.stage for side in self.sides if side.play is not None], processes, None)
 
         return alongside
