@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from hugewise.attempt.outcome import Problem
 from hugewise.attempt.play import Play
 from hugewise.attempt.recording import stored
 from hugewise.attempt.resident import _without_rests
+from hugewise.attempt.turns import Side
 from hugewise.attempt.underway import Group, Work
 from hugewise.errors import HugewiseError
 from hugewise.machine import noise, probe
@@ -131,6 +134,19 @@ def test_who_does_not_obey_is_tried_again_and_leaves_nobody_frozen(
 def test_without_cgroups_no_arm_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HugewiseError, match="without a cgroup"):
         launched(tmp_path, monkeypatch, Contained(), Contained())
+
+
+def test_who_is_on_its_way_out_has_the_time_to_itself(tmp_path: Path) -> None:
+    """What gives its memory back goes on in a frozen group: that time was taken off as if it had stood still."""
+    arm, running = an_arm("base"), Launcher()
+    side = resident._Side(Work(arm, trial(), 1, tmp_path, leaf=Frozen()), Side((Frozen(),), running))
+    said = tmp_path / "events.jsonl"
+    said.touch()
+    assert not side.wait(time.monotonic() + 0.01)
+    said.write_text("start")
+    threading.Timer(0.1, running.end, [0]).start()
+    begun = time.monotonic()
+    assert side.wait(begun + 0.01) and time.monotonic() - begun >= 0.09
 
 
 def test_a_scan_while_the_command_is_frozen_is_taken_off_once() -> None:

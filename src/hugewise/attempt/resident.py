@@ -35,7 +35,7 @@ from hugewise.model.scene import Part, Staged
 __all__ = ["launch", "leave_to_itself", "quieten", "turn_to"]
 
 _LOAD = b'{"ev":"load"'
-_PROBE = "hugewise-probe"
+_PROBE, _EVENTS = "hugewise-probe", "events.jsonl"
 _TO_BEGIN_S, _PAUSE_S = 10.0, 0.001
 
 
@@ -109,8 +109,8 @@ def _visit(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     client = workload.visit(values, [play.stage.places for play in plays], turns, slicing.length, slicing.wash_out)
     for work in works:
         work.launch = client
-    (events,) = probes(group, works[:1], "spec.json", "events.jsonl", twin=False, beside=_Visiting(plays))
-    _hand_out([work.draft / "events.jsonl" for work in works])
+    (events,) = probes(group, works[:1], "spec.json", _EVENTS, twin=False, beside=_Visiting(plays))
+    _hand_out([work.draft / _EVENTS for work in works])
     return [events for _ in works]
 
 
@@ -179,7 +179,7 @@ class _Side:
             if ends([self.play.stage], [self.side.running], until):
                 raise StageError("its client ended before all turns were over", self.play.stage)
             return False
-        if ends([], [self.side.running], until):
+        if ends([], [self.side.running], until) or (self._leaving() and ends([], [self.side.running], None)):
             return True
         if not self.looked:
             self.looked = True
@@ -187,6 +187,13 @@ class _Side:
                 cure = 'such a command is compared one after the other: [design] kind = "sequential"'
                 raise _ArmError(self.work, f"{why}; {cure}")
         return False
+
+    def _leaving(self) -> bool:
+        """Whether its command is on its way out: its launcher has kept silent until then. A process that gives its
+        memory back cannot be frozen, so that it has the time to itself: else what that takes, which depends on the size
+        of its pages, would be nobody's.
+        """
+        return (self.work.draft / _EVENTS).stat().st_size > 0
 
     def begun(self) -> bool:
         """Whether its timed command is there, and no longer the launcher about to become it. A launcher that waits for
@@ -276,7 +283,7 @@ def _part(turn: Turn) -> Part:
 
 def _in_turns(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     beside = _Turning(group, works)
-    found = probes(group, works, "spec.json", "events.jsonl", twin=False, beside=beside)
+    found = probes(group, works, "spec.json", _EVENTS, twin=False, beside=beside)
     if not beside.sides:
         return found
     return [_without_rests(events, side.rests) for events, side in zip(found, beside.sides, strict=True)]
