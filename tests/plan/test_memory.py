@@ -15,7 +15,7 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Mechanism, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import ParameterValue
-from hugewise.plan.memory import by_size, bytes_to_touch, pool_pages, without_short_pools
+from hugewise.plan.memory import by_size, bytes_to_touch, fitting, pool_pages, without_short_pools
 from hugewise.plan.plan import Arm, Cell, Plan
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -183,3 +183,31 @@ def test_an_arm_is_held_against_what_its_own_nodes_gave() -> None:
     kept = without_short_pools(Plan((together,), ()), wanted, {(GIB, 0): 2, (GIB, 1): 5, (GIB, None): 4}, 4 * GIB)
     assert [one.name for one in kept.cells[0].arms] == ["base", "far", "any"]
     assert [left.reason for left in kept.left_out] == ["needs 6 pages of 1g on node 1; the kernel granted 5"]
+
+
+def resident(*arms: Arm) -> Cell:
+    """A cell whose arms want 9 GiB each and are there at once."""
+    return msgspec.structs.replace(cell("r", 9 * GIB, *arms, together=True), kind="resident")
+
+
+def test_who_has_no_room_beside_the_baseline_is_left_out_with_the_cure() -> None:
+    """Else both are touched, and the kernel kills whom it likes; one after the other they would have had the room."""
+    pooled = arm("2m", 2 * MIB)  # whose pool is asked for by itself
+    found, _ = fitting(Plan((resident(arm("thp"), pooled),), ()), 16 * GIB)
+    assert [each.name for each in found.cells[0].arms] == ["base", "2m"]
+    (left,) = found.left_out
+    assert (left.policy, left.reason) == (
+        "thp",
+        "beside base it needs 18 GiB in all, and 16 GiB are free: in a resident design both are there at once;"
+        ' [design] kind = "sequential" has one at a time',
+    )
+    with pytest.raises(HugewiseError, match=r"beside base .* nothing is left to compare") as caught:
+        fitting(Plan((resident(arm("thp")),), ()), 16 * GIB)
+    assert caught.value.hint == 'free memory; [design] kind = "sequential" has one arm at a time'
+
+
+def test_one_after_the_other_nobody_has_to_have_room_beside_the_baseline() -> None:
+    plan, at_once = Plan((cell("r", 9 * GIB, arm("thp")),), ()), Plan((resident(arm("thp")),), ())
+    assert fitting(plan, 16 * GIB) == (plan, ())
+    assert fitting(at_once, None) == (at_once, ())
+    assert fitting(at_once, 18 * GIB) == (at_once, ())

@@ -29,7 +29,7 @@ from hugewise.files import storing
 from hugewise.host import tolerance
 from hugewise.machine import probe
 from hugewise.machine.machine import Running
-from hugewise.model.design import Visited, lasting, quiet
+from hugewise.model.design import SEQUENTIAL, Visited, lasting, quiet
 from hugewise.model.scene import Part, Staged
 
 __all__ = ["launch", "leave_to_itself", "quieten", "turn_to"]
@@ -184,8 +184,7 @@ class _Side:
         if not self.looked:
             self.looked = True
             if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
-                cure = 'such a command is compared one after the other: [design] kind = "sequential"'
-                raise _ArmError(self.work, f"{why}; {cure}")
+                raise _ArmError(self.work, f"{why}; such a command is compared one after the other: {SEQUENTIAL}")
         return False
 
     def _leaving(self) -> bool:
