@@ -8,7 +8,6 @@ a client (or is a command), and all but one are frozen. What backs the servers i
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -291,17 +290,14 @@ def _in_turns(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
 def _without_rests(events: Sequence[probe.Event], rests: Sequence[tuple[float, float]]) -> list[probe.Event]:
     """What a launcher said, by a clock that stood still while its program was frozen, as long as that was there.
 
-    The launcher's own clock stands still while it looks at the program's pages: what was frozen then is not taken off
-    once more, or who has more pages to look at would seem to be faster.
+    From its exit on nothing is taken off any more. The launcher's own clock stands still while it looks at the pages,
+    and what gives its memory back then goes on in a frozen group: who has more pages would seem to be faster.
     """
     found: list[probe.Event] = []
     for event in events:
         if isinstance(event, probe.Exit):
-            looked = event.looked_ns or (event.t_ns, event.t_ns)
-            going = ((-math.inf, looked[0] / 1e9), (looked[1] / 1e9, event.t_ns / 1e9))
-            rested = sum(
-                max(0.0, min(end, until) - max(begin, since)) for begin, end in rests for since, until in going
-            )
+            left = (event.looked_ns or (event.t_ns,))[0] / 1e9
+            rested = sum(max(0.0, min(end, left) - begin) for begin, end in rests)
             event = msgspec.structs.replace(event, wall_ns=max(0, event.wall_ns - round(rested * 1e9)))  # noqa: PLW2901
         found.append(event)
     return found
