@@ -157,6 +157,16 @@ def test_a_duet_needs_every_arm_to_agree_even_if_the_study_asks_for_nothing() ->
     assert "had not thp beside the baseline" in (reason(duet, other) or "")
 
 
+def test_a_resident_design_needs_one_with_its_own_turns() -> None:
+    """Turns without a wash-out measure the caches that the others left behind: they are another design."""
+    resident = parse(STUDY.format(kind="resident", required="false").replace("slots = [0, 1]", 'slice = "50ms"'), "s")
+    held = agreed(kind="resident", slice=0.05, wash_out=0.2)
+    assert reason(resident, record(calibrated(agreements=(held,)))) is None
+    for other in ({"slice": 0.25}, {"wash_out": 0.0}, {"slice": None, "wash_out": None}):
+        found = record(calibrated(agreements=(msgspec.structs.replace(held, **other),)))
+        assert "had other turns (slice, wash_out) for thp" in (reason(resident, found) or "")
+
+
 def test_a_treatments_name_is_not_its_identity() -> None:
     assert identity(THP) == identity(msgspec.structs.replace(THP, policy="mine"))
     assert identity(THP) != identity(msgspec.structs.replace(THP, advice="none"))
