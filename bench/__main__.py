@@ -2,6 +2,6 @@
 
 import sys
 
-from bench import growth, launch, load, statistics, summary
+from bench import growth, launch, load, resident, statistics, summary
 
-sys.exit(max(main() for main in (launch.main, load.main, statistics.main, summary.main, growth.main)))
+sys.exit(max(main() for main in (launch.main, load.main, statistics.main, summary.main, growth.main, resident.main)))

@@ -30,11 +30,14 @@ __all__ = ["Study", "command_study", "load", "make_plan", "open_results", "resum
 # ruff: noqa: PLC0415
 
 
-def make_plan(study: Study) -> Plan:
-    """What of `study` can run on this machine as this user, and what is left out and why. Raises StudyError."""
-    from hugewise.session import feasibility
+def make_plan(study: Study, *, results: Path | str = "results") -> Plan:
+    """What of `study` can run on this machine as this user, and what is left out and why. Raises StudyError.
 
-    return feasibility.make_plan(study)
+    `results` is the folder whose calibrations decide where the study leaves the design to them.
+    """
+    from hugewise.session import calibrated
+
+    return calibrated.planned(study, Path(results))
 
 
 def run(

@@ -31,7 +31,7 @@ from hugewise.report.write import write
 from hugewise.store import dataset
 from tests.build.results import example
 from tests.build.trials import attempt, begun
-from tests.requirements import need_root
+from tests.requirements import need, need_root
 
 NOBODY = 65534
 SENTENCE = "of root alone"
@@ -370,3 +370,25 @@ def test_root_goes_on_with_no_run_of_another_account(tmp_path: Path) -> None:
         os.chown(folder.path, NOBODY, NOBODY)
         with pytest.raises(UserError, match="is not root's own"):
             folder.hold()
+
+
+def test_memory_of_system_v_goes_with_the_program_that_made_it(place: Place) -> None:
+    """Its segments have no end but by name, and a server that is killed removes none: some run out of them one day."""
+    script = (
+        "import ctypes; libc = ctypes.CDLL(None);"
+        " made = [libc.shmget(0, 4096, 0o1600), libc.semget(0, 1, 0o1600), libc.msgget(0, 0o1600)];"
+        " assert min(made) >= 0; print('made')"
+    )
+
+    def recipe(places: Places) -> Iterable[Act]:
+        yield Step(name="leave", argv=("/usr/bin/python3", "-c", script), expects="made")
+
+    kinds = [Path("/proc/sysvipc") / kind for kind in ("shm", "sem", "msg")]
+    need(all(kind.exists() for kind in kinds) and Path("/usr/bin/python3").exists(), "System V IPC, python3 (apt)")
+
+    def nobodys() -> int:
+        return sum(str(NOBODY) in line.split() for kind in kinds for line in kind.read_text().splitlines()[1:])
+
+    before = nobodys()
+    place.make(recipe)
+    assert nobodys() == before

@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::set_no_new_privs;
+use rustix::thread::{UnshareFlags, set_no_new_privs, unshare_unsafe};
 
 use crate::launch::spec::Spec;
 
@@ -22,6 +22,10 @@ const JOIN_SESSION_KEYRING: libc::c_int = 1;
 /// caller has: it could take it anyway.
 pub fn confine(spec: &Spec) -> anyhow::Result<()> {
     limit(Resource::Core, 0).context("setrlimit (RLIMIT_CORE)")?;
+    if spec.own_ipc {
+        // SAFETY: the launcher has nothing of an IPC namespace that it could lose. See ipc_namespaces(7).
+        unsafe { unshare_unsafe(UnshareFlags::NEWIPC) }.context("unshare (CLONE_NEWIPC)")?;
+    }
     if spec.uid.is_none() && spec.gid.is_none() {
         return Ok(());
     }

@@ -41,6 +41,9 @@ pub struct Spec {
     /// Files that are opened as the caller, for reading; the workload has them as descriptors 3, 4, ...
     #[serde(default)]
     pub opens: Vec<PathBuf>,
+    /// It has an IPC namespace: what it leaves of System V's shared memory, semaphores and queues goes with it.
+    #[serde(default)]
+    pub own_ipc: bool,
 }
 
 /// What a workload may take of the machine; nothing is bounded by default.

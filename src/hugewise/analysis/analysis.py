@@ -138,7 +138,7 @@ def _cell(
         )
         for arm in cell.arms
     }
-    kind = cell.kind or run.study.design.kind
+    kind = cell.kind or run.study.design.first
     if cell.together and kind == "sequential":  # guests that ran together were a duet
         kind = "duet"
     comparisons: list[Comparison] = []

@@ -135,7 +135,7 @@ def withheld(
     study: Study, cells: Iterable[Planned], records: Sequence[CalibrationRecord], here: Here
 ) -> dict[str, str]:
     """Why the verdicts of a cell are withheld, by cell; cells that may have verdicts are not in it."""
-    kind = study.design.kind
+    kind = study.design.first
     if not (must_agree(kind) or study.calibration.required):
         return {}
     found = {}
@@ -159,7 +159,7 @@ def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord],
     """The first reason that holds."""
     known_here = [r for r in records if (r.host, r.machine, r.planted) == (here.host, here.machine, 0)]
     mine = [(r, c) for r in known_here for c in r.cells if c.key == cell.key]
-    kind = study.design.kind
+    kind = study.design.first
     if must_agree(kind):
         mine = [(r, c) for r, c in mine if any(each.kind == kind for each in c.agreements)]
     if not mine:

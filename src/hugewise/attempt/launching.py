@@ -10,6 +10,7 @@ from hugewise.attempt.play import Play
 from hugewise.attempt.underway import Group, Work
 from hugewise.errors import AttemptLostError, ProbeError, StorageError
 from hugewise.files import storing
+from hugewise.host.local_machine import apart
 from hugewise.machine import probe, serving
 from hugewise.model.metric import COUNTERS
 
@@ -102,4 +103,5 @@ def _spec(
         source=work.site.source,
         barrier=None if meeting is None else meeting.barrier,
         limits=probe.Limits(rooms=(cwd,)),
+        own_ipc=apart(work.site.machine, cell.account),
     )

@@ -22,7 +22,7 @@ import msgspec
 from hugewise.attempt import believed, outcome
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
-from hugewise.host.local_machine import LocalMachine
+from hugewise.host.local_machine import LocalMachine, apart
 from hugewise.machine import maps, probe, serving
 from hugewise.machine.machine import Contained, Machine, Running
 from hugewise.machine.serving import Serving
@@ -317,6 +317,7 @@ class Stage:
             source=self.source,
             announce=announce,
             limits=probe.Limits(rooms=(self.places.data, self.places.run)),
+            own_ipc=apart(self.machine, self.account),
         )
 
     def text(self, name: str, stream: str) -> str:

@@ -12,6 +12,7 @@ from hugewise.console import TextConsole
 from hugewise.errors import StudyError
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
+from hugewise.model.design import ESTIMANDS
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
@@ -30,6 +31,9 @@ def show_plan(plan: Plan, seed: bytes | None) -> None:
         arms = [cell.baseline, *(arm.name for arm in cell.arms if arm.name != cell.baseline)]
         table.add_row(cell.id, f"{cell.metric.name} ({cell.metric.unit})", ", ".join(arms))
     console.print(table)
+    for cell in plan.cells:
+        if cell.kind != "sequential":
+            console.print(f"{cell.id}: {cell.kind}, {ESTIMANDS[cell.kind]}", soft_wrap=True)
     for left in plan.left_out:
         console.print(f"left out: {left.what}: {left.reason}", soft_wrap=True)
     if not plan.cells:

@@ -77,7 +77,7 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     chosen = asking.study_of(study, command, policy, options)
     seed = asking.seed(options["seed"])
     if dry_run:
-        show_plan(hugewise.make_plan(chosen), seed)
+        show_plan(hugewise.make_plan(chosen, results=options["results"]), seed)
         return
     given = {"seed": seed, "results": options["results"], "anyway": options["anyway"]}
     _report(lambda listener: hugewise.run(chosen, listener=listener, **given))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import socket
 import stat
@@ -11,16 +12,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import msgspec
+
 from hugewise import reading
 from hugewise.beneath import Folder
 from hugewise.errors import StorageError
 from hugewise.files import storing
 from hugewise.host import scratch
+from hugewise.host.account import is_caller
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import probe
+from hugewise.machine.machine import Machine
 from hugewise.model.host import Host
 
-__all__ = ["LocalLauncher", "LocalMachine"]
+__all__ = ["LocalLauncher", "LocalMachine", "apart"]
 
 _MOST_OF_ALL = 4 * reading.MOST  # bytes of the files of one pattern
 _MINIMAL = ("PATH", "LANG", "TZ")
@@ -149,3 +154,11 @@ class LocalMachine:
     def remove(self, path: str) -> None:
         """Remove a file or a tree."""
         scratch.discard(path)
+
+
+def apart(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:
+    """Whether what a program of that account leaves of System V's IPC is to go with it: on this host, of an account
+    that is not the caller's (a postgres that is killed leaves a segment each time). A person's own command may share
+    memory with what they run beside.
+    """
+    return True if isinstance(machine, LocalMachine) and not is_caller(who) else msgspec.UNSET

@@ -280,8 +280,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     barrier: Barrier | None = None
     announce: bool = False
     limits: Limits = Limits()
-    # Left out where there are none: the probe of a guest, which may be an older one, is not asked for it.
+    # Left out where there are none: the probe of a guest, which may be an older one, is not asked for them.
     opens: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    own_ipc: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -61,13 +61,13 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return wanted if counted else self.metrics["page_faults"]
 
 
-def resolve(study: Study, workloads: Mapping[str, Workload]) -> list[Resolved]:
-    """The study's cells, in its order. Raises StudyError."""
+def resolve(study: Study, workloads: Mapping[str, Workload], resident: Collection[str] = ()) -> list[Resolved]:
+    """The study's cells, in its order; `resident` are those that are so under `kind = "auto"`. Raises StudyError."""
     place = Place(study.file)
     _check_arms(study, workloads, place)
     taken: set[str] = set()
     return [
-        cell
+        msgspec.structs.replace(cell, kind="resident", together=True) if cell.id in resident else cell
         for here, used in place.items("workload", study.workload)
         for cell in _cells(used, here, study, workloads, taken)
     ]
@@ -124,8 +124,8 @@ def _cells(
             own=own,
             metrics=metrics,
             metric=metric,
-            kind=study.design.kind,
-            together=design.at_once(study.design.kind) or concurrency == "together",
+            kind=study.design.first,
+            together=design.at_once(study.design.first) or concurrency == "together",
         )
 
 

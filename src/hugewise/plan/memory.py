@@ -94,7 +94,8 @@ def _without_crowding(plan: Plan, free: int) -> Plan:
     """The plan without the arms of resident blocks that have no room beside their baseline. Pools are asked for, and
     seen to be too short, by themselves.
     """
-    cells, left_out = [], list(plan.left_out)
+    cells: list[Cell] = []
+    left_out = list(plan.left_out)
     for cell in plan.cells:
         kept = []
         for arm in cell.arms:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import pwd
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -108,9 +108,10 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     sizes: PageSizes,
     mechanism: Mechanism,
     guests: GuestHouse | None = None,
+    resident: Collection[str] = (),
 ) -> Plan:
-    """The plan of `study` on this machine, or in `guests` of it. Raises StudyError."""
-    resolved = resolve(study, workloads)
+    """The plan of `study` on this machine, or in `guests` of it. `resident`: see `cells.resolve`. Raises StudyError."""
+    resolved = resolve(study, workloads, resident)
     venue = on_host(policies, Platform(host, sizes, mechanism)) if guests is None else in_guests(study, guests, host)
     arms = {use.name: venue.arm(use, here) for here, use in Place(study.file).items("policies", study.policies)}
     left_out = [LeftOut(EVERY, name, arm) for name, arm in arms.items() if isinstance(arm, str)]

@@ -153,16 +153,18 @@ def _calibrated(bench: _Bench, cell: Cell) -> Calibrated:
     factor = 1.0 if really else 1 + bench.planted
     second = [value * factor for value in values.second]
     streams.append(calibration_figures.stream("sequential", values.first, second, values.in_time, values.seconds))
+    # What verdicts would be given by: the study's own, or the one that a study of servers may take by itself.
+    design: Kind = "resident" if study.design.kind == "auto" else study.design.kind
     kinds: tuple[Kind, ...] = ("duet", "crossover", "resident") if study.guest is None else ()  # of one machine
     for kind in kinds:
-        found = _aa(bench, cell, kind) if bench.planted == 0 or kind == study.design.kind == "resident" else None
+        found = _aa(bench, cell, kind) if bench.planted == 0 or kind == design == "resident" else None
         if found is not None:
             second = [value * factor for value in found.second]
             streams.append(calibration_figures.stream(kind, found.first, second, found.in_time, found.seconds))
-    wanted = must_agree(study.design.kind) and bench.planted == 0
-    agreements = tuple(_agreements(bench, cell, study.design.kind)) if wanted else ()
+    wanted = must_agree(design) and bench.planted == 0
+    agreements = tuple(_agreements(bench, cell, design)) if wanted else ()
     # What gives the verdicts is judged; a duet's arms are held against sequential ones by themselves.
-    judged = next((each for each in streams if each.kind == study.design.kind == "resident"), streams[0])
+    judged = next((each for each in streams if each.kind == design == "resident"), streams[0])
     relabelled = calibration_figures.relabelled(judged.differences, int.from_bytes(bench.seed[:8]))
     passed, reason = _judge(judged, relabelled, bench.planted)
     return Calibrated(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["guest_checks", "make_plan", "must_begin", "provide"]
 
 
-def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None = None) -> Plan:
-    """What of `study` can run on this machine as this user, and what not and why.
+def make_plan(
+    study: Study, host: Host | None = None, guests: GuestHouse | None = None, resident: Collection[str] = ()
+) -> Plan:
+    """What of `study` can run on this machine as this user, and what not and why. `resident`: the cells that are so
+    where the study leaves the design to what is calibrated.
 
     Of a study whose arms run in guests: in `guests`, or (None) in what is there for them already, without fetching
     anything: `first` of the plan says what a run has to do before, and kernels that were never asked are planned as if
@@ -48,7 +51,7 @@ def make_plan(study: Study, host: Host | None = None, guests: GuestHouse | None 
         seen = provided.look(study)
         guests, first = seen, (*seen.first, *_image(study, seen))
     known, mechanism = policies.discover(sizes), mechanism_of(host)
-    made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests)
+    made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests, resident)
     return msgspec.structs.replace(made, first=first)
 
 

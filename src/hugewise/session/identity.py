@@ -63,7 +63,7 @@ def withheld(
 
     `machine`: the guest that an arm runs in, None for this host.
     """
-    if not must_agree(study.design.kind) and not study.calibration.required:
+    if not must_agree(study.design.first) and not study.calibration.required:
         return {}
     from hugewise.analysis import calibration  # noqa: PLC0415  (numpy and the tests behind it)
 

@@ -16,8 +16,8 @@ from hugewise.errors import UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
 from hugewise.model.clock import CLOCK, Clock
+from hugewise.session import calibrated, identity, progress
 from hugewise.session import guests as guest_session
-from hugewise.session import identity, progress
 from hugewise.session.feasibility import make_plan, provide
 from hugewise.session.steps import Session
 from hugewise.store.folder import RunFolder
@@ -45,7 +45,7 @@ def run(
     _trust(results)
     seed = seed or coin.new_seed()
     guests = provide(study, lambda text: listener(progress.Message(text)))
-    plan = make_plan(study, guests=guests)
+    plan = calibrated.planned(study, results, guests)
     if not plan.cells:
         reasons = "; ".join(dict.fromkeys(f"{left.what}: {left.reason}" for left in plan.left_out))
         raise UserError(f"nothing of {study.name} can run here: {reasons}", hint="see: hugewise doctor")
@@ -82,7 +82,7 @@ def resume(
     study, seed = run.study, folder.seed(run)
     identity.check_host(path, run.opened, LocalHost())
     guests = provide(study, lambda text: listener(progress.Message(text)))
-    plan = make_plan(study, guests=guests)
+    plan = make_plan(study, guests=guests, resident=calibrated.residents(run.opened))
     _hold(Session(study, folder, seed, plan, run, listener, on_step, guests, anyway=anyway))
     return folder
 
@@ -101,6 +101,7 @@ def _hold(session: Session) -> None:
         while not session.hold():
             session.say("a new session: everything is put back and set up again")
             study, folder, guests = session.study, session.folder, session.guests
-            plan, run = make_plan(study, guests=guests), folder.read()
+            run = folder.read()
+            plan = make_plan(study, guests=guests, resident=calibrated.residents(run.opened))
             shared = session.listener, session.on_step, guests
             session = Session(study, folder, session.seed, plan, run, *shared, anyway=session.anyway)

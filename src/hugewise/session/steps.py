@@ -264,7 +264,7 @@ class Session:
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
-        kind = self.study.design.kind
+        kind = self.study.design.first
         cells = identity.cell_records(
             self.plan, kind, lambda arm, pool: guest_session.deployment(arm, pool, self.guests, self.host)
         )

@@ -33,7 +33,7 @@ def check(study: Study, place: Place) -> None:
     for guest, here in guests:
         _check_guest(guest, here)
         _check_arms(study, guest, place, here)
-    if study.design.kind != "sequential":
+    if study.design.first != "sequential":
         cure = 'write kind = "sequential", and in the workload concurrency = "together" for guests that run at once'
         here = place.at("design").at("kind")
         raise here.wrong("is of processes of one machine, not of guests", study.design.kind, hint=cure)

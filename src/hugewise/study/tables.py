@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from hugewise import published
+from hugewise.model.design import Kind
 from hugewise.model.guest import Backing
 from hugewise.model.trial import Judged
 from hugewise.quantity import parse_cpus
@@ -219,11 +220,13 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How the arms of a block are laid out in time and over CPUs. See docs/concepts/designs.md."""
 
     kind: Annotated[
-        Literal["sequential", "duet", "crossover", "resident"],
+        Literal["sequential", "duet", "crossover", "resident", "auto"],
         Key(
             "One after the other; all at once, each on a CPU of its own; in turns of milliseconds within one process"
             " that has all layouts resident; or, of servers and commands, all arms resident with their own processes,"
-            " of which one at a time works for a slice. Each answers another question.",
+            " of which one at a time works for a slice. Each answers another question. With auto, servers are resident"
+            " where a calibration on this host has shown that it finds what sequential pairs find; all else is"
+            " sequential.",
             'kind = "duet"',
         ),
     ] = "sequential"
@@ -255,6 +258,11 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keys.share(below=0.9),
         Key("Of a resident design: the first part of each slice, which does not count.", 'wash_out = "20%"'),
     ] = 0.2
+
+    @property
+    def first(self) -> Kind:
+        """The kind of a cell of which nothing more is known."""
+        return "sequential" if self.kind == "auto" else self.kind
 
     @property
     def places(self) -> Slots:

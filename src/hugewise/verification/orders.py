@@ -65,7 +65,7 @@ def of_run(path: Path) -> Sequence[CheckResult]:
         early += attempt.block not in blocks or attempt.started < blocks[attempt.block].t
         starts.setdefault(attempt.block, {}).setdefault(attempt.arm, attempt.started)
     turned = 0
-    if not at_once(study.design.kind):
+    if not at_once(study.design.first):
         for number, began in starts.items():
             times = [began[arm] for arm in expected.get(number, {}) if arm in began]
             turned += times != sorted(times)

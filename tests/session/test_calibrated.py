@@ -1,0 +1,162 @@
+"""Cells that are resident by themselves: where the study leaves its design to what a calibration has shown."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import hugewise
+from hugewise.analysis.calibration import Calibrated, CalibrationRecord, identity, same, save
+from hugewise.analysis.calibration_figures import Agreement, Relabelled
+from hugewise.host.local_host import LocalHost
+from hugewise.machine import fingerprint
+from hugewise.plan.plan import Cell
+from hugewise.session.calibrated import planned, residents
+from hugewise.session.feasibility import make_plan
+from hugewise.session.identity import cell_records
+from hugewise.study.load import parse
+from hugewise.study.study import Study
+from tests.build.trials import opened
+from tests.requirements import need_program, need_root
+
+TEXT = """
+format = 1
+name = "servers"
+policies = ["base", "thp", { name = "tuned", from = "thp", set = { "khugepaged/max_ptes_none" = "0" } }]
+[[workload]]
+name = "redis"
+policies = ["base", "thp"]
+parameters = { allocator = "libc", keys = 1000 }
+[[workload]]
+name = "redis"
+label = "tuned"
+parameters = { allocator = "libc", keys = 1000 }
+[[workload]]
+name = "chase"
+policies = ["base", "thp"]
+[design]
+kind = "auto"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    need_root()
+    need_program("redis-server", "redis-server")
+
+
+def servers(text: str = TEXT) -> Study:
+    return parse(text, "servers.toml")
+
+
+def cells(study: Study) -> dict[str, Cell]:
+    return {cell.id: cell for cell in make_plan(study).cells}
+
+
+def kept(results: Path, *cells: Cell, agrees: bool = True, passed: bool = True, age: float = 60.0) -> None:
+    """A calibration of this host, in which the cells' arms were held against sequential pairs."""
+    facts = fingerprint.fingerprint(LocalHost())
+
+    def agreement(cell: Cell, name: str) -> Agreement:
+        return Agreement(
+            kind="resident",
+            arm=name,
+            treatment=identity(cell.arm(name).treatment),
+            baseline=identity(cell.arm(cell.baseline).treatment),
+            sequential=0.1,
+            duet=0.1,
+            low=-0.01,
+            high=0.01,
+            within=0.05,
+            correlation_sequential=0.5,
+            correlation_duet=0.9,
+            agrees=agrees,
+            reason="as it was made",
+        )
+
+    relabelled = Relabelled(
+        relabellings=2000,
+        nominal=0.05,
+        false_positives=90,
+        rate=0.045,
+        limit=0.065,
+        campaigns=100,
+        campaign_alpha=0.2,
+        campaign_verdicts=20,
+        most_verdicts=32,
+    )
+    made = tuple(
+        Calibrated(
+            key=same(cell.workload.name, cell.values, cell.metric.name),
+            cell=cell.id,
+            metric=cell.metric.name,
+            policy=cell.baseline,
+            streams=(),
+            relabelled=relabelled,
+            purchases=(),
+            agreements=tuple(agreement(cell, arm.name) for arm in cell.arms if arm.name != cell.baseline),
+            passed=passed,
+            reason="as it was made",
+        )
+        for cell in cells
+    )
+    record = CalibrationRecord(
+        made=time.time() - age,
+        host=LocalHost().name,
+        machine=facts["machine"],
+        kernel=facts["kernel"]["release"],
+        versions={},
+        study="servers",
+        seed="00" * 16,
+        planted=0.0,
+        runs=(),
+        cells=made,
+    )
+    save(record, results / "calibration")
+
+
+def kinds(study: Study, results: Path) -> dict[str, str]:
+    return {cell.id: cell.kind for cell in planned(study, results).cells}
+
+
+def test_servers_are_resident_where_a_calibration_lets_them_be_and_nothing_else_is(tmp_path: Path) -> None:
+    study = servers()
+    assert set(kinds(study, tmp_path).values()) == {"sequential"}
+    kept(tmp_path, cells(study)["redis"])
+    assert kinds(study, tmp_path) == {"redis": "resident", "tuned": "sequential", "chase": "sequential"}
+    made = {cell.id: cell for cell in hugewise.make_plan(study, results=tmp_path).cells}
+    assert made["redis"].together and not made["chase"].together
+
+
+@pytest.mark.parametrize("lacking", [{"agrees": False}, {"passed": False}, {"age": 8 * 86_400.0}])
+def test_a_calibration_that_says_otherwise_lets_nothing_be(tmp_path: Path, lacking: dict[str, float]) -> None:
+    study = servers()
+    kept(tmp_path, cells(study)["redis"], **lacking)  # type: ignore[arg-type]
+    assert set(kinds(study, tmp_path).values()) == {"sequential"}
+
+
+def test_no_arm_is_left_out_for_it(tmp_path: Path) -> None:
+    """What is `tuned` would have to go on while the arms take turns."""
+    study = servers()
+    kept(tmp_path, cells(study)["tuned"])
+    assert kinds(study, tmp_path)["tuned"] == "sequential"
+    assert len(planned(study, tmp_path).cells[1].arms) == 3
+
+
+def test_a_study_that_names_its_design_has_it(tmp_path: Path) -> None:
+    study = servers(TEXT.replace('kind = "auto"', 'kind = "sequential"'))
+    kept(tmp_path, cells(study)["redis"])
+    assert set(kinds(study, tmp_path).values()) == {"sequential"}
+
+
+def test_a_resumed_run_has_the_designs_that_it_began_with(tmp_path: Path) -> None:
+    """Its calibration may be too old by then."""
+    study = servers()
+    kept(tmp_path, cells(study)["redis"])
+    began = planned(study, tmp_path)
+    recorded = cell_records(began, study.design.first, lambda arm, pool: None)  # type: ignore[arg-type, return-value]
+    assert [cell.kind for cell in recorded] == ["resident", None, None]
+    again = make_plan(study, resident=residents(opened("r", cells=recorded)))
+    assert cell_records(again, study.design.first, lambda arm, pool: None) == recorded  # type: ignore[arg-type, return-value]
