@@ -72,7 +72,7 @@ class Performance(Play):
     turns: Slicing | None = None  # how it takes turns with other arms, where it does
     problem: Problem | None = None
     reading: Reading = field(default_factory=Reading)
-    filled: list[probe.Coverage] = field(default_factory=list)
+    filled: list[probe.Coverage] | None = None
     coverage: list[probe.Coverage] = field(default_factory=list)
     parts: tuple[Part, ...] = ()  # what counts of the measured part, where that is not all of it
     footprint: int | None = None
@@ -267,6 +267,7 @@ class Performance(Play):
         """See what backs the servers' memory when it is filled, and before they take turns."""
         if not self.served or self.problem is not None:
             return
+        self.filled = []
         try:
             self.filled = self.stage.scan()
         except ProbeError as error:

@@ -31,7 +31,8 @@ class Play:
     visited  the timed command is a client of the servers of all arms
     gate     the timed command says when it is set up, and waits to be let go where it can
     seconds  length of the measured part, where that is not the whole command
-    filled   what backed the servers' memory before their turns, where they take turns
+    filled   what backed the servers' memory before their turns (empty: nothing is proven of that); None where there are
+             no turns
     around   the machine's counters at both ends of the measured part, where they were looked at
     """
 
@@ -42,7 +43,7 @@ class Play:
     around: tuple[noise.Snapshot, noise.Snapshot] | None = None
     problem: Problem | None = None
     reading: Reading = Reading()
-    filled: Sequence[probe.Coverage] = ()
+    filled: Sequence[probe.Coverage] | None = None
     coverage: Sequence[probe.Coverage] = ()
     footprint: int | None = None
     marks: Sequence[str] = ()

@@ -73,7 +73,7 @@ def stored(group: Group, work: Work) -> Attempt:
 
 def _proof(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
     """What is proven of its pages; where it took turns, both before and after them."""
-    if not work.play.filled:
+    if work.play.filled is None:
         return _judged(group, work, work.play.coverage, change)
     before, after = (_judged(group, work, seen, change) for seen in (work.play.filled, work.play.coverage))
     if before.delivered is True:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise.attempt import outcome
 from hugewise.attempt.launching import probes
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.performance import Performance
@@ -108,6 +109,10 @@ def _visit(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     for work in works:
         work.launch = client
     (events,) = probes(group, works[:1], "spec.json", "events.jsonl", twin=False, beside=_Visiting(plays))
+    exited = outcome.last(events, probe.Exit)
+    if exited is None or exited.code not in client.success:
+        for play in plays:  # it may have failed because a server is gone: whose is told
+            play.stage.check_again()
     _hand_out([work.draft / "events.jsonl" for work in works])
     return [events for _ in works]
 
@@ -137,7 +142,6 @@ class _Side:
     side: Side
     rests: list[tuple[float, float]] = field(default_factory=list)
     frozen: float | None = None
-    looked: bool = False
 
     @property
     def play(self) -> Performance | None:
@@ -159,14 +163,13 @@ class _Side:
         """Raises StageError when a server has ended, or a command has what must not be frozen."""
         if self.play is not None:
             if ends([self.play.stage], [self.side.running], until):
+                self.play.stage.check_again()
                 raise StageError("its client ended before all turns were over", self.play.stage)
             return False
         if ends([], [self.side.running], until):
             return True
-        if not self.looked:
-            self.looked = True
-            if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
-                raise _IntolerantError(self.work, why)
+        if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
+            raise _IntolerantError(self.work, why)
         return False
 
     def begun(self) -> bool:

@@ -12,7 +12,7 @@ resident     the processes of all arms are there at once, and one arm at a time 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -75,7 +75,12 @@ class TakingTurns(Workload, Protocol):
 
 @runtime_checkable
 class Visited(TakingTurns, Protocol):
-    """A staged workload of which one client visits the servers of all arms in turns, and none is frozen."""
+    """A staged workload of which one client visits the servers of all arms in turns, and none is frozen.
+
+    of_servers  the parameters that arms may have of their own: all others are the one client's
+    """
+
+    of_servers: Collection[str]
 
     def visited(self, values: Mapping[str, ParameterValue]) -> bool:
         """Whether it is so with these values; else they take turns by being frozen."""
@@ -205,6 +210,8 @@ def _not_in_turns(
         return f"{workload.name} is no workload whose arms can be resident together and take turns"
     if (refused := workload.turns_refused(values)) is not None:
         return refused
+    if shared := sorted({*arm.parameters, *baseline.parameters} & {*_shared(workload, values)}):
+        return f"{shared[0]} must be the same in all arms that take turns"
     if isinstance(workload, Direct):  # it takes its memory while it works
         if differing := _differing(arm.knobs, baseline.knobs):
             return f"commands that take turns have one machine-wide setting, and {differing}"
@@ -213,6 +220,13 @@ def _not_in_turns(
     if taken >= _MOST_LAYOUTS:
         return f"at most {_MOST_LAYOUTS} arms take turns"
     return None
+
+
+def _shared(workload: TakingTurns, values: Mapping[str, ParameterValue]) -> Iterable[str]:
+    """The parameters that arms cannot have of their own: of the one client, or of the time that all have in turns."""
+    if isinstance(workload, Visited) and workload.visited(values):
+        return (name for name in values if name not in workload.of_servers)
+    return ("duration", "lead")
 
 
 def lasting(knobs: Mapping[str, str]) -> dict[str, str]:

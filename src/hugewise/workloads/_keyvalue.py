@@ -114,6 +114,7 @@ class KeyValue(StagedWorkload):
     )
     least = (("keys", 1), ("instances", 0), ("connections", 1), ("pipeline", 1), ("seed", 0))
     positive = ("duration",)
+    of_servers: Collection[str] = ()
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be."""
@@ -179,6 +180,8 @@ class KeyValue(StagedWorkload):
             return f"mode = {values['mode']!r} {why}"
         if values["operations"]:
             return "operations are given, and turns have as many as fit into a slice: name a duration"
+        if number(values, "lead") <= 0:
+            return "turns are sized by what was done in the lead: lead must be above 0"
         return None
 
     def visited(self, values: Values) -> bool:

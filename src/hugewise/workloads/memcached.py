@@ -44,6 +44,7 @@ class Memcached(KeyValue):
     description = "memcached: a full cache asked by many connections (get and set)"
     programs = (("memcached", "memcached"), ("memcached-tool", "memcached"))
     choices = (*KeyValue.choices, ("heap", ("steps", "packaged")))
+    of_servers = ("memory", "heap", "large_pages")
     parameters = parameters(
         7_200_000,
         Parameter("memory", "size", "1152m", "memory for items of each instance (memcached -m)"),

@@ -41,6 +41,7 @@ class Redis(KeyValue):
     description = "redis: a full store asked by many connections (get and set)"
     programs = (("redis-server", "redis-server"), ("redis-cli", "redis-tools"))
     choices = (*KeyValue.choices, ("allocator", ("jemalloc", "libc")))
+    of_servers = ("allocator", "disable_thp", "malloc_conf")
     parameters = parameters(
         6_200_000,
         Parameter("allocator", "text", "jemalloc", "jemalloc (as packaged), or libc: glibc's malloc by LD_PRELOAD"),

@@ -1,0 +1,454 @@
+"""Arms that are resident together and take turns, on the real kernel: what is counted, proven, and left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hugewise
+from hugewise.errors import HugewiseError
+from hugewise.host import cgroup, recovery
+from hugewise.model import coin
+from hugewise.model.pages import THP
+from hugewise.model.results import Results
+from hugewise.model.trial import BESIDE, Attempt
+from hugewise.session import session
+from hugewise.store.folder import RunFolder
+from hugewise.workloads import _mariadb
+from tests.build import known
+from tests.build.studies import as_toml, study_data, study_of
+from tests.drive import words
+from tests.requirements import need, need_program
+from tests.servers.trying import need_pages
+
+pytestmark = pytest.mark.usefixtures("unchanged")
+
+POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
+SLICE, WASH_OUT = 0.06, 0.25
+KEYS = {
+    "keys": 150_000, "instances": 1, "connections": 2, "duration": "300ms", "lead": "100ms", "set_get": "0:1",
+}  # fmt: skip
+REDIS = {"name": "redis", "parameters": {"allocator": "libc", **KEYS}, "delivery": {"share": 0.7}}
+MEMCACHED = {"name": "memcached", "parameters": {"memory": "64m", **KEYS}, "delivery": {"share": 0.7}}
+PGBENCH = {
+    "name": "pgbench",
+    "parameters": {
+        "mode": "select-only", "shared_buffers": "40m", "scale": 1, "clients": 1, "duration": "1s", "lead": "200ms",
+    },
+}  # fmt: skip
+MYSQL = {
+    "name": "mysql-ro",
+    "parameters": {"tables": 1, "table_size": 20_000, "buffer_pool": "96m", "threads": 1, "duration": "1s"},
+    "delivery": {"share": 0.8},
+}
+LOOP = "n = 0\nwhile n < {}: n += 1"
+
+
+def command(code: str) -> dict[str, Any]:
+    return {
+        "name": "command", "parameters": {"argv": [sys.executable, "-IS", "-c", code]}, "delivery": {"share": 0.0},
+    }  # fmt: skip
+
+
+def keys(workload: Mapping[str, Any], policies: Sequence[Any], **more: Any) -> dict[str, Any]:
+    """The keys of a study of one resident block."""
+    return {
+        "policies": list(policies),
+        "design": {"kind": "resident", "slice": f"{SLICE * 1000:g}ms", "wash_out": WASH_OUT},
+        "between": {"settle": "0ms"},
+        "budget": {"blocks": 2, "time": "1s"},  # a second one is not begun
+        "confidence": 0.9,
+        "workload": [{"timeout": "30s", **workload}],
+        **more,
+    }
+
+
+def two(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """The same policy under two names."""
+    again = {"name": "again", "from": "as-is", "environment": {"A": "1"}}
+    return keys(workload, ["as-is", again])
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No folder of a run is left where its processes and data were, and nothing is to be put back."""
+    need_pages()
+    before = left_over()
+    yield
+    assert left_over() <= before
+    assert recovery.restore() == ["nothing to restore"]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of several runs, which have their data in common."""
+    return tmp_path_factory.mktemp("resident")
+
+
+def left_over() -> set[Path]:
+    """Folders of runs, in memory and among the cgroups."""
+    return {path for top in (*tops(), Path("/dev/shm")) for path in top.glob("hugewise-*")}
+
+
+def tops() -> list[Path]:
+    """Where a run has its cgroups."""
+    return list(dict.fromkeys(cgroup.find().values()))
+
+
+class Groups:
+    """The cgroups of a run, as anybody can see them: an attempt's, and that of its client beside it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def folders(self) -> Iterator[Path]:
+        for top in tops():
+            with suppress(FileNotFoundError):
+                yield from (top / f"hugewise-{self.pid}").iterdir()
+
+    def attempts(self) -> dict[str, bool]:
+        """Whether all processes of an attempt stand still, by its name; only of those that have any."""
+        groups: dict[str, bool] = {}
+        for group in self.folders():
+            if text(group / "cgroup.procs"):
+                said = text(group / "cgroup.events") + text(group / "freezer.state")
+                groups[group.name] = groups.get(group.name, False) or "frozen 1" in said or "FROZEN" in said
+        found: dict[str, bool] = {}
+        for name, still in groups.items():
+            attempt = name.removesuffix("-client")
+            found[attempt] = found.get(attempt, True) and still
+        return found
+
+    def at_once(self) -> dict[str, bool]:
+        """The same at one moment: two looks within less than a slice that found the same."""
+        while True:
+            begun, one = time.monotonic(), self.attempts()
+            if self.attempts() == one and time.monotonic() - begun < SLICE / 4:
+                return one
+
+    def is_turning(self, number: int = 1) -> bool:
+        """Whether of two arms one stands still and the other does not, in their attempt of that number."""
+        found = self.at_once()
+        return {*found.values()} == {True, False} and all(name.endswith(f"-{number}") for name in found)
+
+    def processes(self, of: str = "") -> list[int]:
+        """Those in the groups whose names end so."""
+        found = (text(group / "cgroup.procs") for group in self.folders() if group.name.endswith(of))
+        return sorted({int(word) for each in found for word in each.split()})
+
+    def kill(self, of: str) -> None:
+        for pid in self.processes(of):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def text(file: Path) -> str:
+    """Of a group that may be gone, or has no such file."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.002)
+
+
+def run(
+    asked: Mapping[str, Any], results: Path, at_launch: Callable[[], None] = lambda: None, seed: bytes | None = None
+) -> Results:
+    """A whole run; `at_launch` is done beside its first turns."""
+    beside: list[threading.Thread] = []
+
+    def on_step(step: str) -> None:
+        if step == "launch" and not beside:
+            beside.append(threading.Thread(target=at_launch))
+            beside[0].start()
+
+    folder = session.run(study_of(**asked), results, on_step=on_step, seed=seed)
+    for thread in beside:
+        thread.join(30)
+    return hugewise.open_results(folder.path)
+
+
+def folder(results: Results, attempt: Attempt) -> Path:
+    name = f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
+    return Path(results.folder) / "attempts" / name
+
+
+def accepted(results: Results, arms: Sequence[str]) -> dict[str, Attempt]:
+    """The attempts by arm, of which there is one each; all count, and are delivered."""
+    said = {one.arm: (one.state, one.reason, one.delivery.delivered, one.delivery.reason) for one in results.attempts}
+    assert {arm: (state, shown) for arm, (state, _, shown, _) in said.items()} == dict.fromkeys(
+        arms, ("accepted", True)
+    ), said
+    assert len(results.attempts) == len(arms)
+    assert results.state == "time is up"
+    return {one.arm: one for one in results.attempts}
+
+
+def is_withheld(results: Results) -> None:
+    for comparison in results.cells[0].comparisons:
+        assert comparison.verdict == "none"
+        assert "withheld: a resident design must be calibrated" in comparison.reason
+        assert "with the processes of all arms resident" in comparison.estimand
+
+
+def chosen(knob: str) -> str:
+    """The word of a knob that holds now."""
+    return next(word.strip("[]") for word in Path(THP, knob).read_text().split() if word.startswith("["))
+
+
+# -- one client visits all
+
+
+@pytest.mark.parametrize(
+    ("workload", "arms"),
+    [(REDIS, ("base", "thp", "hugetlb-2m")), (MEMCACHED, ("base", "thp"))],
+    ids=["redis", "memcached"],
+)
+def test_one_client_visits_servers_that_were_each_brought_up_under_its_own_treatment(
+    tmp_path: Path, workload: Mapping[str, Any], arms: Sequence[str]
+) -> None:
+    server = {"redis": "redis-server"}.get(str(workload["name"]), str(workload["name"]))
+    need_program(server, server)
+    meanwhile: dict[str, Any] = {}
+
+    def look() -> None:
+        meanwhile.update(enabled=chosen("enabled"), pool=int((POOL / "nr_hugepages").read_text()))
+
+    # The setting that all share is then not what the last of them left.
+    seed = next(seed for seed in (bytes([n] * 16) for n in range(99)) if coin.order(seed, 1, arms)[-1].arm == "thp")
+    results = run(keys(workload, arms), tmp_path, look, seed)
+    found = accepted(results, arms)
+    is_withheld(results)
+
+    assert {arm: one.knobs[f"{THP}/enabled"] for arm, one in found.items()} == {
+        arm: "always" if arm == "thp" else "never" for arm in arms
+    }
+    assert meanwhile["enabled"] == "never"
+    assert (meanwhile["pool"] > 0) == ("hugetlb-2m" in arms)
+    for arm, kind in (("thp", "anon:2097152"), ("hugetlb-2m", "hugetlb:2097152")):
+        if arm in arms:
+            assert found[arm].delivery.coverage[kind] > 10 << 20
+
+    told = next(path for one in found.values() if (path := folder(results, one) / "spec.json").exists())
+    argv = json.loads(told.read_bytes())["argv"]
+    rounds = round(0.3 / (SLICE * (1 - WASH_OUT)) + 0.5)
+    assert argv[argv.index("--turns") + 1] == coin.turns(bytes.fromhex(known(results.seed)), 1, len(arms), rounds)
+
+    loads = {arm: load_events(results, one) for arm, one in found.items()}
+    assert {arm: len(said) for arm, said in loads.items()} == dict.fromkeys(arms, 1)
+    # Whose servers they are: each arm's have a folder of their own, which has the number of its trial.
+    for arm, (said,) in loads.items():
+        (place,) = {Path(one["server"].removeprefix("unix:")).parent for one in said["timed"]["instances"]}
+        assert place.parent.name == str(found[arm].order)
+    for fact in ("sequence_hash", "slice_operations", "operations", "turns"):
+        assert len({one.facts[fact] for one in found.values()}) == 1, fact
+    for one in found.values():
+        assert one.facts["turns"] == rounds
+        washed = 1 - int(one.facts["operations"]) / int(one.facts["operations_with_wash_out"])
+        assert washed == pytest.approx(WASH_OUT, abs=0.02)
+        assert known(one.metrics["ops_per_s"]) > 0
+        assert one.absent["wall_s"].startswith("one client was timed")
+
+
+def load_events(results: Results, attempt: Attempt) -> list[dict[str, Any]]:
+    lines = (folder(results, attempt) / "events.jsonl").read_bytes().splitlines()
+    return [event for event in map(json.loads, lines) if event["ev"] == "load"]
+
+
+# -- each has its own client
+
+
+def need_database(workload: Mapping[str, Any]) -> None:
+    if workload is PGBENCH:
+        need(any(Path("/usr/lib/postgresql").glob("*/bin/initdb")), "PostgreSQL (apt install postgresql-15)")
+    else:
+        need_program("sysbench", "sysbench")
+        need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
+
+
+@pytest.mark.parametrize("workload", [PGBENCH, MYSQL], ids=["pgbench", "mysql-ro"])
+def test_clients_and_servers_of_one_arm_go_on_at_a_time_and_only_that_is_counted(
+    kept: Path, workload: Mapping[str, Any]
+) -> None:
+    need_database(workload)
+    seen: list[dict[str, bool]] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.002):
+            seen.append(Groups(os.getpid()).at_once())
+
+    arms = ("base", "hugetlb-2m")
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        results = run(keys(workload, arms), kept)
+    finally:
+        over.set()
+        watching.join()
+    found = accepted(results, arms)
+    is_withheld(results)
+
+    turns = [each for each in seen if any(each.values())]
+    begin, end = seen.index(turns[0]), len(seen) - 1 - seen[::-1].index(turns[-1])
+    went_on = Counter(
+        tuple(sorted(name for name, still in each.items() if not still)) for each in seen[begin : end + 1]
+    )
+    assert {len(names) for names in went_on} <= {0, 1}, went_on
+    assert len([names for names in went_on if names]) == len(arms), went_on
+
+    for one in found.values():
+        assert 1 <= known(one.wall_s) < 1 / (1 - WASH_OUT), "what is washed out does not count"
+        for metric in ("page_faults", "cpu_s", "footprint_bytes"):
+            assert one.metrics.get(metric) is not None, (metric, one.absent)
+    assert sum(known(one.wall_s) for one in found.values()) <= found["base"].ended - found["base"].started
+
+
+def test_commands_have_their_own_time_and_that_of_nobody_else(tmp_path: Path) -> None:
+    results = run(two(command(LOOP.format(3_000_000))), tmp_path)
+    found = {one.arm: one for one in results.attempts}
+    assert {arm: (one.state, one.reason) for arm, one in found.items()} == dict.fromkeys(
+        ("as-is", "again"), ("accepted", None)
+    )
+    is_withheld(results)
+    one, other = found.values()
+    assert known(one.wall_s) + known(other.wall_s) <= one.ended - one.started
+    for each in (one, other):
+        # Frozen it works for nobody; what it works in its turns fits into them.
+        assert known(each.wall_s) >= 0.97 * known(each.cpu_s) > 0.05
+
+
+def test_a_command_with_a_socket_is_refused_with_the_cure(tmp_path: Path) -> None:
+    code = "import socket, time\na, b = socket.socketpair()\ntime.sleep(1)"
+    asked = two(command(code)) | {"attempt": {"retries": 0}}
+    with pytest.raises(HugewiseError, match="blocks in a row do not count") as error:
+        run(asked, tmp_path)
+    for said in ("has a socket: who is at its other end may not wait", '[design] kind = "sequential"'):
+        assert said in error.value.message
+    (run_folder,) = tmp_path.glob("s/*")
+    stored = RunFolder(run_folder).read()
+    assert {block.state for block in stored.blocks} == {"incomplete"}
+    assert {one.state for one in stored.attempts} == {"rejected"}
+
+
+# -- what goes wrong meanwhile
+
+
+def test_a_server_that_dies_under_the_client_of_all_is_its_own_arms_fault(tmp_path: Path) -> None:
+    arms = ("base", "hugetlb-2m")
+
+    def kill() -> None:
+        time.sleep(0.1)
+        Groups(os.getpid()).kill("hugetlb-2m-1")
+
+    results = run(keys(REDIS, arms), tmp_path, kill)
+    assert "redis-0 ended during the attempt (signal 9)" in rejected(results, 1)
+    goes_on(results, 2, arms)
+
+
+def test_a_server_or_a_client_that_dies_in_the_turns_is_its_own_arms_fault(kept: Path) -> None:
+    need_database(PGBENCH)
+    arms = ("base", "hugetlb-2m")
+
+    def kill() -> None:
+        groups = Groups(os.getpid())
+        wait_until(groups.is_turning)
+        groups.kill("hugetlb-2m-1")
+        wait_until(lambda: groups.is_turning(2))
+        groups.kill("hugetlb-2m-2-client")
+
+    results = run(keys(PGBENCH, arms), kept, kill)
+    assert "postgres ended during the attempt (signal 9)" in rejected(results, 1)
+    assert "its client ended before all turns were over" in rejected(results, 2)
+    goes_on(results, 3, arms)
+
+
+def rejected(results: Results, number: int) -> str:
+    """Why the attempt of the arm was of which something was killed; the other's was for its sake."""
+    found = {one.arm: one for one in results.attempts if one.number == number}
+    assert {one.state for one in found.values()} == {"rejected"}, found
+    reason = known(found["hugetlb-2m"].reason)
+    assert BESIDE not in reason
+    assert found["base"].reason == f"hugetlb-2m{BESIDE}{reason}"
+    return reason
+
+
+def goes_on(results: Results, number: int, arms: Sequence[str]) -> None:
+    """The last attempts are those of that number, and count."""
+    last = {one.arm: (one.state, one.reason) for one in results.attempts if one.number >= number}
+    assert last == dict.fromkeys(arms, ("accepted", None))
+    assert results.state == "time is up"
+    assert results.blocks_complete == 1
+
+
+@contextmanager
+def in_turns(results: Path, asked: Mapping[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """A run in a process group of its own while one of its arms is frozen, which is then to be ended.
+
+    Nothing of it is left after that, and it can be resumed.
+    """
+    if asked["workload"][0]["name"] == "pgbench":
+        need_database(PGBENCH)
+    path = results / "s.toml"
+    path.write_text(as_toml(study_data(**asked)))
+    before = {*results.glob("s/*")}
+    begun = subprocess.Popen(words("run", path, results), stdout=subprocess.DEVNULL, start_new_session=True)
+    groups = Groups(begun.pid)
+    try:
+        wait_until(lambda: begun.poll() is not None or groups.is_turning())
+        assert begun.poll() is None, "it ended before its turns"
+        pids = groups.processes()
+        assert pids
+        yield begun
+    finally:
+        begun.kill()
+        begun.wait()
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert not {path for path in left_over() if path.name == f"hugewise-{begun.pid}"}
+    (folder,) = {*results.glob("s/*")} - before
+    resumed = hugewise.resume(folder)
+    assert resumed.blocks_complete == 1
+    last = max(one.number for one in resumed.attempts)
+    assert [one.state for one in resumed.attempts if one.number == last] == ["accepted"] * 2
+
+
+TORN = [
+    pytest.param(two(command(LOOP.format(20_000_000))), id="command"),
+    pytest.param(keys(PGBENCH, ["base", "hugetlb-2m"]), id="pgbench"),
+]
+
+
+@pytest.mark.parametrize("asked", TORN)
+def test_killed_while_an_arm_is_frozen_it_is_restored_and_resumed(kept: Path, asked: Mapping[str, Any]) -> None:
+    with in_turns(kept, asked) as begun:
+        begun.kill()
+        begun.wait(20)
+        assert recovery.restore() != ["nothing to restore"]
+
+
+@pytest.mark.parametrize("asked", TORN)
+def test_interrupted_while_an_arm_is_frozen_it_ends_by_itself_and_is_resumed(
+    kept: Path, asked: Mapping[str, Any]
+) -> None:
+    with in_turns(kept, asked) as begun:
+        os.killpg(begun.pid, signal.SIGINT)
+        begun.wait(20)
+        assert recovery.restore() == ["nothing to restore"]
