@@ -62,6 +62,8 @@ def kept(results: Path, *cells: Cell, agrees: bool = True, passed: bool = True, 
     def agreement(cell: Cell, name: str) -> Agreement:
         return Agreement(
             kind="resident",
+            slice=0.25,
+            wash_out=0.2,
             arm=name,
             treatment=identity(cell.arm(name).treatment),
             baseline=identity(cell.arm(cell.baseline).treatment),
