@@ -307,6 +307,16 @@ def test_runs_on_different_machines_are_not_put_together(tmp_path: Path, other: 
     assert forecast.forecast(of, runs[1:]).rows[0].pairs == 8
 
 
+def test_runs_of_different_designs_are_not_put_together(tmp_path: Path) -> None:
+    """Under `kind = "auto"` a cell is resident from the calibration on that lets it be."""
+    of = the_study()
+    resident = (msgspec.structs.replace(cell("chase", "thp"), kind="resident"),)
+    runs = [write_run(tmp_path, of, normal(0.02, 8)), write_run(tmp_path, of, normal(0.02, 8), cells=resident)]
+    with pytest.raises(UserError, match="measured chase in another design than"):
+        forecast.forecast(of, runs)
+    assert forecast.forecast(of, runs[1:]).rows[0].pairs == 8
+
+
 def test_runs_on_one_machine_are_put_together_whatever_else_changed(tmp_path: Path) -> None:
     of = the_study()
     host = {"name": "h", "machine": "m", "boot_id": "one"}

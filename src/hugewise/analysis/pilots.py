@@ -64,7 +64,11 @@ def read(study: Study, runs: Sequence[Path]) -> dict[str, Pilot]:
                 hint="plan from each by itself: pairs of different machines have no spread in common",
             )
         for cell in run.opened.cells:
-            pilots.setdefault(cell.id, Pilot(cell))
+            if pilots.setdefault(cell.id, Pilot(cell)).cell.kind != cell.kind:  # as a calibration had let it be
+                raise UserError(
+                    f"{path} measured {cell.id} in another design than {runs[0]}",
+                    hint="plan from each by itself: pairs of different designs have no spread in common",
+                )
         spans = _spans(run)
         contrasts = judged(study, run.opened.cells)
         for block in run.blocks:

@@ -219,6 +219,8 @@ def _not_in_turns(
     if isinstance(workload, Direct):  # it takes its memory while it works
         if differing := _differing(arm.knobs, baseline.knobs):
             return f"commands that take turns have one machine-wide setting, and {differing}"
+    elif "process" in (arm.mechanism, baseline.mechanism):
+        return f"the page settings are turned while arms are started, which needs root ({SEQUENTIAL})"
     elif differing := _differing(*(lasting(each.knobs) for each in (arm, baseline))):
         return f"it would have to go on while the arms take turns, under one setting, and {differing}"
     if taken >= _MOST_LAYOUTS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -12,6 +13,7 @@ from hugewise.host.pool import Where
 from hugewise.model.design import SEQUENTIAL
 from hugewise.model.guest import PAGE_OF
 from hugewise.model.results import LeftOut
+from hugewise.model.scene import Staged
 from hugewise.plan.plan import Arm, Cell, Plan
 from hugewise.quantity import format_size, readable_size
 
@@ -77,8 +79,8 @@ def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
     plan = plan if free is None else _without_crowding(plan, free)
     cells, told = [], []
     for cell in plan.cells:
-        whole = {arm.name: _whole(cell, arm) for arm in cell.arms}
-        crowded = cell.kind == "resident" and len(whole) > _FEWEST
+        crowded = cell.kind == "resident" and len(cell.arms) > _FEWEST
+        whole = {arm.name: _whole(cell, arm) + _data(cell) for arm in cell.arms} if crowded else {}
         if crowded and free is not None and _at_a_time(cell, whole) > _USABLE * free:
             needed, given = readable_size(_at_a_time(cell, whole)), readable_size(free)
             told.append(
@@ -99,8 +101,9 @@ def _without_crowding(plan: Plan, free: int) -> Plan:
     for cell in plan.cells:
         kept = []
         for arm in cell.arms:
-            both = {name: _beside_pools(cell, cell.arm(name), 0) for name in {cell.baseline, arm.name}}
-            if cell.kind != "resident" or len(both) < _FEWEST or sum(both.values()) <= free:
+            names = {cell.baseline, arm.name} if cell.kind == "resident" else ()
+            both = {name: _beside_pools(cell, cell.arm(name), 0) + _data(cell) for name in names}
+            if len(both) < _FEWEST or sum(both.values()) <= free:
                 kept.append(arm)
                 continue
             needed, given = readable_size(sum(both.values())), readable_size(free)
@@ -130,6 +133,15 @@ def _left(plan: Plan, cells: Sequence[Cell], left_out: Sequence[LeftOut], cure: 
 def _whole(cell: Cell, arm: Arm) -> int:
     """Bytes that the arm uses, in pools and beside them."""
     return _beside_pools(cell, arm, 0) + sum(size * pages for (size, _), pages in _pages(cell, arm, 0).items())
+
+
+def _data(cell: Cell) -> int:
+    """Bytes of the data that each arm has a copy of, where these lie in memory."""
+    workload = cell.workload
+    if not isinstance(workload, Staged) or not Path(cell.storage).is_relative_to("/dev/shm"):  # noqa: S108
+        return 0
+    made = workload.data(cell.values)
+    return 0 if made is None else made.bytes
 
 
 def _beside_pools(cell: Cell, arm: Arm, guest: int) -> int:
