@@ -350,6 +350,8 @@ fn a_scan_is_not_in_the_wall_time() {
     let (start, exit, seen) = (one(&events, "start"), one(&events, "exit"), coverages(&events)[0]);
     let all = number(exit, "t_ns") - number(start, "t_ns");
     assert!(number(exit, "wall_ns") + number(seen, "scan_ns") <= all, "{events:?}");
+    let looked: Vec<u64> = exit["looked_ns"].as_array().unwrap().iter().map(|ns| ns.as_u64().unwrap()).collect();
+    assert_eq!(all - number(exit, "wall_ns"), looked[1] - looked[0], "{events:?}");
 }
 
 #[test]

@@ -163,12 +163,22 @@ def test_residents_need_an_agreement_of_residents() -> None:
     said = reason(asked, record()) or ""
     assert said.startswith("a resident design must be calibrated, and there is none of this workload on this host")
     assert "there is none" in (reason(asked, record(calibrated(agreements=(agreed(),)))) or ""), "that is of a duet"
-    mine = agreed(kind="resident")
+    mine = agreed(kind="resident", slice=0.25, wash_out=0.2)
     assert reason(asked, record(calibrated(agreements=(mine,)))) is None
     assert "there is none" in (reason(study("duet", required="false"), record(calibrated(agreements=(mine,)))) or "")
     differing = msgspec.structs.replace(mine, agrees=False, reason="the effects differ")
     assert "for thp the effects differ" in (reason(asked, record(calibrated(agreements=(differing,)))) or "")
     assert "failed: no" in (reason(asked, record(calibrated(agreements=(mine,), passed=False, reason="no"))) or "")
+
+
+def test_a_resident_design_needs_one_with_its_own_turns() -> None:
+    """Turns without a wash-out measure the caches that the others left behind: they are another design."""
+    resident = parse(STUDY.format(kind="resident", required="false").replace("slots = [0, 1]", 'slice = "50ms"'), "s")
+    held = agreed(kind="resident", slice=0.05, wash_out=0.2)
+    assert reason(resident, record(calibrated(agreements=(held,)))) is None
+    for other in ({"slice": 0.25}, {"wash_out": 0.0}, {"slice": None, "wash_out": None}):
+        found = record(calibrated(agreements=(msgspec.structs.replace(held, **other),)))
+        assert "had other turns (slice, wash_out) for thp" in (reason(resident, found) or "")
 
 
 def test_a_treatments_name_is_not_its_identity() -> None:

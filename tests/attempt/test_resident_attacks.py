@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from hugewise.attempt import resident
+from hugewise.attempt.outcome import Problem
 from hugewise.attempt.play import Play
 from hugewise.attempt.recording import stored
+from hugewise.attempt.resident import _without_rests
+from hugewise.attempt.turns import Side
 from hugewise.attempt.underway import Group, Work
+from hugewise.errors import HugewiseError
 from hugewise.machine import noise, probe
+from hugewise.machine.machine import Contained
 from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Attempt, DeliveryThreshold
 from hugewise.model.workload import Launch
@@ -18,6 +28,7 @@ from tests.attempt.test_disturbances import FILES
 from tests.attempt.test_runner_guests import SAID, FakeGuest, FakeMachine, Fault, bench, trial
 from tests.build.hosts import Files
 from tests.build.studies import an_arm, cell_of
+from tests.machine.test_serving import Launcher
 
 BASE = PageTarget("base", 4096)
 EVENTS = list(probe.decode(msgspec.json.encode(event) + b"\n" for event in SAID))
@@ -45,14 +56,14 @@ def pages(**sizes: int) -> list[probe.Coverage]:
     return [probe.Coverage(7, "server", True, "kpageflags", seen, False, 1)]
 
 
-def recorded(folder: Path, *plays: Play) -> list[Attempt]:
+def recorded(folder: Path, *plays: Play, events: Sequence[probe.Event] = EVENTS) -> list[Attempt]:
     """What is stored of the arms of one block, two of which promise base pages."""
     arms = [an_arm(name, BASE) for name in ("base", "thp")]
     cell = cell_of(Fault(), *arms, kind="resident", delivery=DeliveryThreshold(0.9, 0.1))
     works = []
     for order, (arm, play) in enumerate(zip(arms, plays, strict=True)):
         aboard = OnThisHost(FakeMachine(emulated=False))
-        work = Work(arm, trial(arm.name, order), 1, folder, aboard=aboard, play=play, events=EVENTS)
+        work = Work(arm, trial(arm.name, order), 1, folder, aboard=aboard, play=play, events=list(events))
         work.launch = Launch(argv=("true",), proof="live")
         works.append(work)
     group = Group(bench(folder), cell, works, iter(["01"]))
@@ -63,6 +74,95 @@ def recorded(folder: Path, *plays: Play) -> list[Attempt]:
     return [stored(group, work) for work in works]
 
 
+@dataclass
+class Frozen(Contained):
+    """A group of which it is kept whether it stands still. `breaks` is what it does not do."""
+
+    breaks: str = ""
+    still: bool = False
+    procs_files: tuple[Path, ...] = (Path("cgroup.procs"),)
+
+    def freeze(self) -> None:
+        self.turn("freeze", still=True)
+
+    def thaw(self) -> None:
+        self.turn("thaw", still=False)
+
+    def turn(self, word: str, *, still: bool) -> None:
+        if self.breaks == word:
+            raise HugewiseError(f"the cgroup does not {word} within 5 s")
+        self.still = still
+
+
+def launched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *groups: Contained
+) -> tuple[list[Work], list[list[probe.Event]]]:
+    """Commands in these groups had their turns; their launchers end when they are asked to."""
+    arms = [an_arm(f"arm-{number}") for number in range(len(groups))]
+    works = [
+        Work(arm, trial(arm.name, order), 1, folder, play=Play(), leaf=leaf)
+        for order, (arm, leaf) in enumerate(zip(arms, groups, strict=True))
+    ]
+    group = Group(bench(folder), cell_of(Fault(), *arms, kind="resident"), works, iter(["01"]))
+    running = [Launcher() for _ in works]
+
+    def probes(*_: object, beside: Play, **__: object) -> list[list[probe.Event]]:
+        for launcher in running:
+            launcher.end(0)
+        beside.timing(held=False)(running)
+        return [list(EVENTS) for _ in works]
+
+    monkeypatch.setattr(resident, "probes", probes)
+    return works, resident.launch(group, works)
+
+
+@pytest.mark.parametrize("breaks", ["freeze", "thaw"])
+def test_who_does_not_obey_is_tried_again_and_leaves_nobody_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str
+) -> None:
+    """A server that hangs in the kernel ended the whole run, and those after it stayed frozen."""
+    groups = [Frozen(), Frozen(breaks=breaks), Frozen()]
+    works, events = launched(tmp_path, monkeypatch, *groups)
+    assert [work.play.problem for work in works] == [
+        None,
+        Problem("rejected", f"the cgroup does not {breaks} within 5 s"),
+        None,
+    ]
+    assert events == [[], [], []] and not any(group.still for group in (groups[0], groups[2]))
+
+
+def test_without_cgroups_no_arm_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HugewiseError, match="without a cgroup"):
+        launched(tmp_path, monkeypatch, Contained(), Contained())
+
+
+def test_who_is_on_its_way_out_has_the_time_to_itself(tmp_path: Path) -> None:
+    """What gives its memory back goes on in a frozen group: that time was taken off as if it had stood still."""
+    arm, running = an_arm("base"), Launcher()
+    side = resident._Side(Work(arm, trial(), 1, tmp_path, leaf=Frozen()), Side((Frozen(),), running))
+    said = tmp_path / "events.jsonl"
+    said.touch()
+    assert not side.wait(time.monotonic() + 0.01)
+    said.write_text("start")
+    threading.Timer(0.1, running.end, [0]).start()
+    begun = time.monotonic()
+    assert side.wait(begun + 0.01) and time.monotonic() - begun >= 0.09
+
+
+def test_nothing_is_taken_off_the_time_after_the_exit() -> None:
+    """Else who has more pages to look at and to give back, which are the small ones, is faster by as much."""
+    start = 10_000_000_000
+    leaves, looked, gone = start + 2_000_000_000, start + 3_000_000_000, start + 3_500_000_000
+    said = probe.Exit(gone, 2_500_000_000, 0, None, False, 0, 0, looked_ns=(leaves, looked))
+    rests = [(10.5, 11.5), (12.25, 12.75), (13.25, 13.5), (20.0, 21.0)]  # before it, within, after, and not any more
+    (found,) = _without_rests([said], rests)
+    assert isinstance(found, probe.Exit) and found.wall_ns == 1_500_000_000
+    (across,) = _without_rests([said], [(11.5, 13.25)])
+    assert isinstance(across, probe.Exit) and across.wall_ns == 2_000_000_000
+    (unseen,) = _without_rests([msgspec.structs.replace(said, looked_ns=None)], [(10.5, 11.5)])
+    assert isinstance(unseen, probe.Exit) and unseen.wall_ns == 1_500_000_000
+
+
 def test_pages_that_nobody_could_see_before_the_turns_are_not_proven(tmp_path: Path) -> None:
     """Else whoever had other pages at first, and lost them, would pass by what is there in the end."""
     base, huge = pages(anon_4096=8192), pages(anon_2097152=2 << 20)
@@ -71,3 +171,19 @@ def test_pages_that_nobody_could_see_before_the_turns_are_not_proven(tmp_path: P
     assert unseen.delivery.reason == "before its turns: no memory was found to prove it by"
     without_turns, changed = recorded(tmp_path / "again", Filled(None, base), Filled(huge, base))
     assert (without_turns.delivery.delivered, changed.delivery.delivered) == (True, False)
+
+
+def test_the_kernels_work_for_all_arms_is_no_figure_of_one(tmp_path: Path) -> None:
+    """The same figure in all of them would be a ratio of exactly 1, and arms `equivalent` that nobody has compared."""
+    base = pages(anon_4096=8192)
+    for attempt in recorded(tmp_path, Filled(base, base), Filled(base, base)):
+        for name in ("khugepaged_cpu_s", "kcompactd_cpu_s", "kswapd_cpu_s", "swap_bytes"):
+            assert attempt.metrics[name] is None
+            assert attempt.absent[name] == "it is of the machine, which the arms shared"
+        assert attempt.state == "accepted" and attempt.metrics["cpu_s"] is None
+
+
+def test_a_timed_command_that_was_ended_had_the_time_of_all_turns(tmp_path: Path) -> None:
+    late = [msgspec.structs.replace(each, timed_out=True) if isinstance(each, probe.Exit) else each for each in EVENTS]
+    reasons = {attempt.reason for attempt in recorded(tmp_path, Filled([], []), Filled([], []), events=late)}
+    assert reasons == {"timed out after 60 s"}  # 30 s of the cell, and two arms

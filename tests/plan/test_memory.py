@@ -211,13 +211,13 @@ def test_only_residents_of_more_than_two_arms_are_made_fewer() -> None:
     pair = cell("one", 4 * MIB, arm("thp"), together=True)
     two = Plan((msgspec.structs.replace(pair, kind="resident"),), ())
     for plan in (sequential, duet, two):
-        assert fitting(plan, MIB) == (plan, ())
+        assert fitting(plan, 9 * MIB) == (plan, ())
 
 
 def test_with_fewer_arms_at_a_time_the_largest_block_is_what_counts() -> None:
     assert pool_pages(residents()) == {(2 * MIB, None): 4}
     assert bytes_to_touch(residents()) == 8 * MIB
-    plan, _ = fitting(residents(), MIB)
+    plan, _ = fitting(residents(), 12 * MIB)
     assert pool_pages(plan) == {(2 * MIB, None): 2}, "of two arms of a pool one at a time is there"
     assert bytes_to_touch(plan) == 8 * MIB, "the baseline, and the largest other"
     assert [one.name for one in without_short_pools(plan, pool_pages(plan), {(2 * MIB, None): 2}).cells[0].arms] == [
@@ -225,3 +225,31 @@ def test_with_fewer_arms_at_a_time_the_largest_block_is_what_counts() -> None:
     ]
     all_of_them = without_short_pools(residents(), pool_pages(residents()), {(2 * MIB, None): 2})
     assert [one.name for one in all_of_them.cells[0].arms] == ["base", "thp", "2m"]
+
+
+def resident(*arms: Arm) -> Cell:
+    """A cell whose arms want 9 GiB each and are there at once."""
+    return msgspec.structs.replace(cell("r", 9 * GIB, *arms, together=True), kind="resident")
+
+
+def test_who_has_no_room_beside_the_baseline_is_left_out_with_the_cure() -> None:
+    """Else both are touched, and the kernel kills whom it likes; one after the other they would have had the room."""
+    pooled = arm("2m", 2 * MIB)  # whose pool is asked for by itself
+    found, _ = fitting(Plan((resident(arm("thp"), pooled),), ()), 16 * GIB)
+    assert [each.name for each in found.cells[0].arms] == ["base", "2m"]
+    (left,) = found.left_out
+    assert (left.policy, left.reason) == (
+        "thp",
+        "beside base it needs 18 GiB in all, and 16 GiB are free: in a resident design both are there at once;"
+        ' [design] kind = "sequential" has one at a time',
+    )
+    with pytest.raises(HugewiseError, match=r"beside base .* nothing is left to compare") as caught:
+        fitting(Plan((resident(arm("thp")),), ()), 16 * GIB)
+    assert caught.value.hint == 'free memory; [design] kind = "sequential" has one arm at a time'
+
+
+def test_one_after_the_other_nobody_has_to_have_room_beside_the_baseline() -> None:
+    plan, at_once = Plan((cell("r", 9 * GIB, arm("thp")),), ()), Plan((resident(arm("thp")),), ())
+    assert fitting(plan, 16 * GIB) == (plan, ())
+    assert fitting(at_once, None) == (at_once, ())
+    assert fitting(at_once, 18 * GIB) == (at_once, ())

@@ -196,7 +196,9 @@ fn follow(
             for held in tracer.hold(signals).context("holding the tree")? {
                 look(spec, held.pid, held.task, &mut fullest, &mut watched)?;
             }
-            watched.paused_ns += now_ns() - stopped_ns;
+            let looked_ns = now_ns();
+            watched.paused_ns += looked_ns - stopped_ns;
+            watched.looked_at = Some([stopped_ns, looked_ns]);
         } else if spec.scan == Scan::EveryExit && watched.may_look() {
             start.tell()?;
             look(spec, pid, task, &mut fullest, &mut watched)?;
@@ -254,6 +256,7 @@ fn conclude(
         timed_out: watched.why == Why::TimedOut,
         early_exits: watched.early_exits,
         killed: killed.count,
+        looked_ns: watched.looked_at,
         exceeded: watched.exceeded,
     })?;
     match watched.why {
@@ -305,6 +308,7 @@ fn no_workload(message: &str, code: i32) -> anyhow::Result<ExitCode> {
         timed_out: false,
         early_exits: 0,
         killed: 0,
+        looked_ns: None,
         exceeded: None,
     })?;
     Ok(ExitCode::SUCCESS)

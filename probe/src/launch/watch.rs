@@ -28,6 +28,8 @@ pub struct Watched {
     pub end_ns: u64,
     /// Time inside the launch that belongs to scans, not to the workload.
     pub paused_ns: u64,
+    /// That of it in which the root stood still at its exit.
+    pub looked_at: Option<[u64; 2]>,
     pub early_exits: u32,
     /// What it took more of than it may, in words.
     pub exceeded: Option<String>,
@@ -45,7 +47,7 @@ const MOST_TROUBLE: usize = 20;
 impl Watched {
     pub fn new() -> Watched {
         let (why, trouble) = (Why::TimedOut, Vec::new());
-        Watched { why, end_ns: 0, paused_ns: 0, early_exits: 0, exceeded: None, trouble, looks: 0 }
+        Watched { why, end_ns: 0, paused_ns: 0, looked_at: None, early_exits: 0, exceeded: None, trouble, looks: 0 }
     }
 
     /// Whether one more process may be told of.

@@ -114,7 +114,8 @@ pub enum Event {
     Usage(Usage),
     /// Last line of `run`. `wall_ns` goes from launch to the exit of the root process, scans excluded.
     /// `early_exits` counts processes that left before the root, so that their memory was not scanned. `exceeded` says
-    /// which of its limits the workload met, and was ended for.
+    /// which of its limits the workload met, and was ended for. `looked_ns` is when the scan of the root at its exit began
+    /// and ended: whoever takes other times out of `wall_ns` must not take that once more.
     Exit {
         t_ns: u64,
         wall_ns: u64,
@@ -123,6 +124,8 @@ pub enum Event {
         timed_out: bool,
         early_exits: u32,
         killed: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        looked_ns: Option<[u64; 2]>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exceeded: Option<String>,
     },

@@ -72,6 +72,7 @@ fn following(event: &Event) -> Option<Event> {
             timed_out: false,
             early_exits: 0,
             killed: 0,
+            looked_ns: Some([1_005_000_000, 1_006_000_000]),
             exceeded: None,
         },
         Event::Exit { .. } => Event::Load(Box::new(Load::example())),

@@ -24,7 +24,18 @@ from hugewise.model.policy import Treatment
 from hugewise.quantity import format_duration
 from hugewise.study.study import Study
 
-__all__ = ["Calibrated", "CalibrationRecord", "Here", "Planned", "identity", "load", "same", "save", "withheld"]
+__all__ = [
+    "Calibrated",
+    "CalibrationRecord",
+    "Here",
+    "Planned",
+    "identity",
+    "load",
+    "same",
+    "save",
+    "turns_of",
+    "withheld",
+]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -136,6 +147,14 @@ def withheld(
     return found
 
 
+def turns_of(study: Study) -> tuple[float | None, float | None]:
+    """Length of a turn and the share of it that does not count, where the design is a resident one: shorter turns find
+    more of what the others left in the caches.
+    """
+    design = study.design
+    return (design.slice, design.wash_out) if design.kind == "resident" else (None, None)
+
+
 def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord], here: Here) -> str | None:
     """The first reason that holds."""
     known_here = [r for r in records if (r.host, r.machine, r.planted) == (here.host, here.machine, 0)]
@@ -159,6 +178,8 @@ def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord],
             held = known.get((identity(treatment), identity(cell.baseline)))
             if held is None:
                 return f"the last one had not {name} beside the baseline"
+            if (held.slice, held.wash_out) != turns_of(study):
+                return f"the last one had other turns (slice, wash_out) for {name}"
             if not held.agrees:
                 return f"for {name} {held.reason}"
     return None

@@ -84,7 +84,8 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True):
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether another design (`kind`) finds the effect that sequential pairs find: the difference of the log effects,
-    95% interval. `duet` is the effect in that design, whatever it is.
+    95% interval. `duet` is the effect in that design, whatever it is; `slice` and `wash_out` are of its turns (seconds,
+    and the share that does not count), where it is a resident one.
     """
 
     kind: Kind = "duet"
@@ -100,6 +101,8 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     correlation_duet: float | None
     agrees: bool
     reason: str
+    slice: float | None = None
+    wash_out: float | None = None
 
 
 def stream(

@@ -97,7 +97,7 @@ def _spec(
         thp_disable="none" if play.served else treatment.thp_disable,
         cgroup_procs=tuple(str(path) for path in leaf.procs_files),
         cpus=places[work.trial.slot] if places else cpus,
-        timeout_s=cell.timeout * (len(group.works) if group.resident else 1),
+        timeout_s=group.timeout,
         counters=counters,
         scan="every-exit" if twin else "exit" if start.micro or start.proof == "exit" else "none",
         source=work.site.source,

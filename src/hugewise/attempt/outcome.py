@@ -178,8 +178,12 @@ def _state(
     return "accepted", None
 
 
-def with_kernel_work(found: Outcome, host: Difference, base_size: int) -> Outcome:
-    """`found` with what the kernel did meanwhile (machine-wide), and with rates of its hardware counters."""
+def with_kernel_work(found: Outcome, host: Difference, base_size: int, *, alone: bool = True) -> Outcome:
+    """`found` with what the kernel did meanwhile (machine-wide), and with rates of its hardware counters.
+
+    Of an attempt that was not `alone` on its machine, what the kernel did is the others' too: the same figure for all
+    would be taken for a proof that they do not differ.
+    """
     metrics: dict[str, float | None] = {}
     why = {"swap_bytes": "/proc/vmstat does not say"}
     for thread in ("khugepaged", "kcompactd", "kswapd"):
@@ -187,6 +191,8 @@ def with_kernel_work(found: Outcome, host: Difference, base_size: int) -> Outcom
         metrics[f"{thread}_cpu_s"] = sum(times) if times else None
         why[f"{thread}_cpu_s"] = f"no kernel thread {thread} is seen here"
     metrics["swap_bytes"] = None if host.swap_pages is None else host.swap_pages * base_size
+    if not alone:
+        metrics, why = dict.fromkeys(metrics), dict.fromkeys(metrics, "it is of the machine, which the arms shared")
     return found.adding(metrics, why).with_rates()
 
 

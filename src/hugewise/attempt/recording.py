@@ -27,7 +27,7 @@ def stored(group: Group, work: Work) -> Attempt:
     assert group.before is not None and group.after is not None
     host, change, timeless = noise.difference(group.before, group.after), work.change, work.site.machine.emulated
     proof = _proof(group, work, change)
-    result = _outcome(cell, work, change, proof)
+    result = _outcome(group, work, change, proof)
     exited = outcome.last(work.events, probe.Exit)
     measured = exited.wall_ns / 1e9 if exited is not None else 0.0
     return Attempt(
@@ -85,12 +85,12 @@ def _judged(group: Group, work: Work, seen: Sequence[probe.Coverage], change: no
     """The proof by what was `seen` of its servers, or by its own events."""
     cell, arm, command, site = group.cell, work.arm, work.command, work.site
     faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
-    # The counters are the machine's: they cannot tell attempts apart that ran at once.
-    alone = len(group.works) == 1 or work.boarded.own
     return outcome.coverage_proof(
         seen if work.play.served else work.events,
         work.twin,
-        noise.coverage_from_counters(change, faults, site.base_size) if change is not None and alone else None,
+        noise.coverage_from_counters(change, faults, site.base_size)
+        if change is not None and _alone(group, work)
+        else None,
         target=arm.treatment.target,
         proof=command.proof,
         source=site.source,
@@ -102,16 +102,21 @@ def _judged(group: Group, work: Work, seen: Sequence[probe.Coverage], change: no
     )
 
 
-def _outcome(cell: Cell, work: Work, change: noise.Difference | None, proof: Delivery) -> Outcome:
+def _alone(group: Group, work: Work) -> bool:
+    """Whether the counters of its machine are its own: they cannot tell attempts apart that ran at once."""
+    return len(group.works) == 1 or work.boarded.own
+
+
+def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: Delivery) -> Outcome:
     """What came of it: each step adds what it knows, and goes before those above it."""
-    play, command, site = work.play, work.command, work.site
+    cell, play, command, site = group.cell, work.play, work.command, work.site
     # A client of servers has its own event with its figures, which the workload reads.
     result = outcome.outcome(
-        work.events, micro=command.micro and not play.served, timeout_s=cell.timeout, success=command.success
+        work.events, micro=command.micro and not play.served, timeout_s=group.timeout, success=command.success
     )
     around = change if play.around is None else noise.difference(*play.around)
     if around is not None:
-        result = outcome.with_kernel_work(result, around, site.base_size)
+        result = outcome.with_kernel_work(result, around, site.base_size, alone=_alone(group, work))
     result = outcome.staged(
         result,
         play.problem,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,17 +24,18 @@ from hugewise.attempt.play import Play
 from hugewise.attempt.stage import StageError, ends
 from hugewise.attempt.turns import Side, Turn, take_turns
 from hugewise.attempt.underway import Group, Work, turn_knobs
+from hugewise.errors import HugewiseError
 from hugewise.files import storing
 from hugewise.host import tolerance
 from hugewise.machine import probe
 from hugewise.machine.machine import Running
-from hugewise.model.design import Visited, lasting, quiet
+from hugewise.model.design import SEQUENTIAL, Visited, lasting, quiet
 from hugewise.model.scene import Part, Staged
 
 __all__ = ["launch", "leave_to_itself", "quieten", "turn_to"]
 
 _LOAD = b'{"ev":"load"'
-_PROBE = "hugewise-probe"
+_PROBE, _EVENTS = "hugewise-probe", "events.jsonl"
 _TO_BEGIN_S, _PAUSE_S = 10.0, 0.001
 
 
@@ -67,7 +68,7 @@ def launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
         return _visit(group, works) if works[0].play.visited else _in_turns(group, works)
     except StageError as error:
         fallen = [work for work in works if isinstance(work.play, Performance) and work.play.stage is error.stage]
-        if isinstance(error, _IntolerantError):
+        if isinstance(error, _ArmError):
             fallen = [error.work]
         for work in fallen or works:
             work.play.problem = work.play.problem or Problem("rejected", error.message)
@@ -108,12 +109,12 @@ def _visit(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     client = workload.visit(values, [play.stage.places for play in plays], turns, slicing.length, slicing.wash_out)
     for work in works:
         work.launch = client
-    (events,) = probes(group, works[:1], "spec.json", "events.jsonl", twin=False, beside=_Visiting(plays))
+    (events,) = probes(group, works[:1], "spec.json", _EVENTS, twin=False, beside=_Visiting(plays))
     exited = outcome.last(events, probe.Exit)
     if exited is None or exited.code not in client.success:
         for play in plays:  # it may have failed because a server is gone: whose is told
             play.stage.check_again()
-    _hand_out([work.draft / "events.jsonl" for work in works])
+    _hand_out([work.draft / _EVENTS for work in works])
     return [events for _ in works]
 
 
@@ -149,15 +150,31 @@ class _Side:
         return self.work.play if isinstance(self.work.play, Performance) else None
 
     def freeze(self) -> None:
-        self.side.freeze()
+        """Raises StageError."""
+        with self._answering():
+            self.side.freeze()
         if self.frozen is None:
             self.frozen = time.monotonic()
 
     def thaw(self) -> None:
-        self.side.thaw()
+        """Raises StageError."""
+        with self._answering():
+            self.side.thaw()
         if self.frozen is not None:
             self.rests.append((self.frozen, time.monotonic()))
         self.frozen = None
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """What does not stand still, or does not go on, is the arm's doing, and ends no run. That there is no cgroup
+        is nobody's.
+        """
+        try:
+            yield
+        except HugewiseError as error:
+            if not any(group.procs_files for group in self.side.groups):
+                raise
+            raise _ArmError(self.work, error.message) from error
 
     def wait(self, until: float) -> bool:
         """Raises StageError when a server has ended, or a command has what must not be frozen."""
@@ -166,11 +183,18 @@ class _Side:
                 self.play.stage.check_again()
                 raise StageError("its client ended before all turns were over", self.play.stage)
             return False
-        if ends([], [self.side.running], until):
+        if ends([], [self.side.running], until) or (self._leaving() and ends([], [self.side.running], None)):
             return True
         if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
-            raise _IntolerantError(self.work, why)
+            raise _ArmError(self.work, f"{why}; such a command is compared one after the other: {SEQUENTIAL}")
         return False
+
+    def _leaving(self) -> bool:
+        """Whether its command is on its way out: its launcher has kept silent until then. A process that gives its
+        memory back cannot be frozen, so that it has the time to itself: else what that takes, which depends on the size
+        of its pages, would be nobody's.
+        """
+        return (self.work.draft / _EVENTS).stat().st_size > 0
 
     def begun(self) -> bool:
         """Whether its timed command is there, and no longer the launcher about to become it. A launcher that waits for
@@ -185,11 +209,11 @@ class _Side:
         return False
 
 
-class _IntolerantError(StageError):
-    """A command has what shows it that it was frozen."""
+class _ArmError(StageError):
+    """An arm cannot take turns."""
 
-    def __init__(self, work: Work, why: str) -> None:
-        super().__init__(f'{why}; such a command is compared one after the other: [design] kind = "sequential"')
+    def __init__(self, work: Work, message: str) -> None:
+        super().__init__(message)
         self.work = work
 
 
@@ -207,12 +231,11 @@ class _Turning(Play):
                 _Side(work, Side((work.leaf, work.client) if work.play.served else (work.leaf,), process))
                 for work, process in zip(self.works, processes, strict=True)
             ]
-            try:
+            with ExitStack() as thawing:  # one that does not go on leaves no other frozen
+                for side in self.sides:
+                    thawing.callback(side.thaw)
                 self._await()
                 self._take()
-            finally:
-                for side in self.sides:
-                    side.thaw()
             ends([side.play.stage for side in self.sides if side.play is not None], processes, None)
 
         return alongside
@@ -261,19 +284,23 @@ def _part(turn: Turn) -> Part:
 
 def _in_turns(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     beside = _Turning(group, works)
-    found = probes(group, works, "spec.json", "events.jsonl", twin=False, beside=beside)
+    found = probes(group, works, "spec.json", _EVENTS, twin=False, beside=beside)
     if not beside.sides:
         return found
     return [_without_rests(events, side.rests) for events, side in zip(found, beside.sides, strict=True)]
 
 
 def _without_rests(events: Sequence[probe.Event], rests: Sequence[tuple[float, float]]) -> list[probe.Event]:
-    """What a launcher said, by a clock that stood still while its program was frozen, as long as that was there."""
+    """What a launcher said, by a clock that stood still while its program was frozen, as long as that was there.
+
+    From its exit on nothing is taken off any more. The launcher's own clock stands still while it looks at the pages,
+    and what gives its memory back then goes on in a frozen group: who has more pages would seem to be faster.
+    """
     found: list[probe.Event] = []
     for event in events:
         if isinstance(event, probe.Exit):
-            ended = event.t_ns / 1e9
-            rested = sum(max(0.0, min(end, ended) - begin) for begin, end in rests)
+            left = (event.looked_ns or (event.t_ns,))[0] / 1e9
+            rested = sum(max(0.0, min(end, left) - begin) for begin, end in rests)
             event = msgspec.structs.replace(event, wall_ns=max(0, event.wall_ns - round(rested * 1e9)))  # noqa: PLW2901
         found.append(event)
     return found

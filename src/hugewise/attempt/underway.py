@@ -151,6 +151,11 @@ class Group:
         return self.rounds is not None and self.cell.kind == "resident"
 
     @property
+    def timeout(self) -> float:
+        """Seconds that a timed command has: of arms that take turns each has those of the others too."""
+        return self.cell.timeout * (len(self.works) if self.resident else 1)
+
+    @property
     def slicing(self) -> Slicing | None:
         """How those take turns that are all there."""
         rules = self.bench.study.design

@@ -176,6 +176,9 @@ class Exit(_Event, frozen=True):
     timed_out: bool
     early_exits: Natural
     killed: Natural
+    looked_ns: tuple[Natural, Natural] | None = (
+        None  # begin and end of the scan at its exit, which `wall_ns` leaves out
+    )
     exceeded: str | None = None  # the limit that it met, and was ended for
 
 

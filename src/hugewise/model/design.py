@@ -25,6 +25,7 @@ from hugewise.model.workload import Direct, Launch, ParameterValue, Workload
 
 __all__ = [
     "ESTIMANDS",
+    "SEQUENTIAL",
     "Kind",
     "Layered",
     "Slicing",
@@ -48,6 +49,9 @@ ESTIMANDS: Mapping[Kind, str] = {
     "crossover": "switching within one process, with all layouts resident",
     "resident": "with the processes of all arms resident and one of them working at a time",
 }
+SEQUENTIAL = '[design] kind = "sequential"'
+"""What is written in a study for what no other design can lay out."""
+
 # Freezing and thawing take some milliseconds on a busy machine; and some seconds more do no harm.
 _TO_SWITCH_S, _SPARE_S = 0.02, 2.0
 _MOST_LAYOUTS = 10  # the probe writes a layout, or a group of servers, as one digit
@@ -207,9 +211,9 @@ def _not_in_turns(
 ) -> str | None:
     """Why an arm cannot be resident beside its baseline, or None."""
     if not isinstance(workload, TakingTurns):
-        return f"{workload.name} is no workload whose arms can be resident together and take turns"
+        return f"{workload.name} is no workload whose arms can be resident together and take turns ({SEQUENTIAL})"
     if (refused := workload.turns_refused(values)) is not None:
-        return refused
+        return f"{refused} ({SEQUENTIAL})"
     if shared := sorted({*arm.parameters, *baseline.parameters} & {*_shared(workload, values)}):
         return f"{shared[0]} must be the same in all arms that take turns"
     if isinstance(workload, Direct):  # it takes its memory while it works

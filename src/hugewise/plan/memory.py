@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from hugewise.errors import HugewiseError
 from hugewise.host.pool import Where
+from hugewise.model.design import SEQUENTIAL
 from hugewise.model.guest import PAGE_OF
 from hugewise.model.results import LeftOut
 from hugewise.plan.plan import Arm, Cell, Plan
@@ -70,8 +71,10 @@ def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
     """The plan whose resident blocks have no more arms than fit into `free` bytes (None: not known), and what
     there is to tell of that.
 
-    Where there is no room for all arms at once, a block has the baseline and one other: which one is the coin's.
+    Where there is no room for all arms at once, a block has the baseline and one other: which one is the coin's. An arm
+    for which there is none even so is left out. Raises HugewiseError where nothing is left.
     """
+    plan = plan if free is None else _without_crowding(plan, free)
     cells, told = [], []
     for cell in plan.cells:
         whole = {arm.name: _whole(cell, arm) for arm in cell.arms}
@@ -85,6 +88,43 @@ def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:
             cell = msgspec.structs.replace(cell, at_most=_FEWEST)  # noqa: PLW2901
         cells.append(cell)
     return msgspec.structs.replace(plan, cells=tuple(cells)), tuple(told)
+
+
+def _without_crowding(plan: Plan, free: int) -> Plan:
+    """The plan without the arms of resident blocks that have no room beside their baseline. Pools are asked for, and
+    seen to be too short, by themselves.
+    """
+    cells: list[Cell] = []
+    left_out = list(plan.left_out)
+    for cell in plan.cells:
+        kept = []
+        for arm in cell.arms:
+            both = {name: _beside_pools(cell, cell.arm(name), 0) for name in {cell.baseline, arm.name}}
+            if cell.kind != "resident" or len(both) < _FEWEST or sum(both.values()) <= free:
+                kept.append(arm)
+                continue
+            needed, given = readable_size(sum(both.values())), readable_size(free)
+            why = (
+                f"beside {cell.baseline} it needs {needed} in all, and {given} are free: in a resident design both are"
+            )
+            left_out.append(LeftOut(cell.id, arm.name, f"{why} there at once; {SEQUENTIAL} has one at a time"))
+        _keep(cells, left_out, cell, kept)
+    return _left(plan, cells, left_out, f"free memory; {SEQUENTIAL} has one arm at a time")
+
+
+def _keep(cells: list[Cell], left_out: list[LeftOut], cell: Cell, kept: Sequence[Arm]) -> None:
+    """Add the cell with the arms that are kept, where these can be compared."""
+    if len(kept) > 1 and any(arm.name == cell.baseline for arm in kept):
+        cells.append(msgspec.structs.replace(cell, arms=tuple(kept)))
+    else:
+        left_out.append(LeftOut(cell.id, "*", "nothing is left to compare"))
+
+
+def _left(plan: Plan, cells: Sequence[Cell], left_out: Sequence[LeftOut], cure: str) -> Plan:
+    """The plan with these cells alone. Raises HugewiseError, with the cure, where there is none."""
+    if not cells:
+        raise HugewiseError("no cell is left to run: " + "; ".join(left.reason for left in left_out), hint=cure)
+    return msgspec.structs.replace(plan, cells=tuple(cells), left_out=tuple(left_out))
 
 
 def _whole(cell: Cell, arm: Arm) -> int:
@@ -135,13 +175,5 @@ def without_short_pools(plan: Plan, wanted: Mapping[Where, int], granted: Mappin
                 left_out.append(LeftOut(cell.id, arm.name, "; ".join(short)))
             else:
                 kept.append(arm)
-        if len(kept) > 1 and any(arm.name == cell.baseline for arm in kept):
-            cells.append(msgspec.structs.replace(cell, arms=tuple(kept)))
-        else:
-            left_out.append(LeftOut(cell.id, "*", "nothing is left to compare"))
-    if not cells:
-        raise HugewiseError(
-            "no cell is left to run: " + "; ".join(left.reason for left in left_out),
-            hint="free memory, or reserve huge pages at boot",
-        )
-    return Plan(tuple(cells), tuple(left_out))
+        _keep(cells, left_out, cell, kept)
+    return _left(plan, cells, left_out, "free memory, or reserve huge pages at boot")

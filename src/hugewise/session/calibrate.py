@@ -17,7 +17,7 @@ import msgspec
 
 from hugewise.analysis import calibration_figures
 from hugewise.analysis.beside import cell_of
-from hugewise.analysis.calibration import Calibrated, CalibrationRecord, identity, same, save
+from hugewise.analysis.calibration import Calibrated, CalibrationRecord, identity, same, save, turns_of
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint
@@ -241,7 +241,9 @@ def _agreements(bench: _Bench, cell: Cell, design: Kind) -> Iterator[calibration
         if len(found) == 2:
             identities = identity(arm.treatment), identity(baseline.treatment)
             within = bench.study.calibration.agreement
-            yield calibration_figures.agreement(arm.name, identities, found["sequential"], found[design], within)
+            held = calibration_figures.agreement(arm.name, identities, found["sequential"], found[design], within)
+            length, wash_out = turns_of(bench.study)
+            yield msgspec.structs.replace(held, slice=length, wash_out=wash_out)
 
 
 def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind: Kind) -> _Values | None:
