@@ -21,7 +21,8 @@ from tests.build.studies import FakeWorkload, an_arm, cell_of
 MIB = 1 << 20
 
 
-def exited(t: float, wall: float) -> probe.Exit:
+def exited(t: float, wall: float, looked: tuple[float, float] | None = None) -> probe.Exit:
+    """Of a command that ended at `t`; `looked` is when the look at its pages began and ended."""
     return probe.Exit(
         t_ns=round(t * 1e9),
         wall_ns=round(wall * 1e9),
@@ -30,12 +31,13 @@ def exited(t: float, wall: float) -> probe.Exit:
         timed_out=False,
         early_exits=0,
         killed=0,
+        looked_ns=None if looked is None else (round(looked[0] * 1e9), round(looked[1] * 1e9)),
     )
 
 
-def counted(*rests: tuple[float, float], t: float = 100.0, wall: float = 10.0) -> float:
-    """Seconds of a command of `wall` seconds that ended at `t` and was frozen in those times."""
-    (found,) = _without_rests([exited(t, wall)], rests)
+def counted(*rests: tuple[float, float], looked: tuple[float, float] | None = None) -> float:
+    """Seconds of a command of 10 s that ended at 100 s and was frozen in those times."""
+    (found,) = _without_rests([exited(100.0, 10.0, looked)], rests)
     assert isinstance(found, probe.Exit)
     return found.wall_ns / 1e9
 
@@ -47,7 +49,14 @@ def test_a_command_is_timed_by_a_clock_that_stands_still_while_it_is_frozen() ->
 
 def test_what_came_after_its_end_takes_nothing_away() -> None:
     assert counted((91.0, 92.0), (99.0, 104.0), (105.0, 109.0)) == 8
-    assert counted((80.0, 100.0), wall=10.0) == 0, "never less than nothing"
+    assert counted((80.0, 100.0)) == 0, "never less than nothing"
+
+
+def test_from_the_look_at_its_pages_on_nothing_is_taken_off() -> None:
+    """The look itself is not in its time, and what it does after that, it does frozen or not."""
+    rests = ((91.0, 92.0), (95.0, 98.0), (98.5, 99.5))
+    assert counted(*rests) == 5
+    assert counted(*rests, looked=(96.0, 97.0)) == 8
 
 
 def test_everything_else_that_the_launcher_said_is_left() -> None:
