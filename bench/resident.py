@@ -106,6 +106,12 @@ class Finding(NamedTuple):
     high: float
     agreement: str
 
+    @property
+    def sooner(self) -> float:
+        """By what factor resident blocks take less time for an interval as wide: fewer pairs, of other length."""
+        one, other = self.lines
+        return (one.sd / other.sd) ** 2 * one.seconds / other.seconds
+
 
 def ratio_of_deviations(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
     """sd(one)/sd(other) with its 95% interval, by the F distribution of the ratio of two variances.
@@ -152,7 +158,8 @@ def show(name: str, findings: Mapping[str, Finding]) -> str:
             f"  resident / sequential sd: {finding.ratio:.2f} ({finding.low:.2f} to {finding.high:.2f}),"
             f" target at most {TARGET:.2f} -> {word}"
         )
-        text += textwrap.wrap(finding.agreement, 80, initial_indent="  ", subsequent_indent="  ")
+        said = f"{finding.agreement}; {finding.sooner:.3g} times less time for as much precision"
+        text += textwrap.wrap(said, 80, initial_indent="  ", subsequent_indent="  ")
     return "\n".join(text)
 
 

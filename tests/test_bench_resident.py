@@ -54,6 +54,7 @@ def test_a_finding_has_both_designs_and_is_judged_by_the_target() -> None:
     interval = stats.t.interval(0.95, 12, np.mean(normal(2, 0.02)), stats.sem(normal(2, 0.02)))
     assert (math.log1p(in_turns.low), math.log1p(in_turns.high)) == pytest.approx(interval)
     assert found.ratio == pytest.approx(in_turns.sd / sequential.sd)
+    assert found.sooner == pytest.approx((sequential.sd / in_turns.sd) ** 2 * 8 / 9)
     shown = resident.show("redis", {"ops_per_s": found})
     assert "target at most 0.33 -> met" in shown
     assert "no difference of the effects is seen" in shown

@@ -114,3 +114,30 @@ def test_a_duet_that_finds_another_effect_or_buys_nothing_is_not() -> None:
     alone = agreement("thp", ("t", "b"), sequential, noise(60, 8, shift=-0.2), 0.05)
     assert not alone.agrees
     assert "no more alike" in alone.reason
+
+
+def resident(n: int, seed: int, **how: float) -> Stream:
+    return msgspec.structs.replace(noise(n, seed, **how), kind="resident")
+
+
+def test_residents_that_see_no_other_effect_and_spread_less_are_believed() -> None:
+    """Even where both together spread too much for the margin that is asked of a duet."""
+    sequential, found = noise(40, 6, sd=0.2, shift=-0.2), resident(40, 9, shift=-0.2)
+    said = agreement("thp", ("t", "b"), sequential, found, 0.001)
+    assert (said.kind, said.agrees) == ("resident", True)
+    assert known(said.low) < 0 < known(said.high)
+    apart, times = 100 * max(abs(known(said.low)), known(said.high)), (sequential.sd / found.sd) ** 2
+    assert times > 30
+    assert said.reason == (
+        f"no difference of the effects is seen (at most {apart:.3g}%), and {times:.3g} times fewer pairs are needed"
+    )
+
+
+def test_residents_that_see_another_effect_or_spread_as_much_are_not() -> None:
+    sequential = noise(60, 6, sd=0.05, shift=-0.2)
+    for shift in (-0.3, -0.1):
+        other = agreement("thp", ("t", "b"), sequential, resident(60, 9, shift=shift), 0.9)
+        assert (other.agrees, other.reason) == (False, "the effects differ: residence changes what is measured")
+    wide = agreement("thp", ("t", "b"), sequential, resident(60, 9, sd=0.08, shift=-0.2), 0.9)
+    assert not wide.agrees
+    assert "spread no less than sequential ones" in wide.reason

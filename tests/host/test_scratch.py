@@ -94,6 +94,37 @@ def test_a_session_finds_what_a_dead_one_left_and_removes_its_own(tmp_path: Path
     assert not made.path.exists()
 
 
+def test_attempts_at_once_have_a_folder_each_which_their_account_passes_through_and_cannot_change(
+    reached: Path,
+) -> None:
+    need_root()
+    nobody = 65534
+    whole = scratch.Scratch.open(reached, nobody, nobody, lambda _: None)
+    one, other = whole.within("0"), whole.within("1")
+    assert (one.path, other.path) == (whole.path / "0", whole.path / "1")
+    data = one.folder("data")
+    (other.folder("data") / "file").touch()
+
+    def as_account(*argv: str | Path) -> int:
+        return subprocess.run(argv, user=nobody, group=nobody, extra_groups=[], check=False, stderr=-3).returncode
+
+    assert as_account("touch", data / "own") == 0
+    for attempted in (
+        ("touch", one.path / "new"),
+        ("mv", data, one.path / "moved"),
+        ("rmdir", other.path),
+        ("chmod", "777", one.path),
+        ("ls", one.path),
+    ):
+        assert as_account(*attempted) != 0, attempted
+    assert [path.name for path in one.path.iterdir()] == ["data"]
+    one.clear()
+    assert list(one.path.iterdir()) == []
+    assert (other.path / "data" / "file").exists(), "what one removes is its own"
+    (one.path / "left").touch()
+    assert list(whole.within("0").path.iterdir()) == [], "it is empty when it is made"
+
+
 @pytest.mark.parametrize("path", ["/etc", "hugewise-1", "/tmp/../hugewise-1", "/tmp/hugewise-1x", "/tmp/hugewise-"])
 def test_only_folders_of_sessions_are_ever_removed(path: str) -> None:
     assert not scratch.is_own(path)

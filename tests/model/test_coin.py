@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
@@ -130,3 +131,58 @@ def test_the_turns_of_a_crossover_are_rounds_of_permutations() -> None:
     assert sorted(coin.turns(b"y" * 16, 3, 3, 1)) == list("012")
     with pytest.raises(ValueError, match="1 to 10 take turns, not 11"):
         coin.turns(b"", 0, 11, 1)
+
+
+def words(domain: bytes, seed: bytes, block: int) -> Iterator[int]:
+    """The coin's 64-bit words, from the documentation alone."""
+    digests = (
+        hashlib.sha256(domain + seed + block.to_bytes(8, "big") + n.to_bytes(8, "big")).digest()
+        for n in itertools.count()
+    )
+    return (int.from_bytes(digest[i : i + 8], "big") for digest in digests for i in (0, 8, 16, 24))
+
+
+def shuffled(drawn: Iterator[int], items: Iterable[str]) -> list[str]:
+    """Durstenfeld's permutation by those words, without modulo bias."""
+    found = list(items)
+    for i in range(len(found) - 1, 0, -1):
+        n = i + 1
+        j = next(word for word in drawn if word < 2**64 - 2**64 % n) % n
+        found[i], found[j] = found[j], found[i]
+    return found
+
+
+@given(seeds, blocks, st.integers(1, 10), st.integers(1, 20))
+def test_the_rounds_of_residents_are_the_turns_and_can_be_made_again(
+    seed: bytes, block: int, arms: int, rounds: int
+) -> None:
+    found = list(itertools.islice(coin.turn_rounds(seed, block, arms), rounds))
+    assert "".join(found) == coin.turns(seed, block, arms, rounds)
+    drawn = words(b"hugewise/turns/1", seed, block)
+    assert found == ["".join(shuffled(drawn, "0123456789"[:arms])) for _ in range(rounds)]
+
+
+@given(seeds, blocks, st.integers(0, 4))
+def test_who_takes_part_can_be_made_again_from_the_documentation_alone(seed: bytes, block: int, count: int) -> None:
+    found = coin.some(seed, block, ARMS, count)
+    assert found == shuffled(words(b"hugewise/some/1", seed, block), sorted(ARMS))[:count]
+    assert found == coin.some(seed, block, tuple(reversed(ARMS)), count)
+
+
+def test_each_arm_takes_part_as_often_as_the_others() -> None:
+    """Chi-squared with 3 degrees of freedom: below 16.3 for all but one in a thousand seeds, and the seed is fixed."""
+    n = 4000
+    seen = Counter(arm for k in range(n) for arm in coin.some(b"z" * 16, k, ARMS, 1))
+    assert sum((seen[arm] - n / 4) ** 2 / (n / 4) for arm in ARMS) < 16.3
+    pairs = Counter(frozenset(coin.some(b"z" * 16, k, ARMS, 2)) for k in range(n))
+    assert len(pairs) == 6
+    assert min(pairs.values()) > 0.85 * n / 6
+
+
+def test_who_takes_part_has_no_place_for_it_in_the_order() -> None:
+    """Of arms that were drawn by one coin, each comes first in the block as often, as that is another one."""
+    n = 2000
+    first = sum(
+        coin.order(b"y" * 16, k, [*coin.some(b"y" * 16, k, ARMS[1:], 1), "base"])[0].arm == "base" for k in range(n)
+    )
+    assert 0.46 < first / n < 0.54

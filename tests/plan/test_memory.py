@@ -185,6 +185,48 @@ def test_an_arm_is_held_against_what_its_own_nodes_gave() -> None:
     assert [left.reason for left in kept.left_out] == ["needs 6 pages of 1g on node 1; the kernel granted 5"]
 
 
+def residents(wants: int = 4 * MIB) -> Plan:
+    """A block of a baseline, an arm on base pages and two of a pool, which are there together."""
+    made = cell("one", wants, arm("thp"), arm("2m", 2 * MIB), arm("more", 2 * MIB), together=True)
+    return Plan((msgspec.structs.replace(made, kind="resident"),), ())
+
+
+def test_arms_that_all_fit_are_all_resident() -> None:
+    plan = residents()
+    assert fitting(plan, 20 * MIB) == (plan, ())  # 16 MiB, of 80% that may be used
+    assert fitting(plan, None) == (plan, ()), "of memory that is not known nothing is said"
+
+
+def test_where_not_all_fit_a_block_has_two_and_says_so() -> None:
+    plan, (told,) = fitting(residents(), 19 * MIB)
+    assert plan.cells[0].at_most == 2
+    assert [each.name for each in plan.cells[0].arms] == ["base", "thp", "2m", "more"], "all of them have their blocks"
+    for said in ("one: 4 arms at once need 16 MiB", "19 MiB are free", "base and one other arm, which the coin draws"):
+        assert said in told
+
+
+def test_only_residents_of_more_than_two_arms_are_made_fewer() -> None:
+    sequential = Plan((cell("one", 4 * MIB, arm("thp"), arm("2m", 2 * MIB)),), ())
+    duet = Plan((cell("one", 4 * MIB, arm("thp"), arm("2m", 2 * MIB), together=True),), ())
+    pair = cell("one", 4 * MIB, arm("thp"), together=True)
+    two = Plan((msgspec.structs.replace(pair, kind="resident"),), ())
+    for plan in (sequential, duet, two):
+        assert fitting(plan, 9 * MIB) == (plan, ())
+
+
+def test_with_fewer_arms_at_a_time_the_largest_block_is_what_counts() -> None:
+    assert pool_pages(residents()) == {(2 * MIB, None): 4}
+    assert bytes_to_touch(residents()) == 8 * MIB
+    plan, _ = fitting(residents(), 12 * MIB)
+    assert pool_pages(plan) == {(2 * MIB, None): 2}, "of two arms of a pool one at a time is there"
+    assert bytes_to_touch(plan) == 8 * MIB, "the baseline, and the largest other"
+    assert [one.name for one in without_short_pools(plan, pool_pages(plan), {(2 * MIB, None): 2}).cells[0].arms] == [
+        *("base", "thp", "2m", "more")
+    ]
+    all_of_them = without_short_pools(residents(), pool_pages(residents()), {(2 * MIB, None): 2})
+    assert [one.name for one in all_of_them.cells[0].arms] == ["base", "thp", "2m"]
+
+
 def resident(*arms: Arm) -> Cell:
     """A cell whose arms want 9 GiB each and are there at once."""
     return msgspec.structs.replace(cell("r", 9 * GIB, *arms, together=True), kind="resident")

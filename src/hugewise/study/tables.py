@@ -289,7 +289,7 @@ class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         bool,
         Key(
             "Withhold every verdict unless a calibration of the same workloads passed on this host under this kernel. A"
-            " duet always needs one.",
+            " duet and a resident design always need one.",
             "required = true",
         ),
     ] = False
