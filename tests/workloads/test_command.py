@@ -120,7 +120,7 @@ def test_a_command_takes_turns_where_its_own_memory_is_the_proof(proof: str, why
 
 
 def test_what_a_command_says_of_its_own_time_is_not_compared_in_turns() -> None:
-    """It would hold the others' turns: twice the work took 1.3 times as long, by the command's own clock."""
+    """It would hold the others' turns: twice the work took 1.7 times as long, by the command's own clock."""
     refused = WORKLOAD.turns_refused({"argv": ("true",), "values": ("spent,lower,s=regex:t (.*)",)})
     assert "its own clock goes on while it stands still" in known(refused)
 
