@@ -119,6 +119,12 @@ def test_a_command_takes_turns_where_its_own_memory_is_the_proof(proof: str, why
     assert refused is None if why is None else why in known(refused)
 
 
+def test_what_a_command_says_of_its_own_time_is_not_compared_in_turns() -> None:
+    """It would hold the others' turns: twice the work took 1.7 times as long, by the command's own clock."""
+    refused = WORKLOAD.turns_refused({"argv": ("true",), "values": ("spent,lower,s=regex:t (.*)",)})
+    assert "its own clock goes on while it stands still" in known(refused)
+
+
 def test_one_line_names_a_value_and_judges_it() -> None:
     given = ["rate,higher,MiB/s=regex:rate (.*)", "spent,lower,s=json:.t"]
     chosen = command_study(["as-is", "base"], ["true"], values=given)

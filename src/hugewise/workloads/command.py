@@ -40,7 +40,9 @@ class Command:
         return None
 
     def turns_refused(self, values: Mapping[str, ParameterValue]) -> str | None:
-        """Its pages must be proven in the very process that is frozen and thawed."""
+        """Its pages must be proven in the very process that is frozen and thawed, and no clock of its own be judged."""
+        if values.get("values"):
+            return "values are what the command says, and its own clock goes on while it stands still"
         match values.get("proof", "exit"):
             case "twin":
                 return "proof = 'twin' runs the command a second time, untimed and alone, when all turns are over"
