@@ -123,7 +123,7 @@ def resident(n: int, seed: int, **how: float) -> Stream:
 def test_residents_that_see_no_other_effect_and_spread_less_are_believed() -> None:
     """Even where both together spread too much for the margin that is asked of a duet."""
     sequential, found = noise(40, 6, sd=0.2, shift=-0.2), resident(40, 9, shift=-0.2)
-    said = agreement("thp", ("t", "b"), sequential, found, 0.001)
+    said = agreement("thp", ("t", "b"), sequential, found, 0.09)
     assert (said.kind, said.agrees) == ("resident", True)
     assert known(said.low) < 0 < known(said.high)
     apart, times = 100 * max(abs(known(said.low)), known(said.high)), (sequential.sd / found.sd) ** 2
@@ -131,6 +131,16 @@ def test_residents_that_see_no_other_effect_and_spread_less_are_believed() -> No
     assert said.reason == (
         f"no difference of the effects is seen (at most {apart:.3g}%), and {times:.3g} times fewer pairs are needed"
     )
+
+
+@pytest.mark.parametrize("pairs", [6, 12])
+def test_few_pairs_that_see_nothing_are_no_agreement(pairs: int) -> None:
+    """They would see no difference where residence turned the effect round."""
+    sequential, found = noise(pairs, 6, sd=0.2, shift=-0.2), resident(pairs, 9, shift=-0.2)
+    said = agreement("thp", ("t", "b"), sequential, found, 0.05)
+    assert known(said.low) < 0 < known(said.high)
+    assert (said.agrees, "more pairs would tell" in said.reason) == (False, True)
+    assert "(at most 10.2%, twice the agreement)" in said.reason
 
 
 def test_residents_that_see_another_effect_or_spread_as_much_are_not() -> None:

@@ -132,6 +132,14 @@ def test_pages_that_changed_in_the_turns_are_not_delivered() -> None:
     assert "before its turns" not in (found.reason or "")
 
 
+def test_pages_that_changed_are_not_delivered_though_enough_are_left() -> None:
+    """Nobody's pages change in the turns: what does was measured with some of both."""
+    found = proven(HUGE, seen(huge=60, base=4))
+    assert found.delivered is False and known(found.share) == pytest.approx(0.9375)
+    assert found.reason == "its pages changed while the arms took turns: 100.0% at the stated size, then 93.8%"
+    assert proven(HUGE, seen(huge=127, base=1)).delivered is True
+
+
 def test_pages_that_only_came_in_the_turns_are_not_delivered_either() -> None:
     found = proven(SPLIT, HUGE)
     assert found.delivered is False

@@ -15,7 +15,7 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Mechanism, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import ParameterValue
-from hugewise.plan.memory import by_size, bytes_to_touch, fitting, pool_pages, without_short_pools
+from hugewise.plan.memory import by_size, bytes_to_touch, fitting, pool_pages, with_at_most, without_short_pools
 from hugewise.plan.plan import Arm, Cell, Plan
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -203,6 +203,14 @@ def test_where_not_all_fit_a_block_has_two_and_says_so() -> None:
     assert [each.name for each in plan.cells[0].arms] == ["base", "thp", "2m", "more"], "all of them have their blocks"
     for said in ("one: 4 arms at once need 16 MiB", "19 MiB are free", "base and one other arm, which the coin draws"):
         assert said in told
+
+
+def test_a_run_that_goes_on_has_as_many_in_a_block_as_when_it_began() -> None:
+    """Whatever is free by then: whom the coin draws can be made again from what is recorded."""
+    whole = residents()
+    plan, _ = fitting(whole, 19 * MIB)
+    assert with_at_most(whole, {"one": 2}) == plan
+    assert with_at_most(plan, {"one": None}) == whole
 
 
 def test_only_residents_of_more_than_two_arms_are_made_fewer() -> None:

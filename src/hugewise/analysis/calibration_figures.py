@@ -229,7 +229,7 @@ def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: S
         reason = "its pairs are no more alike than sequential ones, so that it buys nothing"
     agrees = inside and alike
     if duet.kind == "resident":
-        agrees, reason = _resident(low, high, sequential.sd, duet.sd)
+        agrees, reason = _resident((low, high), (sequential.sd, duet.sd), within)
     return Agreement(
         kind=duet.kind,
         arm=arm,
@@ -247,16 +247,25 @@ def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: S
     )
 
 
-def _resident(low: float, high: float, sequential: float, resident: float) -> tuple[bool, str]:
-    """Whether resident pairs are believed, and why. How far the effects may lie apart is said: pairs of servers in
-    sequence spread so much that no margin worth asking for could be held.
+def _resident(apart: tuple[float, float], spreads: tuple[float, float], within: float) -> tuple[bool, str]:
+    """Whether resident pairs are believed, and why: `apart` is the interval of the difference of the effects, `spreads`
+    those of sequential and resident pairs.
+
+    No difference may be seen where one that matters would be: pairs of servers in sequence spread so much that the
+    margin itself could not be held, so that it is doubled.
     """
-    if not (math.isfinite(low) and low <= 0 <= high):
+    (low, high), (sequential, resident), most = apart, spreads, 2 * math.log1p(within)
+    if not low <= 0 <= high:
         return False, "the effects differ: residence changes what is measured"
+    if max(-low, high) > most:
+        return False, (
+            f"the effects may lie {_percent(max(-low, high))} apart (at most {_percent(math.expm1(most))}, twice the"
+            " agreement): more pairs would tell"
+        )
     if resident >= sequential:
         return False, "its pairs spread no less than sequential ones, so that it buys nothing"
-    apart, times = _percent(max(abs(low), abs(high))), (sequential / resident) ** 2 if resident else math.inf
-    return True, f"no difference of the effects is seen (at most {apart}), and {times:.3g} times fewer pairs are needed"
+    seen, times = _percent(max(-low, high)), (sequential / resident) ** 2 if resident else math.inf
+    return True, f"no difference of the effects is seen (at most {seen}), and {times:.3g} times fewer pairs are needed"
 
 
 def _welch(one: Student, other: Student) -> tuple[float, float]:

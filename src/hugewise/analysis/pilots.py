@@ -64,7 +64,7 @@ def read(study: Study, runs: Sequence[Path]) -> dict[str, Pilot]:
                 hint="plan from each by itself: pairs of different machines have no spread in common",
             )
         for cell in run.opened.cells:
-            if pilots.setdefault(cell.id, Pilot(cell)).cell.kind != cell.kind:  # as a calibration had let it be
+            if pilots.setdefault(cell.id, Pilot(cell)).record.kind != cell.kind:  # as a calibration had let it be
                 raise UserError(
                     f"{path} measured {cell.id} in another design than {runs[0]}",
                     hint="plan from each by itself: pairs of different designs have no spread in common",

@@ -66,7 +66,7 @@ def _said(work: Work, job: probe.Job, status: int) -> list[probe.Event]:
         if "unknown field" in text:  # it has started nothing
             raise ProbeError(why, hint="it is of another version: make setup, and one of guests: make guest-probes")
         lost = AttemptLostError(f"{why}; whether the clock ran is not known", hint=f"see {job.told}")
-    lost.arm = work.arm.name
+    lost.arm = None if work.play.visited else work.arm.name  # the client of all arms
     raise lost
 
 

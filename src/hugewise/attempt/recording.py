@@ -20,6 +20,9 @@ from hugewise.reading import UnreadableError
 
 __all__ = ["stored"]
 
+# Of the memory of an arm that takes turns: what a server takes and gives back meanwhile may have other pages.
+_CHANGED = 0.02
+
 
 def stored(group: Group, work: Work) -> Attempt:
     """The attempt as it is kept, from everything that its steps have found."""
@@ -76,9 +79,13 @@ def _proof(group: Group, work: Work, change: noise.Difference | None) -> Deliver
     if work.play.filled is None:
         return _judged(group, work, work.play.coverage, change)
     before, after = (_judged(group, work, seen, change) for seen in (work.play.filled, work.play.coverage))
-    if before.delivered is True:
-        return after
-    return msgspec.structs.replace(before, reason=f"before its turns: {before.reason}")
+    if before.delivered is not True:
+        return msgspec.structs.replace(before, reason=f"before its turns: {before.reason}")
+    demanded, first, last = group.cell.threshold(work.arm).share > 0, before.share or 0.0, after.share or 0.0
+    if after.delivered is True and demanded and abs(last - first) > _CHANGED:
+        why = f"its pages changed while the arms took turns: {first:.1%} at the stated size, then {last:.1%}"
+        return msgspec.structs.replace(after, delivered=False, reason=why)
+    return after
 
 
 def _judged(group: Group, work: Work, seen: Sequence[probe.Coverage], change: noise.Difference | None) -> Delivery:

@@ -21,7 +21,7 @@ from hugewise.quantity import format_size, readable_size
 _USABLE = 0.8
 _FEWEST = 2
 
-__all__ = ["by_size", "bytes_to_touch", "fitting", "pool_pages", "without_short_pools"]
+__all__ = ["by_size", "bytes_to_touch", "fitting", "pool_pages", "with_at_most", "without_short_pools"]
 
 
 def pool_pages(plan: Plan, guest: int = 0) -> dict[Where, int]:
@@ -67,6 +67,12 @@ def _at_a_time(cell: Cell, needs: Mapping[str, int]) -> int:
         return sum(needs.values())
     others = sorted((need for arm, need in needs.items() if arm != cell.baseline), reverse=True)
     return needs.get(cell.baseline, 0) + sum(others[: cell.at_most - 1])
+
+
+def with_at_most(plan: Plan, at_most: Mapping[str, int | None]) -> Plan:
+    """The plan of a run that goes on: as many arms take part in its blocks, by cell, as when it began."""
+    cells = (msgspec.structs.replace(cell, at_most=at_most.get(cell.id)) for cell in plan.cells)
+    return msgspec.structs.replace(plan, cells=tuple(cells))
 
 
 def fitting(plan: Plan, free: int | None) -> tuple[Plan, tuple[str, ...]]:

@@ -17,19 +17,22 @@ from hugewise import policies, workloads
 from hugewise.errors import UserError
 from hugewise.host.account import must_enter
 from hugewise.host.local_host import LocalHost
+from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
 from hugewise.model.scene import Staged
+from hugewise.plan import memory
 from hugewise.plan.plan import Plan, plan
 from hugewise.plan.venue import GuestHouse
+from hugewise.store.records import Run
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
     from hugewise.guests.provided import Provided
     from hugewise.model.check import Check
 
-__all__ = ["guest_checks", "make_plan", "must_begin", "provide"]
+__all__ = ["fitting", "guest_checks", "make_plan", "must_begin", "provide"]
 
 
 def make_plan(
@@ -53,6 +56,15 @@ def make_plan(
     known, mechanism = policies.discover(sizes), mechanism_of(host)
     made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests, resident)
     return msgspec.structs.replace(made, first=first)
+
+
+def fitting(planned: Plan, run: Run | None, host: Host) -> tuple[Plan, tuple[str, ...]]:
+    """The plan of a session with as many arms in a block as the memory that is free now has room for, and what there
+    is to tell of that; of a run that goes on, as many as when it began. Raises HugewiseError.
+    """
+    if run is not None:
+        return memory.with_at_most(planned, {cell.id: cell.at_most for cell in run.opened.cells}), ()
+    return memory.fitting(planned, meminfo(host).get("MemAvailable"))
 
 
 def must_begin(planned: Plan, folder: Path) -> None:

@@ -51,6 +51,7 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Arm, int], Deploy
             ),
             together=cell.together,
             kind=None if cell.kind == kind else cell.kind,
+            at_most=cell.at_most,
         )
         for cell in plan.cells
     )

@@ -32,7 +32,6 @@ from hugewise.host.setting import Settings
 from hugewise.machine import fingerprint, probe
 from hugewise.machine.drift import Drift
 from hugewise.machine.machine import Contained
-from hugewise.machine.proc import meminfo
 from hugewise.machine.site import Site
 from hugewise.model import coin, guest_record
 from hugewise.model.host import Host
@@ -185,7 +184,7 @@ class Session:
 
     def fill_pools(self) -> None:
         """Fill the hugetlb pools once, for the largest need of any arm; leave out what the kernel did not grant."""
-        self.plan, told = memory.fitting(self.plan, meminfo(self.host).get("MemAvailable"))
+        self.plan, told = feasibility.fitting(self.plan, self.run, self.host)
         self.remarks += told
         for text in told:
             self.say(text)

@@ -61,7 +61,7 @@ class ArmRecord(msgspec.Struct, frozen=True):
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once; `kind`: how
-    they are laid out, where it is not as the study says.
+    they are laid out, where it is not as the study says; `at_most`: so many take part in a block, where not all do.
 
     Raises ValueError where two arms have one name, or none is the baseline.
     """
@@ -75,6 +75,7 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[ArmRecord, ...]
     together: bool = False
     kind: Kind | None = None
+    at_most: int | None = None
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
