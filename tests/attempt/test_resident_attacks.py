@@ -7,18 +7,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from hugewise.attempt import resident
+from hugewise.attempt.launching import _said
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.play import Play
 from hugewise.attempt.recording import stored
 from hugewise.attempt.resident import _without_rests
 from hugewise.attempt.turns import Side
 from hugewise.attempt.underway import Group, Work
-from hugewise.errors import HugewiseError
+from hugewise.errors import AttemptLostError, HugewiseError
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Contained
 from hugewise.model.pages import PageTarget
@@ -187,3 +190,14 @@ def test_a_timed_command_that_was_ended_had_the_time_of_all_turns(tmp_path: Path
     late = [msgspec.structs.replace(each, timed_out=True) if isinstance(each, probe.Exit) else each for each in EVENTS]
     reasons = {attempt.reason for attempt in recorded(tmp_path, Filled([], []), Filled([], []), events=late)}
     assert reasons == {"timed out after 60 s"}  # 30 s of the cell, and two arms
+
+
+@pytest.mark.parametrize(("visited", "arm"), [(True, None), (False, "thp")])
+def test_the_client_of_all_arms_is_lost_to_all_of_them(tmp_path: Path, visited: bool, arm: str | None) -> None:
+    """Its launcher stands below the folder of the first arm, which is the coin's: it is no more at fault than others."""
+    job = SimpleNamespace(events=tmp_path / "none", stderr=tmp_path / "stderr", told=tmp_path / "spec.json")
+    job.stderr.touch()
+    work = SimpleNamespace(play=SimpleNamespace(visited=visited), arm=SimpleNamespace(name="thp"))
+    with pytest.raises(AttemptLostError, match="killed by signal 9") as caught:
+        _said(cast(Any, work), cast(Any, job), -9)
+    assert caught.value.arm == arm
