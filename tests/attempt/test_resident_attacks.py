@@ -194,7 +194,7 @@ def test_a_timed_command_that_was_ended_had_the_time_of_all_turns(tmp_path: Path
 
 @pytest.mark.parametrize(("visited", "arm"), [(True, None), (False, "thp")])
 def test_the_client_of_all_arms_is_lost_to_all_of_them(tmp_path: Path, visited: bool, arm: str | None) -> None:
-    """Its launcher stands below the folder of the first arm, which is the coin's: it is no more at fault than others."""
+    """Its launcher stands below the folder of the first arm, which is the coin's."""
     job = SimpleNamespace(events=tmp_path / "none", stderr=tmp_path / "stderr", told=tmp_path / "spec.json")
     job.stderr.touch()
     work = SimpleNamespace(play=SimpleNamespace(visited=visited), arm=SimpleNamespace(name="thp"))
