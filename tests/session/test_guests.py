@@ -202,7 +202,7 @@ def test_the_next_session_of_a_run_has_the_same_guests(opened: Session, monkeypa
         seen.append(self.guests)
         return len(seen) == 3
 
-    def make_plan(study: Study, host: object = None, guests: object = None) -> Plan:
+    def make_plan(study: Study, host: object = None, guests: object = None, resident: object = ()) -> Plan:
         planned_in.append(guests)
         return Plan((), ())
 

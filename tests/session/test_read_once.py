@@ -73,7 +73,7 @@ def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.setattr(identity, "check_host", lambda path, opened, host: None)
     cells = folder.opened().cells
     monkeypatch.setattr(identity, "cell_records", lambda plan, kind, deployment: cells)
-    monkeypatch.setattr(session, "make_plan", lambda study, guests: Plan((), ()))
+    monkeypatch.setattr(session, "make_plan", lambda study, guests, resident: Plan((), ()))
     return folder
 
 
