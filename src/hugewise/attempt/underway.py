@@ -152,8 +152,9 @@ class Group:
 
     @property
     def timeout(self) -> float:
-        """Seconds that a timed command has: of arms that take turns each has those of the others too."""
-        return self.cell.timeout * (len(self.works) if self.resident else 1)
+        """Seconds that a timed command has: of arms that take turns each has the others' too, and wash-outs."""
+        slicing = self.slicing
+        return self.cell.timeout if slicing is None else self.cell.timeout * slicing.arms / (1 - slicing.wash_out)
 
     @property
     def slicing(self) -> Slicing | None:
