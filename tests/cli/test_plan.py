@@ -23,3 +23,15 @@ def test_a_dry_run_of_what_cannot_run_says_why(call: Call, tmp_path: Path, monke
     assert "left out: thp: the kernel has no transparent huge pages" in out
     assert "left out: chase: only base is left to run" in out
     assert out.endswith("nothing of it can run here\n")
+
+
+def test_what_cannot_run_is_said_before_pairs_are_asked_for(call: Call, tmp_path: Path) -> None:
+    """A pilot of it could not be had either."""
+    study = tmp_path / "s.toml"
+    study.write_text(
+        'format = 1\nname = "s"\npolicies = ["as-is", { name = "b", from = "as-is", environment = { A = "1" } }]\n'
+        '[[workload]]\nname = "spin"\n[design]\nkind = "resident"\n'
+    )
+    status, _, said = call("plan", study)
+    assert status == 2
+    assert "nothing of s can run here: spin: spin is no workload whose arms can be resident together" in said

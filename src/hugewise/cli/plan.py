@@ -64,7 +64,9 @@ def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
     if asked.pilot is not None:
         runs.append(_pilot(study, asked.pilot, asked))
     if not runs:
-        raise forecast.missing(study, feasibility.make_plan(study).cells, asked.results)
+        planned = feasibility.make_plan(study)
+        feasibility.must_have_cells(study, planned)
+        raise forecast.missing(study, planned.cells, asked.results)
     return forecast.forecast(study, runs, effect=effect, session_cost=cost)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hugewise.guests.provided import Provided
     from hugewise.model.check import Check
 
-__all__ = ["fitting", "guest_checks", "make_plan", "must_begin", "provide"]
+__all__ = ["fitting", "guest_checks", "make_plan", "must_begin", "must_have_cells", "provide"]
 
 
 def make_plan(
@@ -65,6 +65,13 @@ def fitting(planned: Plan, run: Run | None, host: Host) -> tuple[Plan, tuple[str
     if run is not None:
         return memory.with_at_most(planned, {cell.id: cell.at_most for cell in run.opened.cells}), ()
     return memory.fitting(planned, meminfo(host).get("MemAvailable"))
+
+
+def must_have_cells(study: Study, planned: Plan) -> None:
+    """Raise UserError, with the reasons, where nothing of the study can run."""
+    if not planned.cells:
+        reasons = "; ".join(dict.fromkeys(f"{left.what}: {left.reason}" for left in planned.left_out))
+        raise UserError(f"nothing of {study.name} can run here: {reasons}", hint="see: hugewise doctor")
 
 
 def must_begin(planned: Plan, folder: Path) -> None:

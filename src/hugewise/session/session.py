@@ -12,13 +12,12 @@ from pathlib import Path
 import msgspec
 
 from hugewise import files
-from hugewise.errors import UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
 from hugewise.model.clock import CLOCK, Clock
 from hugewise.session import calibrated, identity, progress
 from hugewise.session import guests as guest_session
-from hugewise.session.feasibility import make_plan, provide
+from hugewise.session.feasibility import make_plan, must_have_cells, provide
 from hugewise.session.steps import Session
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
@@ -46,9 +45,7 @@ def run(
     seed = seed or coin.new_seed()
     guests = provide(study, lambda text: listener(progress.Message(text)))
     plan = calibrated.planned(study, results, guests)
-    if not plan.cells:
-        reasons = "; ".join(dict.fromkeys(f"{left.what}: {left.reason}" for left in plan.left_out))
-        raise UserError(f"nothing of {study.name} can run here: {reasons}", hint="see: hugewise doctor")
+    must_have_cells(study, plan)
     written = Path(study.file).read_text(encoding="utf-8") if study.file and Path(study.file).is_file() else None
     folder = RunFolder.create(
         results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed, clock=clock
