@@ -6,73 +6,13 @@ mod common;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::attempt::Attempt;
 use common::{events, need, need_root, number, one, probe, text};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const SCANS: [&str; 3] = ["none", "exit", "every-exit"];
-
-/// One attempt in a folder of its own.
-struct Attempt {
-    folder: TempDir,
-    spec: Value,
-}
-
-impl Attempt {
-    fn new(argv: &[&str]) -> Attempt {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-        let spec = json!({
-            "v": 1, "argv": argv, "micro": false, "env": {"PATH": "/usr/bin:/bin"}, "cwd": null,
-            "stdout": path("stdout"), "stderr": path("stderr"), "uid": null, "gid": null, "thp_disable": "none",
-            "cgroup_procs": [], "cpus": null, "timeout_s": 20.0, "counters": [], "scan": "none", "source": "smaps"
-        });
-        Attempt { folder, spec }
-    }
-
-    fn sh(script: &str) -> Attempt {
-        Attempt::new(&["sh", "-c", script])
-    }
-
-    fn with(mut self, key: &str, value: impl Into<Value>) -> Attempt {
-        self.spec[key] = value.into();
-        self
-    }
-
-    fn command(&self) -> std::process::Command {
-        let file = self.folder.path().join("spec.json");
-        fs::write(&file, self.spec.to_string()).unwrap();
-        let mut command = probe();
-        command.arg("run").arg("--spec").arg(file);
-        command
-    }
-
-    fn output(&self) -> Output {
-        self.command().output().unwrap()
-    }
-
-    /// The events of an attempt that ends with status 0.
-    fn run(&self) -> Vec<Value> {
-        let output = self.output();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        events(&output.stdout)
-    }
-
-    fn start(&self) -> Child {
-        self.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(self.folder.path().join("stdout")).unwrap()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-}
 
 fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| text(event, "ev")).collect()

@@ -6,49 +6,29 @@ mod common;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use common::attempt::Attempt;
 use common::{events, need, need_root, one, text};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const MOST: u64 = 1 << 20;
 /// An account that nobody else has processes of.
 const STRANGER: u32 = 54_321;
 
-/// One attempt in a folder of its own, which other accounts may enter.
-struct Attempt {
-    folder: TempDir,
-    spec: Value,
-}
-
+/// Of a workload that is bounded.
 impl Attempt {
-    fn new(argv: &[&str]) -> Attempt {
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-        let spec = json!({
-            "v": 1, "argv": argv, "micro": false, "env": {"PATH": "/usr/bin:/bin"}, "cwd": "/",
-            "stdout": path("stdout"), "stderr": path("stderr"), "uid": null, "gid": null, "thp_disable": "none",
-            "cgroup_procs": [], "cpus": null, "timeout_s": 20.0, "counters": [], "scan": "none", "source": "smaps",
-            "limits": {"stream_bytes": MOST}
-        });
-        Attempt { folder, spec }
+    fn bounded(argv: &[&str]) -> Attempt {
+        Attempt::new(argv).with("cwd", "/").with("limits", json!({"stream_bytes": MOST}))
     }
 
-    fn sh(script: &str) -> Attempt {
-        Attempt::new(&["sh", "-c", script])
+    fn script(script: &str) -> Attempt {
+        Attempt::bounded(&["sh", "-c", script])
     }
 
     fn python(script: &str) -> Attempt {
-        Attempt::new(&["python3", "-c", script])
-    }
-
-    fn with(mut self, key: &str, value: impl Into<Value>) -> Attempt {
-        self.spec[key] = value.into();
-        self
+        Attempt::bounded(&["python3", "-c", script])
     }
 
     fn by_stranger(self) -> Attempt {
@@ -57,14 +37,9 @@ impl Attempt {
 
     /// The words of a command that runs it.
     fn words(&self) -> Vec<String> {
-        let file = self.path("spec.json");
-        fs::write(&file, self.spec.to_string()).unwrap();
-        [env!("CARGO_BIN_EXE_hugewise-probe"), "run", "--spec", file.to_str().unwrap()].map(String::from).to_vec()
-    }
-
-    fn run(&self) -> Vec<Value> {
-        let words = self.words();
-        self.run_by(Command::new(&words[0]).args(&words[1..]))
+        let command = self.command();
+        let words = [command.get_program()].into_iter().chain(command.get_args());
+        words.map(|word| word.to_str().unwrap().into()).collect()
     }
 
     fn run_by(&self, command: &mut Command) -> Vec<Value> {
@@ -73,12 +48,8 @@ impl Attempt {
         events(&output.stdout)
     }
 
-    fn said(&self) -> String {
-        fs::read_to_string(self.path("stdout")).unwrap() + &fs::read_to_string(self.path("stderr")).unwrap()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+    fn all_said(&self) -> String {
+        self.said() + &fs::read_to_string(self.path("stderr")).unwrap()
     }
 
     fn size(&self, name: &str) -> u64 {
@@ -95,7 +66,7 @@ fn a_folder_is_entered_as_the_account() {
     if !need_root() {
         return;
     }
-    let attempt = Attempt::sh("cat secret; true").by_stranger();
+    let attempt = Attempt::script("cat secret; true").by_stranger();
     let private = attempt.path("private");
     fs::create_dir(&private).unwrap();
     fs::write(private.join("secret"), "of root's").unwrap();
@@ -104,11 +75,11 @@ fn a_folder_is_entered_as_the_account() {
     symlink(&private, &link).unwrap();
     for folder in [&private, &link] {
         let cwd = folder.to_str().unwrap();
-        let attempt = Attempt::sh("cat secret; true").by_stranger().with("cwd", cwd);
+        let attempt = Attempt::script("cat secret; true").by_stranger().with("cwd", cwd);
         let words = attempt.words();
         let output = Command::new(&words[0]).args(&words[1..]).output().unwrap();
         assert!(!output.status.success());
-        assert_eq!(attempt.said(), "");
+        assert_eq!(attempt.all_said(), "");
         let events = events(&output.stdout);
         let error = one(&events, "error");
         let expected = format!(
@@ -123,12 +94,12 @@ fn an_account_does_not_begin_in_the_folder_of_its_caller() {
     if !need_root() {
         return;
     }
-    let attempt = Attempt::sh("readlink /proc/self/cwd").by_stranger().with("cwd", Value::Null);
+    let attempt = Attempt::script("readlink /proc/self/cwd").by_stranger().with("cwd", Value::Null);
     let private = attempt.path("private");
     fs::create_dir(&private).unwrap();
     let words = attempt.words();
     attempt.run_by(Command::new(&words[0]).args(&words[1..]).current_dir(&private));
-    assert_eq!(attempt.said(), "/\n");
+    assert_eq!(attempt.all_said(), "/\n");
 }
 
 #[test]
@@ -137,7 +108,7 @@ fn a_file_that_is_opened_for_a_command_is_read_and_nothing_else_of_the_caller() 
         return;
     }
     let attempt =
-        Attempt::sh("cat <&3; cat <&4; ls /proc/self/fd; (echo no >&3) 2>/dev/null; cat \"$0\"").by_stranger();
+        Attempt::script("cat <&3; cat <&4; ls /proc/self/fd; (echo no >&3) 2>/dev/null; cat \"$0\"").by_stranger();
     let files = ["first", "second"].map(|name| {
         let file = attempt.path(name);
         fs::write(&file, name).unwrap();
@@ -147,7 +118,7 @@ fn a_file_that_is_opened_for_a_command_is_read_and_nothing_else_of_the_caller() 
     let attempt = attempt.with("opens", files.to_vec());
     attempt.run();
     // The 5 is ls's own.
-    assert!(attempt.said().starts_with("firstsecond0\n1\n2\n3\n4\n5\n"), "{}", attempt.said());
+    assert!(attempt.all_said().starts_with("firstsecond0\n1\n2\n3\n4\n5\n"), "{}", attempt.all_said());
     assert_eq!(fs::read_to_string(attempt.path("first")).unwrap(), "first");
 }
 
@@ -161,7 +132,7 @@ fn output_without_end_is_ended_and_cut() {
         ("none", "yes & sleep 15", "stdout"),
     ] {
         let started = Instant::now();
-        let attempt = Attempt::sh(script).with("scan", scan);
+        let attempt = Attempt::script(script).with("scan", scan);
         let events = attempt.run();
         assert_eq!(exceeded(&events), format!("its {stream} has more than {MOST} bytes, the most that is kept"));
         assert_eq!(attempt.size(stream), MOST, "{scan} {script}");
@@ -172,7 +143,7 @@ fn output_without_end_is_ended_and_cut() {
 
 #[test]
 fn a_file_for_both_streams_is_cut_once() {
-    let attempt = Attempt::sh("yes >&2");
+    let attempt = Attempt::script("yes >&2");
     let both = attempt.spec["stderr"].clone();
     let attempt = attempt.with("stdout", both);
     assert!(exceeded(&attempt.run()).starts_with("its std"));
@@ -190,7 +161,7 @@ fn a_sparse_stream_is_no_trap() {
 
 #[test]
 fn what_stays_within_its_bound_is_left_as_it_is() {
-    let attempt = Attempt::sh("head -c 1048576 /dev/zero; sleep 0.3");
+    let attempt = Attempt::script("head -c 1048576 /dev/zero; sleep 0.3");
     let events = attempt.run();
     assert_eq!((&one(&events, "exit")["exceeded"], attempt.size("stdout")), (&Value::Null, MOST));
 }
@@ -200,7 +171,7 @@ fn the_last_of_a_disk_is_not_taken() {
     if !need_root() {
         return;
     }
-    let attempt = Attempt::sh("while :; do head -c 256K /dev/zero >> $ROOM/large; sleep 0.01; done");
+    let attempt = Attempt::script("while :; do head -c 256K /dev/zero >> $ROOM/large; sleep 0.01; done");
     let room = attempt.path("room");
     fs::create_dir(&room).unwrap();
     let room = room.to_str().unwrap();
@@ -210,7 +181,7 @@ fn the_last_of_a_disk_is_not_taken() {
     let events = attempt.run_by(Command::new("unshare").args(["-m", "sh", "-c", script, room]).args(attempt.words()));
     let said = exceeded(&events);
     assert!(said.contains(&format!("bytes are left free at {room}, below the 33")), "{said}");
-    assert_eq!(attempt.said(), "", "it was ended before its disk was full");
+    assert_eq!(attempt.all_said(), "", "it was ended before its disk was full");
 }
 
 #[test]
@@ -219,24 +190,24 @@ fn a_setuid_program_gains_nothing() {
         return;
     }
     for scan in ["none", "exit"] {
-        let attempt = Attempt::new(&["./own-id", "-u"]).by_stranger().with("scan", scan);
+        let attempt = Attempt::bounded(&["./own-id", "-u"]).by_stranger().with("scan", scan);
         let program = attempt.path("own-id");
         fs::copy("/usr/bin/id", &program).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
         let folder = attempt.folder.path().to_str().unwrap().to_owned();
         let attempt = attempt.with("cwd", folder);
         attempt.run();
-        assert_eq!(attempt.said(), format!("{STRANGER}\n"));
+        assert_eq!(attempt.all_said(), format!("{STRANGER}\n"));
     }
 }
 
 #[test]
 fn the_callers_own_programs_stay_as_they_are() {
-    let attempt = Attempt::sh("grep NoNewPrivs /proc/self/status; ulimit -c");
+    let attempt = Attempt::script("grep NoNewPrivs /proc/self/status; ulimit -c");
     attempt.run();
     let own = fs::read_to_string("/proc/self/status").unwrap();
     let own = own.lines().find(|line| line.starts_with("NoNewPrivs")).unwrap();
-    assert_eq!(attempt.said(), format!("{own}\n0\n"));
+    assert_eq!(attempt.all_said(), format!("{own}\n0\n"));
 }
 
 #[test]
@@ -244,8 +215,9 @@ fn a_stranger_has_nothing_of_roots_session() {
     if !need_root() {
         return;
     }
-    let attempt = Attempt::sh("cat /proc/keys; grep -E '^(Groups|NoNewPrivs|CapEff|CapPrm|CapAmb)' /proc/self/status")
-        .by_stranger();
+    let attempt =
+        Attempt::script("cat /proc/keys; grep -E '^(Groups|NoNewPrivs|CapEff|CapPrm|CapAmb)' /proc/self/status")
+            .by_stranger();
     let words = attempt.words();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
@@ -259,7 +231,7 @@ fn a_stranger_has_nothing_of_roots_session() {
         });
     }
     attempt.run_by(&mut command);
-    let said = attempt.said();
+    let said = attempt.all_said();
     assert!(!said.contains("hugewise-test-secret"), "{said}");
     let words: Vec<&str> = said.lines().filter(|line| !line.contains("key")).collect();
     for expected in ["Groups:\t ", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000"] {
@@ -284,10 +256,10 @@ except BlockingIOError:
 print(made)";
     let attempt = Attempt::python(fork).by_stranger().with("limits", json!({"processes": 40}));
     attempt.run();
-    assert_eq!(attempt.said(), "39\n");
-    let attempt = Attempt::sh("grep 'Max processes' /proc/self/limits").by_stranger();
+    assert_eq!(attempt.all_said(), "39\n");
+    let attempt = Attempt::script("grep 'Max processes' /proc/self/limits").by_stranger();
     attempt.run();
-    let (said, numbers) = (attempt.said(), fs::read_to_string("/proc/sys/kernel/pid_max").unwrap());
+    let (said, numbers) = (attempt.all_said(), fs::read_to_string("/proc/sys/kernel/pid_max").unwrap());
     let most: u64 = numbers.trim().parse().unwrap();
     let limits: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert!(limits.len() == 2 && limits.iter().all(|limit| *limit <= most / 2), "{said}");
@@ -331,9 +303,9 @@ fn there_is_no_terminal_to_type_into() {
     if !need(python.is_ok(), "python3") {
         return;
     }
-    let attempt = Attempt::sh("(exec 3</dev/tty) 2>/dev/null && echo a terminal || echo none");
+    let attempt = Attempt::script("(exec 3</dev/tty) 2>/dev/null && echo a terminal || echo none");
     let spawn = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))";
     let status = Command::new("python3").args(["-c", spawn]).args(attempt.words()).output().unwrap().status;
     assert!(status.success());
-    assert_eq!(attempt.said(), "none\n");
+    assert_eq!(attempt.all_said(), "none\n");
 }

@@ -1,6 +1,8 @@
 //! What the tests of the program share: starting it, reading its events, and what a test needs of the machine.
 #![allow(dead_code)] // Each test program uses a part.
 
+pub mod attempt;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
