@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -69,8 +69,7 @@ class Inference(msgspec.Struct, frozen=True):
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True, gc=False):  # small, as a long run keeps tens of thousands of them
     """`log_ratio` is log(arm) - log(baseline), None when a side failed; so is that side's value.
 
     covariate  the difference of the named covariate, arm minus baseline (`covariate.difference`); None without one
@@ -353,7 +352,10 @@ class Pairs:
 def against(pairs: Iterable[Pair], claim: int, *, higher_is_better: bool) -> list[Pair]:
     """The pairs with each lost one as a failure of the side that speaks against `claim` (1: the arm is larger; -1)."""
     arm = (claim > 0) == higher_is_better  # a failed arm is smaller where higher is better, else larger
-    return [replace(one, arm_failed=arm, baseline_failed=not arm, lost=False) if one.lost else one for one in pairs]
+    return [
+        msgspec.structs.replace(one, arm_failed=arm, baseline_failed=not arm, lost=False) if one.lost else one
+        for one in pairs
+    ]
 
 
 def _undelivered(attempt: Attempt) -> Literal["not delivered", "unproven"] | None:

@@ -6,7 +6,6 @@ Each differs from the real one in its fault alone.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -88,7 +87,7 @@ class LostIsNothing(Sequential):
 
     def _add(self, kept: Pair, usable: Pair | None) -> None:
         if not kept.lost or usable is not None:
-            super()._add(dataclasses.replace(kept, lost=False), usable)
+            super()._add(msgspec.structs.replace(kept, lost=False), usable)
 
 
 class ScoredByLabel(Sequential):
@@ -102,7 +101,7 @@ class ScoredByLabel(Sequential):
 
     def _add(self, kept: Pair, usable: Pair | None) -> None:
         if kept.lost:
-            kept = dataclasses.replace(kept, lost=False, arm_failed=self._side > 0, baseline_failed=self._side < 0)
+            kept = msgspec.structs.replace(kept, lost=False, arm_failed=self._side > 0, baseline_failed=self._side < 0)
         super()._add(kept, usable)
 
 
