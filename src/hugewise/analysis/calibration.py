@@ -142,7 +142,8 @@ def withheld(
     for cell in cells:
         reason = _withheld(study, cell, records, here)
         if reason is not None:
-            what = f"a {kind} design must be calibrated" if must_agree(kind) else "the study requires a calibration"
+            design = "a duet" if kind == "duet" else f"a {kind} design"
+            what = f"{design} must be calibrated" if must_agree(kind) else "the study requires a calibration"
             found[cell.id] = f"{what}, and {reason} (hugewise calibrate {study.file or 'STUDY'})"
     return found
 
