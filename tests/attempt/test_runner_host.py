@@ -53,7 +53,7 @@ def test_a_probe_without_room_for_its_lines_ends_the_run_and_not_the_arm(
         return start(self, job, inherited)
 
     monkeypatch.setattr(LocalMachine, "start", to_a_full_disk)
-    with pytest.raises(StorageError, match="no room is left for what the probe says"):
+    with pytest.raises(StorageError, match="cannot write .*: no room is left for what the probe says"):
         attempted(bench(tmp_path, boarding=here(tmp_path)), cell(Heard(argv=("true",))))
 
 

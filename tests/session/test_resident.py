@@ -330,7 +330,8 @@ def test_commands_have_their_own_time_and_that_of_nobody_else(tmp_path: Path) ->
     )
     is_withheld(results)
     one, other = found.values()
-    assert known(one.wall_s) + known(other.wall_s) <= one.ended - one.started
+    # They begin together, for some milliseconds; with the time in which they were frozen it would be twice as much.
+    assert known(one.wall_s) + known(other.wall_s) <= 1.3 * (one.ended - one.started)
     for each in (one, other):
         # Frozen it works for nobody; what it works in its turns fits into them.
         assert known(each.wall_s) >= 0.97 * known(each.cpu_s) > 0.05

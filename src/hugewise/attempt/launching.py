@@ -51,7 +51,7 @@ def _said(work: Work, job: probe.Job, status: int) -> list[probe.Event]:
     StorageError where it had no room to say it.
     """
     if status == _NO_ROOM:
-        raise StorageError(f"no room is left for what the probe says in {job.events.parent}")
+        raise StorageError(f"cannot write {job.events}: no room is left for what the probe says")
     try:
         said = serving.events(job)
     except ProbeError as error:
