@@ -9,7 +9,7 @@ from pathlib import Path
 from hugewise.attempt.play import Play
 from hugewise.attempt.underway import Group, Work
 from hugewise.errors import AttemptLostError, ProbeError, StorageError
-from hugewise.files import storing
+from hugewise.files import RESUME, storing
 from hugewise.host.local_machine import apart
 from hugewise.machine import probe, serving
 from hugewise.model.metric import COUNTERS
@@ -51,7 +51,7 @@ def _said(work: Work, job: probe.Job, status: int) -> list[probe.Event]:
     StorageError where it had no room to say it.
     """
     if status == _NO_ROOM:
-        raise StorageError(f"cannot write {job.events}: no room is left for what the probe says")
+        raise StorageError(f"cannot write {job.events}: no room is left for what the probe says", hint=RESUME)
     try:
         said = serving.events(job)
     except ProbeError as error:
