@@ -130,7 +130,7 @@ def test_a_step_that_fails_has_its_last_lines_in_the_error(stage: Stage) -> None
 def test_what_a_command_of_the_probe_says_is_its_stdout(stage: Stage) -> None:
     spin = ("spin", "--iterations", "1000", "--bytes", "65536", "--no-hold")
     said = stage.do(Step(name="fill", argv=spin, micro=True, expects='"ev":"result"'))
-    played = Played(stage, 0.0, 1.0, RoleUse(), RoleUse())
+    played = Played(stage, 0.0, 1.0, RoleUse(), RoleUse(), ())
     assert played.stdout("fill") == said
     with pytest.raises(StageError, match=r"does not contain 'PONG'"):
         stage.do(Step(name="ping", argv=spin, micro=True, expects="PONG"))
@@ -139,11 +139,8 @@ def test_what_a_command_of_the_probe_says_is_its_stdout(stage: Stage) -> None:
         stage.do(Step(name="load", argv=(*load, "--preload"), micro=True))
 
 
-def test_what_counts_is_all_of_the_measured_part_unless_it_is_said(stage: Stage) -> None:
-    assert Played(stage, 1.0, 3.5, RoleUse(), RoleUse()).parts == (Part(1.0, 3.5),)
-    parts = (Part(1.0, 1.5, 0.5), Part(2.5, 3.5, 2.25))
-    assert Played(stage, 1.0, 3.5, RoleUse(), RoleUse(), parts).parts == parts
-    assert counted(parts) == 1.5
+def test_the_seconds_that_count_are_those_of_all_parts() -> None:
+    assert counted((Part(1.0, 1.5, 0.5), Part(2.5, 3.5, 2.25))) == 1.5
 
 
 def test_programs_get_little_of_the_callers_environment(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +236,7 @@ def test_outputs_are_read_and_links_are_not_followed(stage: Stage) -> None:
     (run / "other").write_text("no")
     for path in run.iterdir():
         os.chown(path, run.stat().st_uid, run.stat().st_gid)
-    played = Played(stage, 0.0, 1.0, RoleUse(), RoleUse())
+    played = Played(stage, 0.0, 1.0, RoleUse(), RoleUse(), ())
     assert list(played.files(re.compile(r"log\.\d"))) == [b"one", b"two"]
     (run / "log.3").symlink_to("/etc/shadow")
     with pytest.raises(UnreadableError, match="symbolic"):

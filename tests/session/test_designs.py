@@ -9,15 +9,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import hugewise
 from hugewise.analysis.calibration import load
 from hugewise.attempt.runner import STEPS
+from hugewise.host import cgroup
+from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import THP
 from hugewise.model.results import Results
 from hugewise.session import session
 from hugewise.session.calibrate import calibrate
+from hugewise.session.feasibility import make_plan
+from hugewise.session.identity import withheld
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build import known
@@ -234,3 +239,33 @@ def test_calibration_passes_finds_what_is_planted_and_lets_verdicts_stand(tmp_pa
     (after,) = hugewise.run(asked, results=tmp_path).cells[0].comparisons
     # One A/A stream in a hundred is called different: then it says so, and withholds.
     assert after.verdict == "worse" if cell.passed else "failed" in after.reason
+
+
+def test_what_is_calibrated_for_a_design_that_is_left_open_counts_for_it(tmp_path: Path) -> None:
+    """Under `auto` no turns were noted, so that no calibration of such a study was ever believed."""
+    need_root()
+    cgroups = cgroup.unavailable()
+    need(cgroups is None, f"cgroups that can be made: {cgroups}")
+    text = """
+        format = 1
+        name = "open"
+        policies = ["as-is", { name = "off", from = "as-is", thp_disable = true }]
+        design = { kind = "auto", slice = "20ms" }
+        between = { settle = "0ms" }
+        
+        [[workload]]
+        name = "command"
+        parameters = { argv = ["/bin/sh", "-c", "LOOP"] }
+        delivery = { share = 0.0 }
+    """.replace("\n        ", "\n").replace("LOOP", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
+    asked = parse(text, "open.toml")
+    record, _ = calibrate(asked, tmp_path, pairs=12)
+    (cell,) = record.cells
+    assert cell.streams[-1].kind == "resident"
+    (found,) = cell.agreements
+    assert (found.kind, found.arm, found.slice, found.wash_out) == ("resident", "off", 0.02, 0.2)
+    resident = msgspec.structs.replace(asked, design=msgspec.structs.replace(asked.design, kind="resident"))
+    said = withheld(resident, make_plan(resident), tmp_path / "calibration", LocalHost(), lambda _: None)
+    # By its figures it may agree or not, and A/A is called different once in a hundred times: that is all it says.
+    why = found.reason if cell.passed else "failed"
+    assert said == {} if cell.passed and found.agrees else why in said["command"]

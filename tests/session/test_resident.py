@@ -354,6 +354,7 @@ def test_a_command_with_a_socket_is_refused_with_the_cure(tmp_path: Path) -> Non
 
 
 def test_a_server_that_dies_under_the_client_of_all_is_its_own_arms_fault(tmp_path: Path) -> None:
+    need_program("redis-server", "redis-server")
     arms = ("base", "hugetlb-2m")
 
     def kill() -> None:

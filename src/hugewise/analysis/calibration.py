@@ -149,11 +149,11 @@ def withheld(
 
 
 def turns_of(study: Study) -> tuple[float | None, float | None]:
-    """Length of a turn and the share of it that does not count, where the design is a resident one: shorter turns find
-    more of what the others left in the caches.
+    """Length of a turn and the share of it that does not count, where the design is a resident one, or may be: shorter
+    turns find more of what the others left in the caches.
     """
     design = study.design
-    return (design.slice, design.wash_out) if design.kind == "resident" else (None, None)
+    return (design.slice, design.wash_out) if design.kind in ("resident", "auto") else (None, None)
 
 
 def _withheld(study: Study, cell: Planned, records: Sequence[CalibrationRecord], here: Here) -> str | None:

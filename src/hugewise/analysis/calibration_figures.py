@@ -211,8 +211,8 @@ def agreement(arm: str, identities: tuple[str, str], sequential: Stream, duet: S
 
     `identities` are those of the arm's and of the baseline's treatment. A duet is believed when that interval lies
     within the margin, and its pairs are more alike than sequential ones. In a resident design each arm works alone, as
-    in sequential pairs; it is believed when the interval has 0 in it, and its pairs spread
-    less.
+    in sequential pairs; it is believed when the interval has 0 in it and ends within twice the margin, and its pairs
+    spread less.
     """
     one, other = paired(sequential.differences), paired(duet.differences)
     low, high = -math.inf, math.inf

@@ -22,10 +22,7 @@ class Played:
     end: float
     sut: RoleUse
     client: RoleUse
-    parts: tuple[Part, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.parts = self.parts or (Part(self.begin, self.end),)
+    parts: tuple[Part, ...]
 
     def stdout(self, step: str = "timed") -> str:
         """What a step said."""

@@ -96,7 +96,7 @@ def _judged(group: Group, work: Work, seen: Sequence[probe.Coverage], change: no
         seen if work.play.served else work.events,
         work.twin,
         noise.coverage_from_counters(change, faults, site.base_size)
-        if change is not None and _alone(group, work)
+        if change is not None and group.alone(work)
         else None,
         target=arm.treatment.target,
         proof=command.proof,
@@ -109,11 +109,6 @@ def _judged(group: Group, work: Work, seen: Sequence[probe.Coverage], change: no
     )
 
 
-def _alone(group: Group, work: Work) -> bool:
-    """Whether the counters of its machine are its own: they cannot tell attempts apart that ran at once."""
-    return len(group.works) == 1 or work.boarded.own
-
-
 def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: Delivery) -> Outcome:
     """What came of it: each step adds what it knows, and goes before those above it."""
     cell, play, command, site = group.cell, work.play, work.command, work.site
@@ -123,7 +118,7 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
     )
     around = change if play.around is None else noise.difference(*play.around)
     if around is not None:
-        result = outcome.with_kernel_work(result, around, site.base_size, alone=_alone(group, work))
+        result = outcome.with_kernel_work(result, around, site.base_size, alone=group.alone(work))
     result = outcome.staged(
         result,
         play.problem,

@@ -180,7 +180,7 @@ def supply(group: Group) -> None:
             arm=work.arm,
             outputs=work.draft,
             scratch=site.scratch(cell.storage)
-            if len(group.works) == 1 or work.boarded.own
+            if group.alone(work)
             else (site.scratch(cell.storage).within(str(work.trial.order))),
             sut=work.leaf,
             client=work.client,

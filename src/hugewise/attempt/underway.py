@@ -140,6 +140,10 @@ class Group:
             found.setdefault(id(work.site), (work.site, work))
         return list(found.values())
 
+    def alone(self, work: Work) -> bool:
+        """Whether its machine is its own meanwhile: counters and folders of one cannot tell attempts apart."""
+        return len(self.works) == 1 or work.boarded.own
+
     @property
     def shared(self) -> bool:
         """Whether all are in one process, which the first work stands for."""
