@@ -159,6 +159,8 @@ def plan(**asked: Any) -> None:
 )
 @click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
 @options.SCALE
+@options.ONLY
+@options.ARMS
 @options.ANYWAY
 @options.RESULTS
 def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> None:
@@ -171,15 +173,12 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
     from hugewise.quantity import parse_share  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
     from hugewise.session.calibrate import calibrate as measure  # noqa: PLC0415
-    from hugewise.study import load as studies  # noqa: PLC0415
 
     try:
         share = parse_share(planted)
     except ValueError as error:
         raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
-    scale = options.pop("scale")
-    asking.check_scale(study, scale)
-    asked = None if study is None else studies.load(study, scale)
+    asked = asking.part_of(study, {name: options.pop(name) for name in ("scale", "only", "arms")})
     options["seed"] = asking.seed(options["seed"])
     with progress.shown(sys.stderr) as listener:
         record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
