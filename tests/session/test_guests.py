@@ -31,8 +31,8 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import Noted
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.analysis.test_calibration import calibrated
-from tests.analysis.test_calibration import record as calibration_record
+from tests.build.calibrations import calibrated
+from tests.build.calibrations import record as calibration_record
 from tests.build.hosts import FakeHost
 from tests.build.studies import IN_GUESTS, FakePolicy
 from tests.build.trials import begun

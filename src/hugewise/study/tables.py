@@ -249,10 +249,10 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keys.duration(0.02),
         Key(
             "Of a resident design: how long one arm works before the next one's turn.",
-            'slice = "250ms"',
-            default='"250ms"',
+            'slice = "100ms"',
+            default='"50ms"',
         ),
-    ] = 0.25
+    ] = 0.05
     wash_out: Annotated[
         float,
         keys.share(below=0.9),
