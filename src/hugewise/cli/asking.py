@@ -10,16 +10,20 @@ from hugewise.errors import UserError
 
 __all__ = ["check_scale", "part_of", "seed", "study_of"]
 
+_OF_WORKLOAD = ("metric", "proof", "pool", "share", "timeout")
+_OF_STUDY = ("baseline", "method", "margin", "confidence")
+
 
 def study_of(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
     """The study of `hugewise run`: a file's, or (with --policy) of a command. Raises UserError, StudyError."""
     from hugewise.study import load as studies  # noqa: PLC0415
 
     if policy is None:
-        alone = [name for name in ("metric", "proof", "pool", "share", "timeout") if options[name] is not None]
+        alone = [name for name in (*_OF_WORKLOAD, *_OF_STUDY) if options[name] is not None]
         alone += ["value"] if options["values"] else []
         if alone:
-            raise UserError(f"--{alone[0]} belongs to --policy", hint="in a study file, set it for the workload")
+            where = "" if alone[0] in _OF_STUDY else " for the workload"
+            raise UserError(f"--{alone[0]} belongs to --policy", hint=f"in a study file, set it{where}")
         if study is None or command:
             raise UserError(
                 "name one study, or policies and a command",
@@ -30,7 +34,7 @@ def study_of(study: str | None, command: Sequence[str], policy: str | None, opti
     argv = ([study] if study is not None else []) + list(command)
     if not argv:
         raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
-    given = {name: options[name] for name in ("metric", "values", "proof", "pool", "share", "timeout", "blocks")}
+    given = {name: options[name] for name in ("values", "blocks", *_OF_WORKLOAD, *_OF_STUDY)}
     return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
 
 

@@ -45,6 +45,7 @@ cli.add_command(verify_statistics)
 @options.STUDY_OR_WORD
 @options.COMMAND
 @options.POLICY
+@click.option("--baseline", help="With --policy: the policy that all others are compared with (default: the first).")
 @click.option("--metric", help="With --policy: the metric that is judged (wall_s, cpu_s, ...).")
 @click.option(
     "--value",
@@ -56,8 +57,15 @@ cli.add_command(verify_statistics)
 @click.option("--pool", help="With --policy: hugetlb memory that the command needs, such as 512m.")
 @click.option("--share", help="With --policy: share of memory that must be delivered; 0 judges the setting alone.")
 @click.option("--timeout", help="With --policy: longest run of the command, such as 90s.")
+@click.option(
+    "--method",
+    type=click.Choice(["sequential", "fixed-n"]),
+    help="With --policy: a test after every block until all is decided (the default), or a planned number of blocks.",
+)
+@click.option("--margin", help="With --policy: smaller differences make none, such as 1%.")
+@click.option("--confidence", help="With --policy: confidence of all verdicts together, such as 0.99.")
 @click.option("--blocks", type=int, help="Blocks per cell, instead of the study's.")
-@click.option("--time", "time_", help="Time budget, instead of the study's, such as 4m.")
+@click.option("--time", "time_", help="Time budget, instead of the study's (with --policy: 10m), such as 4m.")
 @click.option("--seed", help="Run seed, 32 hexadecimal digits (default: a fresh one).")
 @options.SCALE
 @options.ONLY
