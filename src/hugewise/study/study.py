@@ -84,9 +84,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = 0.99
     method: Annotated[
         str,
-        keys.choice("fixed-n", "sequential"),
+        keys.choice("fixed-n", "sequential", "screening"),
         Key(
-            "The statistical method: a planned number of blocks, or an exact test after every block.",
+            "The statistical method: a planned number of blocks; an exact test after every block; or a screening, which"
+            " drops arms that others beat, ends when one is not behind any other by more than the margin, and claims"
+            " nothing (confidence: that the one that it chose is not).",
             'method = "sequential"',
         ),
     ] = "fixed-n"
