@@ -35,13 +35,13 @@ class HugeTlb:
         self.description = f"reserved pages of {format_size(size)}, mapped with MAP_HUGETLB (malloc by a glibc tunable)"
 
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
-        """Root can fill the pool; a user needs free pages in it."""
+        """Root can fill the pool, whatever the mechanism; a user needs free pages in it."""
         path = f"{pool_folder(self._size)}/nr_hugepages"
         if not host.writable(path):
             return f"the kernel has no pool of {format_size(self._size)} pages"
-        if mechanism == "system":
-            return None if host.privileged() else "filling a pool needs root"
-        if available(host, self._size) == 0:
+        if mechanism == "system" and not host.privileged():
+            return "filling a pool needs root"
+        if not host.privileged() and available(host, self._size) == 0:
             return f"the pool of {format_size(self._size)} pages has no free page: root can write a number to {path}"
         return None
 

@@ -171,7 +171,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def stored_digest(text: bytes) -> str:
     """The digest of a study that was stored as JSON, whatever keys later versions have added to studies since.
 
-    Keys of guests that say nothing do not count. Raises msgspec.DecodeError.
+    Later keys that say nothing do not count. Raises msgspec.DecodeError.
     """
     said = without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": ""})
     return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()

@@ -11,6 +11,7 @@ import msgspec
 from hugewise import published
 from hugewise.model.design import Kind
 from hugewise.model.guest import Backing
+from hugewise.model.policy import Mechanism
 from hugewise.model.trial import Judged
 from hugewise.quantity import parse_cpus
 from hugewise.study import keys
@@ -123,6 +124,16 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = False
 
+    mechanism: Annotated[
+        Mechanism | None,
+        keys.choice("process", "system"),
+        Key(
+            "How the policy reaches the program: by what a process may ask for itself (prctl, advice, malloc's tunables)"
+            " under the machine's settings as they are, or by those settings.",
+            'mechanism = "process"',
+            default="system for root, process for everybody else",
+        ),
+    ] = None
     judged: Annotated[
         Judged,
         Key(
@@ -166,7 +177,7 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         How it is judged changes nothing of that, nor do the kernel and the backing of its guests: those are factors of
         their own.
         """
-        return bool(self.set or self.environment or self.parameters or self.thp_disable)
+        return bool(self.set or self.environment or self.parameters or self.thp_disable or self.mechanism)
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
