@@ -75,9 +75,10 @@ def described(policy: Policy, host: FakeHost, sizes: PageSizes, mechanism: Mecha
 
 
 def test_what_policies_ask_for_and_how_they_are_deployed() -> None:
-    host, sizes, policies = machine()
+    _, sizes, policies = machine()
+    hosts = {SYSTEM: machine()[0], PROCESS: machine(root=False)[0]}
     golden.same(
-        "\n".join(described(each, host, sizes, by) for by in (SYSTEM, PROCESS) for each in policies.values()),
+        "\n".join(described(each, host, sizes, by) for by, host in hosts.items() for each in policies.values()),
         golden.GOLDEN / "policies.txt",
     )
 
@@ -147,8 +148,9 @@ def test_mthp_of_an_ordinary_user_needs_a_machine_that_gives_this_size_and_no_ot
 
 
 def test_hugetlb_of_an_ordinary_user_needs_free_pages() -> None:
-    host, sizes, policies = machine()
+    host, sizes, policies = machine(root=False)
     hugetlb = policies["hugetlb-2m"]
+    assert hugetlb.missing(machine()[0], sizes, PROCESS) is None, "root fills the pool"
     assert "has no free page: root can write a number to" in (hugetlb.missing(host, sizes, PROCESS) or "")
     host.turn(f"{HUGETLB}/hugepages-2048kB/nr_hugepages", "3")
     assert hugetlb.missing(host, sizes, PROCESS) is None

@@ -111,6 +111,14 @@ def test_it_ends_at_the_declared_pairs() -> None:
     assert made.chosen().unsure
 
 
+def test_it_ends_at_the_declared_pairs_of_those_that_are_left() -> None:
+    """What dropped out has no more pairs, and was waited for without end."""
+    made = screening(planned=40)
+    taken = fed(made, drawn({"base": 0.0, "a": -0.011, "b": 0.2, "c": -0.01}, 9, 90, sd=0.06))
+    assert made.dropped.keys() == {"b"}
+    assert (made.ended, taken) == (True, 40)
+
+
 def test_each_arm_is_a_method_and_all_of_a_cell_share_what_they_see() -> None:
     made = screening()
     methods = [Screened(Contrast("chase", arm, "base", LOWER), made) for arm in ARMS[1:]]

@@ -39,6 +39,8 @@ from hugewise.stats.watched import Watched
 
 __all__ = ["Chosen", "Screened", "Screening"]
 
+_SEEN = 3  # blocks without a usable pair after which an arm is given up
+
 
 class Chosen(NamedTuple):
     """What a screening has chosen, and why: `unsure` where the time or the pairs were over before it was clear."""
@@ -118,14 +120,17 @@ class Screening:
 
     def _drop(self) -> None:
         for (arm, other), duel in self._duels.items():
-            if duel.pairs.exhausted(self.planned) and (why := duel.pairs.refusal(self.planned)):
-                # Where the baseline itself lacks something, each comparison says so; nobody is at fault but it.
-                if other == self.arms[0]:
-                    self.dropped.setdefault(arm, why)
+            if other == self.arms[0] and (why := self._refused(duel)):
+                self.dropped.setdefault(arm, why)
             elif duel.winner and not {arm, other} & set(self.dropped):
                 worse, better = (arm, other) if duel.winner > 0 else (other, arm)
                 if worse != self.arms[0]:  # the baseline is in every block all the same
                     self.dropped[worse] = f"{better} is better, after {len(duel.pairs.usable)} pairs"
+
+    def _refused(self, duel: _Duel) -> str | None:
+        """Why an arm has no part in it: nothing usable in the first blocks, or too little for good."""
+        hopeless = duel.pairs.exhausted(self.planned) or (duel.pairs.seen >= _SEEN and not duel.pairs.usable)
+        return duel.pairs.refusal(self.planned) if hopeless else None
 
     def _in_front(self) -> Iterator[str]:
         """Arms that no arm still in is better than by more than the margin, in the order of the study."""
@@ -136,7 +141,7 @@ class Screening:
         front = next(self._in_front(), None)
         if front is not None and all(self._beaten(arm) for arm in self.arms[: self.arms.index(front)]):
             return True
-        left = [duel for (arm, _), duel in self._duels.items() if arm not in self.dropped]
+        left = [duel for both, duel in self._duels.items() if not self.dropped.keys() & set(both)]
         return all(duel.pairs.exhausted(self.planned) for duel in left)
 
     def _beaten(self, arm: str) -> bool:

@@ -128,8 +128,8 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Mechanism | None,
         keys.choice("process", "system"),
         Key(
-            "How the policy reaches the program: by what a process may ask for itself (prctl, advice, malloc's tunables)"
-            " under the machine's settings as they are, or by those settings.",
+            "How the policy reaches the program: by what a process may ask for itself (prctl, advice, tunables of"
+            " malloc) under the machine's settings as they are, or by those settings.",
             'mechanism = "process"',
             default="system for root, process for everybody else",
         ),
