@@ -14,6 +14,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.host.setting import Settings
 from hugewise.machine import probe
+from hugewise.model.deployment import DeployedFile
 from hugewise.model.pages import HUGETLB, THP, PageSizes, page_flags_readable
 from hugewise.model.policy import Mechanism, Policy
 from hugewise.policies import discover
@@ -70,8 +71,21 @@ def described(policy: Policy, host: FakeHost, sizes: PageSizes, mechanism: Mecha
     told = f"advice {treatment.advice}, THP disabled {treatment.thp_disable}, map_hugetlb {treatment.map_hugetlb}"
     environment = [f"{name}={value}" for name, value in treatment.environment.items()]
     found = policy.deployment(sizes, treatment, 3 * 2**30 - 1)
-    deployed = ["now:", *found.now, "at boot:", *found.boot, f"note: {found.note}"]
-    return "\n".join([head, f"promises {treatment.target}; {told}", *on, *environment, *deployed]) + "\n"
+    deployed = [line for file in found.files for line in written(file)]
+    return (
+        "\n".join([head, f"promises {treatment.target}; {told}", *on, *environment, *deployed, f"note: {found.note}"])
+        + "\n"
+    )
+
+
+def written(file: DeployedFile) -> list[str]:
+    """A file, with what its reader is told of it."""
+    head = f"{'or ' if file.instead else ''}{file.path} ({file.scope}; {file.label})"
+    told = [f"needs: {each}" for each in file.needs]
+    told += (
+        [f"apply: {each}" for each in file.apply] + [f"undo: {each}" for each in file.undo] + [f"check: {file.check}"]
+    )
+    return [head, *(f"  | {line}" for line in file.content.splitlines()), *(f"  {line}" for line in told)]
 
 
 def test_what_policies_ask_for_and_how_they_are_deployed() -> None:
@@ -182,12 +196,12 @@ def test_a_kernel_without_sizes_has_the_top_level_alone() -> None:
     assert not any(name.startswith("mthp") for name in policies)
     treatment = policies["thp"].treatment(host, sizes, SYSTEM)
     assert dict(treatment.knobs) == {ENABLED: "always", f"{THP}/shmem_enabled": "never"}
-    assert policies["thp"].deployment(sizes, treatment, 0).now == (f"echo always > {ENABLED}",)
+    assert policies["thp"].deployment(sizes, treatment, 0).commands() == (f"echo always > {ENABLED}",)
     assert policies["thp"].treatment(host, sizes, PROCESS).advice == "huge"
     shared = policies["thp-shmem"]
     treatment = shared.treatment(host, sizes, SYSTEM)
     assert dict(treatment.knobs) == {ENABLED: "always", SHMEM: "always"}
-    assert shared.deployment(sizes, treatment, 0).now == (f"echo always > {ENABLED}", f"echo always > {SHMEM}")
+    assert shared.deployment(sizes, treatment, 0).commands() == (f"echo always > {ENABLED}", f"echo always > {SHMEM}")
     del host.choices[SHMEM]
     assert shared.missing(host, sizes, SYSTEM) == "the kernel has no transparent huge pages of 2m for shared memory"
 

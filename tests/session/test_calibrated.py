@@ -119,7 +119,7 @@ def test_a_resumed_run_has_the_designs_that_it_began_with(tmp_path: Path) -> Non
     study = servers()
     kept(tmp_path, cells(study)["redis"])
     began = planned(study, tmp_path)
-    recorded = cell_records(began, study.design.first, lambda arm, pool: None)  # type: ignore[arg-type, return-value]
+    recorded = cell_records(began, study.design.first, lambda cell, arm, pool: None)  # type: ignore[arg-type, return-value]
     assert [cell.kind for cell in recorded] == ["resident", None, None]
     again = make_plan(study, resident=residents(opened("r", cells=recorded)))
-    assert cell_records(again, study.design.first, lambda arm, pool: None) == recorded  # type: ignore[arg-type, return-value]
+    assert cell_records(again, study.design.first, lambda cell, arm, pool: None) == recorded  # type: ignore[arg-type, return-value]

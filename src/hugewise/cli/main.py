@@ -105,13 +105,34 @@ def resume(run_: Path, *, anyway: bool) -> None:
 @options.RUN
 @click.option("--salvage", is_flag=True, help="Leave out what is damaged, and say so in the report.")
 @click.option("--expect", metavar="HASH", help="The last hash of its records, as it was noted: refuse another.")
-def report(run_: Path, *, salvage: bool, expect: str | None) -> None:
-    """Write the reports of the run in the folder RUN again, and show its verdicts."""
+@click.option(
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the files to deploy of each cell's best policy into this new folder; nothing is applied.",
+)
+@click.option("--unit", metavar="NAME", help="With --output: the service of systemd that the files are for.")
+def report(run_: Path, *, salvage: bool, expect: str | None, output: Path | None, unit: str | None) -> None:
+    """Write the reports of the run in the folder RUN again, and show its verdicts.
+
+    With --output the files to deploy are written instead, and the run's folder stays as it is.
+    """
     import hugewise  # noqa: PLC0415
     from hugewise.report.study import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
 
+    if unit is not None and output is None:
+        raise UserError(f"--unit {unit}: there are no files for it", hint="name a folder for them: --output FOLDER")
     results = hugewise.open_results(run_, salvage=salvage, expect=expect)
+    if output is not None:
+        from hugewise.report.deployed import write_files  # noqa: PLC0415
+
+        written = write_files(results, output, unit)
+        show(summary(results))
+        say(f"\nFiles to deploy (nothing was applied; see {output / 'README.md'}):")
+        for line in written:
+            say(f"  {printable(line)}")
+        return
     try:
         paths = hugewise.write_reports(results)
     except HugewiseError:

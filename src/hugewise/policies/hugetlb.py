@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
+from hugewise.deployment import host as host_files
 from hugewise.host.pool import available, pool_folder
 from hugewise.machine.proc import meminfo
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
 
@@ -63,17 +67,17 @@ class HugeTlb:
         """As many pages as the workload mapped, reserved now or (surer, memory is whole then) at boot."""
         pages = max(1, -(-pool_bytes // self._size))
         path = f"{pool_folder(self._size)}/nr_hugepages"
-        run, units = _thp.started(treatment)
-        size = format_size(self._size).upper()
-        boot = [f"kernel command line: hugepagesz={size} hugepages={pages}"]
-        if any(value.endswith("=2") for value in treatment.environment.values()):
-            boot.append(f"or /etc/sysctl.d/page-sizes.conf: vm.nr_hugepages = {pages}")
-        else:
-            boot.append(f"or /etc/tmpfiles.d/page-sizes.conf: w {path} - - - - {pages}")
+        default = any(value.endswith("=2") for value in treatment.environment.values())
+        at_boot = host_files.sysctl(pages) if default else host_files.tmpfiles({path: str(pages)})
+        words = (f"hugepagesz={format_size(self._size).upper()}", f"hugepages={pages}")
         return Deployment(
-            (f"echo {pages} > {path}", f"cat {path}  # granted in part when memory is fragmented", *run),
-            (*boot, *units),
-            f"{pages} × {format_size(self._size)} stays reserved, used or not; other programs cannot have it",
+            files=(
+                host_files.now({path: str(pages)}, f"cat {path}  # granted in part when memory is fragmented"),
+                host_files.boot(words),
+                msgspec.structs.replace(at_boot, instead=True),
+                host_files.tuned({path: str(pages)}),
+            ),
+            note=f"{pages} × {format_size(self._size)} stays reserved, used or not; other programs cannot have it",
         )
 
 
