@@ -86,7 +86,9 @@ def test_whose_pages_are_not_delivered_has_no_part_in_it() -> None:
     made = screening(planned=60)
     for each in drawn({"base": 0.0, "a": -0.05, "b": -0.5, "c": 0.02}, 5, 60):
         lost = [
-            attempt(one.arm, one.metrics["ns_per_load"], block=each.number, delivery=delivery(False, reason="not delivered"))
+            attempt(
+                one.arm, one.metrics["ns_per_load"], block=each.number, delivery=delivery(False, reason="not delivered")
+            )
             if one.arm == "b"
             else one
             for one in each.attempts

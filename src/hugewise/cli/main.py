@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from hugewise.cli import asking, completion, options
+from hugewise.cli.advise import advise
 from hugewise.cli.guest import guest
 from hugewise.cli.torture import torture
 from hugewise.cli.verify import verify_statistics
@@ -36,6 +37,7 @@ def cli() -> None:
         raise UserError("the working directory was removed", hint="change to one that is there") from None
 
 
+cli.add_command(advise)
 cli.add_command(guest)
 cli.add_command(torture)
 cli.add_command(verify_statistics)
