@@ -66,7 +66,11 @@ def _of_cell(results: Results, cell: CellResult) -> Recommended:
     arm = arm_of(cell, best.arm)
     deployment = arm.deployment if arm is not None else None
     if deployment is None or not deployment.files:
-        told = "the run was made before there were such files; its commands are in its report" if deployment and deployment.now else ""
+        told = (
+            "the run was made before there were such files; its commands are in its report"
+            if deployment and deployment.now
+            else ""
+        )
         why = f"{best.arm} was best, but has no files: {told or (deployment.note if deployment else 'none were kept')}"
         return Recommended(cells=(cell.cell,), arm=best.arm, why=why)
     found = (f"{cell.cell}: {sentence(best, cell.metric, results.margin)}",)
