@@ -18,6 +18,7 @@ import click
 
 from hugewise.cli import asking, completion, options
 from hugewise.cli.advise import advise
+from hugewise.cli.backing import verify
 from hugewise.cli.guest import guest
 from hugewise.cli.torture import torture
 from hugewise.cli.verify import verify_statistics
@@ -40,6 +41,7 @@ def cli() -> None:
 cli.add_command(advise)
 cli.add_command(guest)
 cli.add_command(torture)
+cli.add_command(verify)
 cli.add_command(verify_statistics)
 
 

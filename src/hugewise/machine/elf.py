@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -70,7 +70,8 @@ def needed(data: bytes) -> tuple[str, ...]:
     try:
         for segment in ELFFile(io.BytesIO(data)).iter_segments("PT_DYNAMIC"):
             assert isinstance(segment, DynamicSegment)
-            found += [str(tag.needed)[:_LONGEST_NAME] for tag in islice(segment.iter_tags("DT_NEEDED"), _MOST_NEEDED)]
+            tags: Iterator[Any] = segment.iter_tags("DT_NEEDED")
+            found += [str(tag.needed)[:_LONGEST_NAME] for tag in islice(tags, _MOST_NEEDED)]
     except Exception:  # the library has many for a file that is broken
         return ()
     return tuple(found)
