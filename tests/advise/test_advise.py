@@ -16,7 +16,8 @@ from hugewise.errors import UserError
 from hugewise.session import progress
 from hugewise.session.progress import AttemptStarted, Event, Message
 from hugewise.store.folder import RunFolder
-from tests.requirements import need_pages, need_program, need_root
+from tests.requirements import need_program, need_root
+from tests.servers.trying import need_pages
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 

@@ -1,6 +1,7 @@
 """The command line: verbs, options, exit statuses. Every verb is a few lines over the Python API.
 
-Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be done, 130 interrupted.
+Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be done, 3 `audit` found something, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -160,6 +161,40 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
         return
     asking.check_scale(study, scale)
     sys.exit(examination.main(study, scale, as_json=as_json))
+
+
+@cli.command()
+@options.UNITS
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--traps", "traps_only", is_flag=True, help="Leave out the settings in force.")
+@click.option("--exit-zero", is_flag=True, help="Exit with status 0 whatever was found.")
+@click.option(
+    "--root",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("/"),
+    show_default=True,
+    help="Read the host below this folder: a disk, an image.",
+)
+@options.RESULTS
+def audit(**asked: Any) -> None:
+    """The page settings in force on this host, wherever they were set, and the traps among them.
+
+    Each setting with what this host's runs say of it. Reads files only; nothing is turned. Exit status 3 when an error
+    or a warning is found; notes do not count.
+    """
+    from hugewise.cli import audit as auditing  # noqa: PLC0415
+
+    sys.exit(
+        auditing.main(
+            asked["units"],
+            asked["results"],
+            asked["folder"],
+            as_json=asked["as_json"],
+            traps_only=asked["traps_only"],
+            exit_zero=asked["exit_zero"],
+        )
+    )
 
 
 @cli.command()
