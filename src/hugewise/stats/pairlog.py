@@ -38,6 +38,13 @@ class _Columns:
             self._last = pair
         return len(self._flags) - 1
 
+    def log_ratio(self, place: int) -> float | None:
+        number = self._numbers[0][place]
+        return None if math.isnan(number) else number
+
+    def flags(self, place: int) -> int:
+        return self._flags[place]
+
     def at(self, place: int) -> Pair:
         log_ratio, arm, baseline, covariate = (
             None if math.isnan(column[place]) else column[place] for column in self._numbers
@@ -66,6 +73,15 @@ class PairLog(Sequence[Pair]):
     def append(self, pair: Pair) -> None:
         """Take a pair in; one that the log beside it has just taken in costs four bytes."""
         self._places.append(self._columns.add(pair))
+
+    def log_ratios(self) -> list[float | None]:
+        """Those of all pairs, at a tenth of the time that the pairs themselves take."""
+        return list(map(self._columns.log_ratio, self._places))
+
+    def failures(self) -> tuple[int, int]:
+        """In how many pairs the arm failed, and the baseline."""
+        flags = list(map(self._columns.flags, self._places))
+        return sum(each & 1 for each in flags), sum(each >> 1 & 1 for each in flags)
 
     def __len__(self) -> int:
         return len(self._places)

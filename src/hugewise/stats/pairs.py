@@ -247,6 +247,7 @@ class Pairs:
         """What a method found on these pairs, as the report has it; `ratio_all` is the estimate on `everything`."""
         low, high = finding.low, finding.high
         bounded = finding.verdict == "undecided" and low is not None and high is not None
+        of_arm, of_baseline = self.usable.failures()
         return Comparison(
             arm=self.contrast.arm,
             baseline=self.contrast.baseline,
@@ -265,8 +266,8 @@ class Pairs:
             change=max(abs((low or 0) - 1), abs((high or 0) - 1)) if bounded else None,
             n_all=len(self.everything),
             ratio_all=ratio_all,
-            failures_arm=sum(pair.arm_failed for pair in self.usable),
-            failures_baseline=sum(pair.baseline_failed for pair in self.usable),
+            failures_arm=of_arm,
+            failures_baseline=of_baseline,
             constant=self._constant(),
             unstarted_arm=self._arm.lacking["not started"],
             unstarted_baseline=self._baseline.lacking["not started"],
@@ -274,7 +275,7 @@ class Pairs:
 
     def _constant(self) -> bool:
         """Whether all usable pairs, two at least, have the same ratio (`log_ratio` rounds, so that equal ones tie)."""
-        ratios = {pair.log_ratio for pair in self.usable}
+        ratios = set(self.usable.log_ratios())
         return len(self.usable) > 1 and len(ratios) == 1 and None not in ratios
 
     def refusal(self, planned: int) -> str | None:
