@@ -188,13 +188,13 @@ def test_children_are_looked_at_too(program: Path) -> None:
             if len(one.processes) == 2 and sum(one.coverage.values()) > 1.9 * SIZE:
                 break
             time.sleep(0.05)
-        assert [each.pid for each in one.processes][0] == pid
+        assert one.processes[0].pid == pid
         assert sum(one.coverage.values()) > 1.9 * SIZE
 
 
 def test_a_thread_stands_for_its_process() -> None:
-    thread = next(task for task in os.listdir("/proc/self/task"))
-    assert found(int(thread)).processes[0].pid == os.getpid()
+    thread = min(int(task.name) for task in Path("/proc/self/task").iterdir())
+    assert found(thread).processes[0].pid == os.getpid()
 
 
 def test_a_process_of_many_mappings_is_looked_at(program: Path) -> None:
@@ -240,9 +240,19 @@ def test_processes_that_come_and_go_are_no_trouble() -> None:
         shell.wait()
 
 
+def test_memory_that_comes_and_goes_is_no_trouble(program: Path) -> None:
+    with running(program, "churn") as pid:
+        for _ in range(10):
+            assert found(pid).processes[0].pid == pid
+
+
 def test_a_thread_of_the_kernel_has_no_memory() -> None:
     need_root()
-    there = [name for name in os.listdir("/proc") if name.isdigit() and "\nKthread:\t1\n" in status(name)]
+    there = [
+        name
+        for name in (each.name for each in Path("/proc").iterdir())
+        if name.isdigit() and "\nKthread:\t1\n" in status(name)
+    ]
     need(bool(there), "threads of the kernel to be seen (no pid namespace)")
     with pytest.raises(UserError, match="no memory of its own"):
         found(int(there[0]))
