@@ -52,6 +52,14 @@ int main(int argc, char **argv)
         for (size_t page = 0; page < count; page += 2)
             if (mprotect(all + page * 4096, 4096, PROT_READ))
                 return 4;
+    } else if (IS("churn")) {
+        puts("ready");
+        fflush(stdout);
+        for (;;) {
+            char *one = fresh(16UL << 20);
+            memset(one, 1, 16UL << 20);
+            munmap(one, 16UL << 20);
+        }
     } else if (!IS("idle")) {
         if (IS("off") && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
             return 4;

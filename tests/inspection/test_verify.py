@@ -193,8 +193,13 @@ def test_children_are_looked_at_too(program: Path) -> None:
 
 
 def test_a_thread_stands_for_its_process() -> None:
+<<<<<<< HEAD
     thread = next(Path("/proc/self/task").iterdir())
     assert found(int(thread.name)).processes[0].pid == os.getpid()
+=======
+    thread = min(int(task.name) for task in Path("/proc/self/task").iterdir())
+    assert found(thread).processes[0].pid == os.getpid()
+>>>>>>> deploy
 
 
 def test_a_process_of_many_mappings_is_looked_at(program: Path) -> None:
@@ -238,6 +243,12 @@ def test_processes_that_come_and_go_are_no_trouble() -> None:
     finally:
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
+
+
+def test_memory_that_comes_and_goes_is_no_trouble(program: Path) -> None:
+    with running(program, "churn") as pid:
+        for _ in range(10):
+            assert found(pid).processes[0].pid == pid
 
 
 def test_a_thread_of_the_kernel_has_no_memory() -> None:

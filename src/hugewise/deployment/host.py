@@ -6,13 +6,15 @@ mm/hugetlbpage.rst of the Linux kernel; Debian's grub-mkconfig (/etc/default/gru
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from hugewise.deployment.quoting import plain, shell_words
+from hugewise.deployment.quoting import plain
 from hugewise.model.deployment import UNREAD, DeployedFile
 
 __all__ = ["boot", "now", "sysctl", "tmpfiles", "tuned"]
 
+_SIZE = re.compile(r"hugepages-[0-9]+kB")
 _NOW = "/usr/local/sbin/page-sizes-now"
 _TMPFILES = "/etc/tmpfiles.d/page-sizes.conf"
 _SYSCTL = "/etc/sysctl.d/60-page-sizes.conf"
@@ -54,7 +56,6 @@ def tmpfiles(settings: Mapping[str, str], *, instead: bool = False) -> DeployedF
         check=_shown(settings),
         label="read by systemd-tmpfiles",
         needs=("root", "systemd; a tuned profile that sets the same is later and wins"),
-        sets=dict(settings),
         instead=instead,
     )
 
@@ -76,7 +77,6 @@ def sysctl(pages: int, *, instead: bool = False) -> DeployedFile:
         check="sysctl vm.nr_hugepages; grep Huge /proc/meminfo",
         label="read by sysctl",
         needs=("root",),
-        sets={"/proc/sys/vm/nr_hugepages": str(pages)},
         instead=instead,
     )
 
@@ -116,10 +116,11 @@ def tuned(settings: Mapping[str, str], *, instead: bool = True) -> DeployedFile:
         check=f"tuned-adm active; {_shown(settings)}",
         label=UNREAD,
         needs=("root", "tuned; no tmpfiles.d beside it that sets the same (the later one wins)"),
-        sets=dict(settings),
         instead=instead,
     )
 
 
 def _shown(settings: Mapping[str, str]) -> str:
-    return "grep . " + shell_words(tuple(settings))
+    """Shows all of them, each size by a pattern."""
+    patterns = dict.fromkeys(_SIZE.sub("hugepages-*kB", plain(path)) for path in settings)
+    return f"grep . {' '.join(patterns)}"

@@ -26,6 +26,7 @@ _MOST = 1 << 20  # bytes of environment, of a command line, of a status
 _MOST_BLOCKS = 64 << 30  # bytes of addresses that are looked at page by page
 _PAGES = 1 << 17  # entries at a time
 _PRESENT = 62  # the lowest of the two bits that say that a page is in memory or in swap
+_SCANS = 5  # of a process that maps and unmaps while it is looked at
 _MOST_RANGES = 8192  # of one call of the probe: 256 GiB of mappings that lie apart
 
 
@@ -220,10 +221,14 @@ def _coverage(pid: int, source: probe.Source, ranges: list[tuple[int, int]] | No
     if ranges is not None and not ranges:
         return {}
     words = [word for start, end in (ranges or ())[:_MOST_RANGES] for word in ("--range", f"{start:x}-{end:x}")]
-    try:
-        found = probe.ask("scan", "--pid", str(pid), "--source", source, *words)
-    except ProbeError:
-        _status(Path(f"/proc/{pid}"))
-        raise
-    assert isinstance(found, probe.Coverage)
-    return found.bytes
+    for left in reversed(range(_SCANS)):
+        try:
+            found = probe.ask("scan", "--pid", str(pid), "--source", source, *words)
+        except ProbeError:
+            _status(Path(f"/proc/{pid}"))
+            if not left:
+                raise
+        else:
+            assert isinstance(found, probe.Coverage)
+            return found.bytes
+    raise AssertionError

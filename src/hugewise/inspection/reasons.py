@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -14,13 +15,48 @@ from hugewise.inspection.smaps import BackedMapping
 from hugewise.model.pages import HUGETLB, THP, PageTarget
 from hugewise.quantity import format_duration, format_size, readable_size
 
-__all__ = ["Reason", "eligible", "ignored", "not_base", "not_huge", "not_pooled", "tunables", "unknown", "waiting"]
+__all__ = [
+    "Reason",
+    "ReasonId",
+    "eligible",
+    "ignored",
+    "not_base",
+    "not_huge",
+    "not_pooled",
+    "tunables",
+    "unknown",
+    "waiting",
+]
+
+
+ReasonId = Literal[
+    "rules-never",
+    "not-advised",
+    "eligible-not-backed",
+    "disabled-by-itself",
+    "except-advised",
+    "advised-against",
+    "not-eligible",
+    "too-small",
+    "shared-memory",
+    "swapped",
+    "other-size",
+    "mapped-in-pieces",
+    "larger-pages",
+    "pool-short",
+    "no-pool",
+    "tunable-missing",
+    "tunable-ignored",
+    "tunable-unknown",
+    "sizes-unproven",
+]
+"""Stable: scripts may go by them; docs/guides/deploy.md explains each."""
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why: a stable id, a sentence, the bytes that it is about (None: not known), and what cures it."""
+    """Why: an id, a sentence, the bytes that it is about (None: not known), and what cures it."""
 
-    id: str
+    id: ReasonId
     text: str
     bytes: int | None = None
     cure: str | None = None
@@ -34,7 +70,7 @@ def _rest(mapping: BackedMapping) -> int:
     return max(0, mapping.anonymous - mapping.huge)
 
 
-def _class(mapping: BackedMapping, rules: Rules, size: int, *, disabled: bool | None) -> str:
+def _class(mapping: BackedMapping, rules: Rules, size: int, *, disabled: bool | None) -> ReasonId:
     """Why anonymous memory of the mapping that has room for a page of `size` bytes is not in one."""
     mode = rules.sizes.get(size, "never")
     if disabled:
@@ -50,9 +86,9 @@ def _class(mapping: BackedMapping, rules: Rules, size: int, *, disabled: bool | 
     return "eligible-not-backed"
 
 
-def _classes(one: Look, rules: Rules, size: int) -> tuple[Counter[str], list[BackedMapping]]:
+def _classes(one: Look, rules: Rules, size: int) -> tuple[Counter[ReasonId], list[BackedMapping]]:
     """Bytes by why, and the mappings that are eligible and not backed."""
-    found: Counter[str] = Counter()
+    found: Counter[ReasonId] = Counter()
     pending = []
     for mapping in one.mappings:
         found["swapped"] += mapping.swapped if mapping.room(size) else 0
@@ -97,7 +133,7 @@ def not_huge(
 
     `whole`: by process, bytes of the blocks in its eligible mappings that are touched throughout, where it is known.
     """
-    total: Counter[str] = Counter()
+    total: Counter[ReasonId] = Counter()
     pending: list[tuple[Look, BackedMapping]] = []
     for one in looks:
         found, mappings = _classes(one, rules, target.size)
@@ -117,7 +153,7 @@ def not_huge(
     yield from _other_sizes(looks, target)
 
 
-_SENTENCES: tuple[tuple[str, str, str | None], ...] = (
+_SENTENCES: tuple[tuple[ReasonId, str, str | None], ...] = (
     (
         "disabled-by-itself",
         "{much} of a process for which transparent huge pages are switched off (prctl 41, PR_SET_THP_DISABLE): by"
@@ -235,16 +271,16 @@ def not_pooled(looks: Sequence[Look], rules: Rules, size: int) -> Iterator[Reaso
 
 def tunables(looks: Sequence[Look], rules: Rules, wanted: int) -> Iterator[Reason]:
     """Whether glibc was told as the policy does (`wanted`: its glibc.malloc.hugetlb), each answer once."""
-    told: dict[tuple[str, str], list[Look]] = {}
+    told: dict[tuple[ReasonId, str], list[Look]] = {}
     for one in looks:
         value = None if one.environment is None else tunable(one.environment)
         if one.environment is None:
             why = "the variables that it was begun with cannot be read, or it has written over them"
             told.setdefault(("tunable-unknown", why), []).append(one)
         elif (value or 0) != wanted and not (wanted >= 2 and (value or 0) >= 2):
-            said = "is not in its GLIBC_TUNABLES" if value is None else f"is {value} in its GLIBC_TUNABLES"
-            why = f"glibc.malloc.hugetlb={wanted} is what the policy has, and {said}"
-            told.setdefault(("tunable-missing", why.replace("and is", "and it is")), []).append(one)
+            said = "is not set" if value is None else f"is {value}"
+            why = f"the policy has glibc.malloc.hugetlb={wanted}; in its GLIBC_TUNABLES it {said}"
+            told.setdefault(("tunable-missing", why), []).append(one)
     for (name, why), several in told.items():
         cure = f"start it with GLIBC_TUNABLES=glibc.malloc.hugetlb={wanted}" if name == "tunable-missing" else None
         yield Reason(id=name, text=f"{_of(several, looks)}{why}", cure=cure)

@@ -17,13 +17,13 @@ from hugewise.deployment.quoting import unit_name
 from hugewise.errors import UserError
 from hugewise.model.host import Host, text_of
 
-__all__ = ["Subject", "subject"]
+__all__ = ["Inspected", "subject"]
 
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _STAT = re.compile(r"(\d+) \(.*\) (\S) (-?\d+) ", re.DOTALL)
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for: its name, its processes, and what the reader should know. `process` is the one that was named
     and is first; None for a unit.
     """
@@ -34,14 +34,14 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def subject(text: str, host: Host) -> Subject:
+def subject(text: str, host: Host) -> Inspected:
     """The processes that a PID or the name of a unit means. Raises UserError where there are none."""
     if text.isascii() and text.isdigit():
         return _process(text, host)
     return _unit(unit_name(text), host)
 
 
-def _process(text: str, host: Host) -> Subject:
+def _process(text: str, host: Host) -> Inspected:
     status = text_of(host, f"/proc/{int(text)}/status") if _NUMBER.fullmatch(text) else None
     if status is None:
         raise UserError(f"{text}: there is no such process", hint="name one that runs: pgrep -a NAME")
@@ -62,7 +62,7 @@ def _process(text: str, host: Host) -> Subject:
         below = [child for child in children.get(each, ()) if child not in seen]
         tree += below
         seen.update(below)
-    return Subject(name=f"process {pid}", processes=tuple(tree), process=pid, notes=notes)
+    return Inspected(name=f"process {pid}", processes=tuple(tree), process=pid, notes=notes)
 
 
 def _parents(host: Host) -> Iterator[tuple[int, int]]:
@@ -73,7 +73,7 @@ def _parents(host: Host) -> Iterator[tuple[int, int]]:
             yield int(stat[1]), int(stat[3])
 
 
-def _unit(name: str, host: Host) -> Subject:
+def _unit(name: str, host: Host) -> Inspected:
     groups: dict[str, list[int]] = {}
     own = {name, f"_{name}"}
     for number in host.names("/proc"):
@@ -97,4 +97,4 @@ def _unit(name: str, host: Host) -> Subject:
             f"{name}: systemd does not run here, so that there are no units", hint="name a process by its number"
         )
     notes = (f"several control groups are called so: {', '.join(sorted(groups))}",) if len(groups) > 1 else ()
-    return Subject(name=name, processes=tuple(sorted({pid for pids in groups.values() for pid in pids})), notes=notes)
+    return Inspected(name=name, processes=tuple(sorted({pid for pids in groups.values() for pid in pids})), notes=notes)

@@ -20,7 +20,7 @@ from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, whole
 from hugewise.inspection.reasons import Reason
 from hugewise.inspection.rules import Rules, rules_of
 from hugewise.inspection.smaps import BackedMapping
-from hugewise.inspection.subject import Subject, subject
+from hugewise.inspection.subject import Inspected, subject
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget, page_flags_readable
 from hugewise.model.policy import Treatment
@@ -133,7 +133,7 @@ def _treatment(name: str, host: Host) -> Treatment:
     return known[name].treatment(host, sizes, "system")
 
 
-def _looked(who: Subject, looker: Looker) -> tuple[list[Look], list[str]]:
+def _looked(who: Inspected, looker: Looker) -> tuple[list[Look], list[str]]:
     """Those that could be looked at. Raises UserError where none could."""
     looks: list[Look] = []
     denied: dict[int, str] = {}

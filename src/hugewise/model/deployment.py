@@ -49,7 +49,7 @@ class DeployedFile(msgspec.Struct, frozen=True, kw_only=True):
     check     the command that shows whether it is in force
     label     `read by TOOL`, where hugewise's tests have that tool read such files, or `not read by a tool here`
     needs     what it needs there, such as `systemd 260 or later`
-    sets      kernel settings that it sets: path -> value
+    sets      of a script: the kernel settings that it turns, path -> value
     instead   a file above it in the same deployment has the same effect: one of them is enough
     """
 
