@@ -193,13 +193,8 @@ def test_children_are_looked_at_too(program: Path) -> None:
 
 
 def test_a_thread_stands_for_its_process() -> None:
-<<<<<<< HEAD
-    thread = next(Path("/proc/self/task").iterdir())
-    assert found(int(thread.name)).processes[0].pid == os.getpid()
-=======
     thread = min(int(task.name) for task in Path("/proc/self/task").iterdir())
     assert found(thread).processes[0].pid == os.getpid()
->>>>>>> deploy
 
 
 def test_a_process_of_many_mappings_is_looked_at(program: Path) -> None:
