@@ -34,7 +34,7 @@ _GAINS = r"""
 #include <stdint.h>
 #include <stdlib.h>
 int main(void) {
-  enum { BLOCKS = 400 * 1024, WORDS = 1008 / 8 };
+  enum { BLOCKS = 1024 * 1024, WORDS = 1008 / 8 };
   uint64_t **blocks = malloc(BLOCKS * sizeof *blocks), seed = 88172645463325252ull, sum = 0;
   for (long i = 0; i < BLOCKS; i++) {
     blocks[i] = malloc(1008);
