@@ -120,8 +120,15 @@ def test_the_source_distribution_has_what_a_wheel_is_built_from(backend: Any, tm
         executable = read.getmember("hugewise-0.1.0/tools/guest-probe.sh").mode & 0o111
         launcher = read.getmember("hugewise-0.1.0/tools/launcher.sh").mode & 0o111
     wanted = [*ROOT.glob("probe/Cargo.*"), *ROOT.glob("probe/src/**/*.rs"), *ROOT.glob("studies/*.toml")]
-    wanted += [path for crate in ("ground", "exec", "layout") for path in ROOT.glob(f"probe/{crate}/**/*") if path.is_file()]
-    wanted += [ROOT / "tools" / "launcher.sh", ROOT / "tools" / "wheel.py", ROOT / "tools" / "guest-probe.sh", ROOT / "LICENSE"]
+    wanted += [
+        path for crate in ("ground", "exec", "layout") for path in ROOT.glob(f"probe/{crate}/**/*") if path.is_file()
+    ]
+    wanted += [
+        ROOT / "tools" / "launcher.sh",
+        ROOT / "tools" / "wheel.py",
+        ROOT / "tools" / "guest-probe.sh",
+        ROOT / "LICENSE",
+    ]
     assert {str(path.relative_to(ROOT)) for path in wanted} <= there
     assert executable
     assert launcher

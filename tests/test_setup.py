@@ -27,7 +27,22 @@ class Bare:
         shutil.copy(SETUP, self.script)
         shutil.copy(SETUP.parent / "uv.txt", self.script.parent)
         shutil.copy(SETUP.parent / "launcher.sh", self.script.parent)
-        of_coreutils = ("dirname", "cut", "sort", "head", "tr", "rm", "cp", "mkdir", "ln", "readlink", "stat", "mv", "chmod", "touch")
+        of_coreutils = (
+            "dirname",
+            "cut",
+            "sort",
+            "head",
+            "tr",
+            "rm",
+            "cp",
+            "mkdir",
+            "ln",
+            "readlink",
+            "stat",
+            "mv",
+            "chmod",
+            "touch",
+        )
         for name in ("sh", "sed", "cmp", *of_coreutils):
             (self.bin / name).symlink_to(shutil.which(name) or name)
         self.program("id", f"echo {uid}")

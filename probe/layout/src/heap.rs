@@ -23,6 +23,7 @@ const M_ARENA_MAX: c_int = -8;
 const FIRST: usize = 200_000;
 /// From the begin of the first allocation to the begin of the region at least: no free chunk is of that size.
 const GAP: usize = 512 << 10;
+const PAGE: usize = 4096;
 /// Farther from its end than this nothing is in the heap that was just begun.
 const NEAR: usize = 1 << 30;
 const OVERCOMMIT: &core::ffi::CStr = c"/proc/sys/vm/overcommit_memory";
@@ -76,7 +77,9 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
             );
         }
         let alignment = layout.alignment() as usize;
-        let whole = size as usize + alignment + GAP;
+        // The end of it lies in the middle of a huge page's place, which is not whole then: malloc writes there.
+        let least = size as usize + alignment + GAP;
+        let whole = (first as usize + least).next_multiple_of(HUGE as usize) + HUGE as usize / 2 - first as usize;
         // malloc would take another region where the heap cannot grow, and keep to it: so it is tried first.
         if sbrk(whole as isize) as usize != end {
             return not(
@@ -88,7 +91,7 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
         if perturbed.is_some() {
             mallopt(M_PERTURB, 0); // else it would write to all of the region
         }
-        let made = region(malloc, realloc, whole, alignment);
+        let made = region(malloc, realloc, whole, alignment, !layout.is_unadvised);
         if let Some(value) = perturbed {
             mallopt(M_PERTURB, value);
         }
@@ -110,6 +113,7 @@ unsafe fn region(
     realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     whole: usize,
     alignment: usize,
+    is_advised: bool,
 ) -> Option<usize> {
     const HEADER: usize = 8; // of a chunk, before what it holds
     // SAFETY: sizes are positive; the allocation is live, and made smaller in its place.
@@ -119,6 +123,11 @@ unsafe fn region(
             return None;
         }
         let from = (held + GAP).next_multiple_of(alignment);
+        if is_advised {
+            // What lies before the region is written to at both of its ends, and is no part of any window.
+            let begin = held.next_multiple_of(PAGE);
+            let _ = sys::madvise(begin, from - begin, sys::MADV_NOHUGEPAGE);
+        }
         // Never given back and never touched: what lies before the region costs nothing.
         (realloc(held as *mut c_void, from - held - HEADER) as usize == held).then_some(from)
     }

@@ -16,7 +16,18 @@ import msgspec
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 
-__all__ = ["Direct", "Hearing", "Launch", "Missing", "Parameter", "ParameterValue", "Proof", "RunsAs", "Workload"]
+__all__ = [
+    "Direct",
+    "Hearing",
+    "Laid",
+    "Launch",
+    "Missing",
+    "Parameter",
+    "ParameterValue",
+    "Proof",
+    "RunsAs",
+    "Workload",
+]
 
 ParameterValue = str | int | float | bool | tuple[str, ...]
 ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "texts", "argv", "flag"]
@@ -114,6 +125,15 @@ class Hearing(Workload, Protocol):
 
     def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
         """Their numbers, in what the command said. Raises ValueError naming what was looked for and what was found."""
+        ...
+
+
+@runtime_checkable
+class Laid(Workload, Protocol):
+    """A workload whose program takes a layout of its heap."""
+
+    def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
+        """Why the treatment's layout does not reach its program, or None when it does."""
         ...
 
 
