@@ -249,6 +249,22 @@ def test_another_allocator_s_heap_is_left_alone(tmp_path: Path) -> None:
     assert told(report)[0]["why"] == "malloc is not glibc's"
 
 
+def test_a_program_with_an_allocator_of_its_own_keeps_it(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    made = compiled("own", tmp_path)
+    done = subprocess.run([made], env=environment("thp", report), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"fine\n")
+    assert told(report)[0]["why"] == "malloc is not glibc's"
+
+
+def test_a_program_of_a_fixed_place_that_has_its_own_address_of_malloc_is_laid_out(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    made = compiled("address", tmp_path, "-no-pie", "-fno-pie", "-Wl,-z,lazy")
+    done = subprocess.run([made], env=environment("thp", report), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"fine\n")
+    assert told(report)[0]["why"] is None
+
+
 def test_a_report_goes_to_a_file_of_one_s_own_and_nowhere_else(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_text("as it was\n")

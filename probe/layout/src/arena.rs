@@ -45,7 +45,7 @@ static REGION: Shared =
 /// The lock, in a page that a forked child finds wiped: nobody holds it there. Null before all is ready.
 static LOCK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// From now on pieces are cut, from regions of `size` bytes.
+/// From now on pieces are cut, from regions of `size` bytes. The first call counts.
 ///
 /// # Safety
 /// Only while the program has one thread.
@@ -53,6 +53,9 @@ pub unsafe fn begin(layout: &Layout, size: u64, errno: ErrnoLocation) {
     const ANONYMOUS: c_int = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS;
     // SAFETY: one thread; a page of its own.
     unsafe {
+        if !LOCK.load(Ordering::Acquire).is_null() {
+            return; // it has begun early
+        }
         let region = &mut *REGION.0.get();
         (region.layout, region.size, region.errno) = (Some(*layout), size as usize, errno);
         let Ok(page) = sys::mmap(0, PAGE, sys::PROT_READ_WRITE, ANONYMOUS, -1, 0) else { return };
@@ -75,6 +78,9 @@ pub unsafe fn mmap(
 ) -> isize {
     const PLAIN: c_int = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS;
     let is_piece = protection == sys::PROT_READ_WRITE && flags & !sys::MAP_NORESERVE == PLAIN && length >= LEAST;
+    if is_piece && !crate::BEGUN.load(Ordering::Acquire) {
+        crate::begin_early();
+    }
     if is_piece && let Some(found) = piece(address, length) {
         return found as isize;
     }

@@ -44,7 +44,7 @@ pub struct Outcome {
 /// # Safety
 /// Only while the program has not begun, and has one thread.
 pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) -> Outcome {
-    let size = layout.heap.unwrap_or_else(usual);
+    let size = size(layout);
     let not = |why| Outcome {
         from: 0,
         size,
@@ -59,9 +59,6 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
     if libc.page_size() != 4096 {
         return not("base pages of this machine are not of 4 KiB");
     }
-    if libc.is_replaced {
-        return not("malloc is not glibc's");
-    }
     // SAFETY: as the functions' pages say; sizes are positive, and what is given back was had from here.
     unsafe {
         mallopt(M_MMAP_MAX, 0);
@@ -71,6 +68,9 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
         let end = sbrk(0) as usize;
         let is_there = !first.is_null() && (first as usize) < end && end - (first as usize) < NEAR;
         free(first);
+        if libc.is_replaced(first, FIRST) {
+            return not("malloc is not glibc's");
+        }
         if !is_there {
             return not(
                 "malloc does not take its memory from the heap (brk): another allocator, or glibc.malloc.hugetlb=2",
@@ -178,6 +178,11 @@ unsafe fn from_pool(begin: usize, length: usize, pages: Pages) -> bool {
         let _ = sys::madvise(begin, length, sys::MADV_NOHUGEPAGE);
     }
     false
+}
+
+/// How much of the heap is laid out, in bytes.
+pub fn size(layout: &Layout) -> u64 {
+    layout.heap.unwrap_or_else(usual)
 }
 
 fn usual() -> u64 {

@@ -15,6 +15,7 @@ mod libc;
 mod report;
 
 use core::ffi::{c_char, c_int, c_long, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use hugewise_ground::layout::{Fault, Layout};
 use hugewise_ground::{sys, text};
@@ -28,11 +29,29 @@ const REPORT: &[u8] = b"HUGEWISE_LAYOUT_REPORT";
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = begin;
 
+/// The constructor has run: the layout is as it will be.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Before the constructor, other libraries' constructors have run: an allocator among them has mapped memory already,
+/// which is laid out as what comes later. A text that is no layout is left to the constructor.
+fn begin_early() {
+    let libc = Libc::found();
+    // SAFETY: constructors run in one thread; an environment is a list that ends with a null pointer.
+    unsafe {
+        let Some(envp) = libc.environment(core::ptr::null_mut()).filter(|envp| !envp.is_null()) else { return };
+        let said = text::variable(envp.cast_const().cast(), VARIABLE);
+        if let Some(Ok(layout)) = said.map(Layout::parse) {
+            arena::begin(&layout, heap::size(&layout), libc.errno_location());
+        }
+    }
+}
+
 /// The constructor: glibc calls it with what main will have.
 extern "C" fn begin(_count: c_int, _arguments: *const *const c_char, envp: *mut *mut c_char) {
+    BEGUN.store(true, Ordering::Release);
     let libc = Libc::found();
     // SAFETY: an environment is a list of strings that ends with a null pointer; no thread has been started yet.
-    let envp = unsafe { libc.environment().unwrap_or(envp) };
+    let Some(envp) = (unsafe { libc.environment(envp) }) else { return };
     // SAFETY: as above.
     let Some(said) = (unsafe { text::variable(envp.cast_const().cast(), VARIABLE) }) else { return };
     let layout = match Layout::parse(said) {

@@ -19,19 +19,20 @@ global_asm!(
     ".weak tc_malloc",
     ".weak mallctl",
     ".weak mi_malloc",
+    ".weak __libc_free",
     ".pushsection .data.rel.ro.hugewise, \"aw\"",
     ".balign 8",
     ".globl hugewise_of_libc",
     ".hidden hugewise_of_libc",
     "hugewise_of_libc:",
     ".quad mallopt, malloc, realloc, free, sbrk, __errno_location, getauxval, environ",
-    ".quad __libc_malloc, tc_malloc, mallctl, mi_malloc",
+    ".quad __libc_malloc, tc_malloc, mallctl, mi_malloc, __libc_free",
     ".size hugewise_of_libc, . - hugewise_of_libc",
     ".popsection",
 );
 
 unsafe extern "C" {
-    static hugewise_of_libc: [usize; 12];
+    static hugewise_of_libc: [usize; 13];
 }
 
 /// malloc(3), mallopt(3) and sbrk(2) of the program.
@@ -44,8 +45,18 @@ pub struct Libc {
     errno: Option<unsafe extern "C" fn() -> *mut c_int>,
     getauxval: Option<unsafe extern "C" fn(c_ulong) -> c_ulong>,
     environ: *mut *mut *mut c_char,
-    /// Another allocator than glibc's is there.
-    pub is_replaced: bool,
+    /// glibc's own, by names that no other allocator takes.
+    glibc: Option<Glibc>,
+    /// `malloc` is at another address: another allocator's, or a second address of a program that has a fixed place.
+    has_own_address: bool,
+    /// Another allocator is there, by a function that it alone has.
+    has_other: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Glibc {
+    malloc: unsafe extern "C" fn(usize) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void),
 }
 
 pub type ErrnoLocation = Option<unsafe extern "C" fn() -> *mut c_int>;
@@ -56,7 +67,8 @@ impl Libc {
         // A null word is None of an optional function pointer.
         unsafe {
             let words = ptr::read_volatile(&raw const hugewise_of_libc);
-            let own_malloc = words[8] != 0 && words[1] == words[8];
+            let malloc = transmute::<usize, Option<unsafe extern "C" fn(usize) -> *mut c_void>>(words[8]);
+            let free = transmute::<usize, Option<unsafe extern "C" fn(*mut c_void)>>(words[12]);
             Libc {
                 mallopt: transmute::<usize, Option<unsafe extern "C" fn(c_int, c_int) -> c_int>>(words[0]),
                 malloc: transmute::<usize, Option<unsafe extern "C" fn(usize) -> *mut c_void>>(words[1]),
@@ -66,19 +78,39 @@ impl Libc {
                 errno: transmute::<usize, ErrnoLocation>(words[5]),
                 getauxval: transmute::<usize, Option<unsafe extern "C" fn(c_ulong) -> c_ulong>>(words[6]),
                 environ: words[7] as *mut *mut *mut c_char,
-                // A program that is not position-independent may have an address of its own for glibc's malloc.
-                is_replaced: !own_malloc && words[9..].iter().any(|&word| word != 0),
+                glibc: malloc.zip(free).map(|(malloc, free)| Glibc { malloc, free }),
+                has_own_address: words[1] != words[8],
+                has_other: words[9..12].iter().any(|&word| word != 0),
             }
         }
     }
 
-    /// The environment as the program will see it.
+    /// The environment as the program will see it: `given` to constructors by glibc, and by no other C library.
     ///
     /// # Safety
     /// No other thread changes it meanwhile.
-    pub unsafe fn environment(&self) -> Option<*mut *mut c_char> {
+    pub unsafe fn environment(&self, given: *mut *mut c_char) -> Option<*mut *mut c_char> {
         // SAFETY: a variable of the C library, once it is there.
-        (!self.environ.is_null()).then(|| unsafe { *self.environ }).filter(|found| !found.is_null())
+        let own = (!self.environ.is_null()).then(|| unsafe { *self.environ }).filter(|found| !found.is_null());
+        own.or(self.glibc.map(|_| given))
+    }
+
+    /// Whether malloc is another one than glibc's. `freed` is what malloc gave for so many bytes, and has taken back: more
+    /// than it keeps for later, so that glibc gives the same again.
+    ///
+    /// # Safety
+    /// No other thread allocates meanwhile.
+    pub unsafe fn is_replaced(&self, freed: *mut c_void, bytes: usize) -> bool {
+        let Some(glibc) = self.glibc.filter(|_| !self.has_other) else { return true };
+        if !self.has_own_address {
+            return false;
+        }
+        // SAFETY: what glibc gave is given back to glibc.
+        unsafe {
+            let again = (glibc.malloc)(bytes);
+            (glibc.free)(again);
+            again != freed
+        }
     }
 
     /// Bytes of a base page; 4096 where nobody says it.

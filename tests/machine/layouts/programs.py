@@ -30,12 +30,12 @@ def library() -> str:
         raise
 
 
-def compiled(name: str, folder: Path) -> str:
-    """The program of `name`.c, compiled here."""
+def compiled(name: str, folder: Path, *more: str) -> str:
+    """The program of `name`.c, compiled here, with `more` options."""
     need_program("cc", "gcc")
     made = folder / name
     options = ("-O1", "-Wall", "-Wextra", "-Werror", "-pthread")
-    subprocess.run(["cc", *options, "-o", str(made), str(HERE / f"{name}.c")], check=True)
+    subprocess.run(["cc", *options, *more, "-o", str(made), str(HERE / f"{name}.c")], check=True)
     return str(made)
 
 
