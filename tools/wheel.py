@@ -42,8 +42,7 @@ __all__ = [
     "prepare_metadata_for_build_wheel",
 ]
 
-# Static programs, and a library that takes what it finds, need no version of glibc: the oldest that installers know will
-# do.
+# Static programs, and a library that takes what it finds, need no version of glibc: the oldest known one will do.
 TAGS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64")
 RUST = "x86_64-unknown-linux-gnu"
 LINKED = """\

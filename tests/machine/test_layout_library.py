@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 from hugewise.model.pages import HUGETLB
 from tests.machine.layouts import programs
@@ -51,9 +53,11 @@ def region(report: Path) -> tuple[int, int]:
 def test_it_is_linked_with_nothing_and_gives_programs_nothing_but_mmap() -> None:
     with Path(library()).open("rb") as file:
         elf = ELFFile(file)
-        dynamic = elf.get_section_by_name(".dynamic")
+        dynamic, table = elf.get_section_by_name(".dynamic"), elf.get_section_by_name(".dynsym")
+        assert isinstance(dynamic, DynamicSection)
+        assert isinstance(table, SymbolTableSection)
         assert not [tag for tag in dynamic.iter_tags() if tag.entry.d_tag in ("DT_NEEDED", "DT_VERNEED", "DT_TEXTREL")]
-        symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())
+        symbols = list(table.iter_symbols())
     named = {each.name for each in symbols if each["st_shndx"] != "SHN_UNDEF"}
     asked = {each.name for each in symbols if each["st_shndx"] == "SHN_UNDEF" and each.name}
     weak = {each.name for each in symbols if each["st_info"]["bind"] == "STB_WEAK"}
