@@ -42,6 +42,7 @@ def test_policies_follow_the_sizes_that_the_machine_has() -> None:
     assert set(machine()[2]) == {
         *("as-is", "base", "thp", "thp-advised", "thp-shmem", "madvise"),
         *("mthp-16k", "mthp-64k", "mthp-16k-shmem", "mthp-64k-shmem", "hugetlb-2m", "hugetlb-1g"),
+        *("layout-base", "layout-thp", "layout-hugetlb-2m", "layout-hugetlb-1g"),
     }
     other = machine(mthp=(32, 512), capacity={64 << 10: 9, 16 << 30: 1})[2]
     assert {"mthp-32k", "mthp-512k", "hugetlb-64k", "hugetlb-16g"} < set(other)
@@ -70,6 +71,7 @@ def described(policy: Policy, host: FakeHost, sizes: PageSizes, mechanism: Mecha
     on = [f"{path} = {value}" for path, value in treatment.knobs.items() if value != "never"]
     told = f"advice {treatment.advice}, THP disabled {treatment.thp_disable}, map_hugetlb {treatment.map_hugetlb}"
     environment = [f"{name}={value}" for name, value in treatment.environment.items()]
+    environment += [f"layout {treatment.layout}"] if treatment.layout else []
     found = policy.deployment(sizes, treatment, 3 * 2**30 - 1)
     deployed = [line for file in found.files for line in written(file)]
     return (
