@@ -19,10 +19,10 @@ differences that are constant or symmetric about their middle. No verdict is mad
 confirmed by other blocks.
 
 Pairs whose pages were not delivered are left out, so that the claim is one about treatments that took effect; an arm of
-which too many were not has no part in it, and whom it alone had beaten is in again. Where it is the baseline that has no
-part in it, or the metric has no direction, nothing can be chosen: it ends, unsure, with the reason. Arms that never meet
-in a block (those of a block with a place for the baseline and one other) are not held against each other: such a
-screening can be sure of an arm that beats, or is beaten by, the baseline alone.
+which too many were not has no part in it, and whom it alone had beaten is in again. Where it is the baseline that has
+no part in it, or the metric has no direction, nothing can be chosen: it ends, unsure, with the reason. Arms that never
+meet in a block (of a block with a place for the baseline and one other) are not held against each other: there it can
+be sure of the baseline alone.
 """
 
 from __future__ import annotations
@@ -195,7 +195,9 @@ class Screening:
         pairs, alpha = duel.pairs, duel.watched.test.alpha
         chosen = self.chosen()
         said = self.dropped.get(contrast.arm)
-        if said is None:
+        if said is None and self._void is not None:
+            said = chosen.reason
+        elif said is None:
             said = f"chosen: {chosen.reason}" if contrast.arm == chosen.arm else "not the one that goes on"
         reason = f"a screening claims nothing; {said}"
         finding = Inference("none", reason)
