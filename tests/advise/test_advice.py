@@ -76,5 +76,10 @@ def test_what_stands_behind_it_is_told() -> None:
     assert said[-1] == "Price: at most 104 MiB of memory, +4.0%."
 
 
+def test_an_advice_of_a_program_whose_pages_nobody_saw() -> None:
+    seen = msgspec.structs.replace(SEEN, coverage={}, memory=0)
+    assert "at most unknown of memory, its pages were not seen." in next(details(found(pilot=seen)))
+
+
 def test_an_advice_is_stored_and_read_again() -> None:
     assert msgspec.json.decode(msgspec.json.encode(found()), type=Advice) == found()

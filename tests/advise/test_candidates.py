@@ -9,8 +9,8 @@ from hugewise.advise.candidates import RULES, Found, candidates
 from hugewise.advise.question import Question, confirmation, screening
 
 HERE = Found(
-    root=True, mode="madvise", pmd=2 << 20, mthp=(64 << 10, 1 << 20), pools=(2 << 20,), huge=0.0, memory=1 << 30,
-    tuned=True,
+    root=True, mode="madvise", top="madvise", pmd=2 << 20, mthp=(64 << 10, 1 << 20), pools=(2 << 20,), huge=0.0,
+    memory=1 << 30, tuned=True,
 )  # fmt: skip
 
 
@@ -36,6 +36,8 @@ def test_what_reaches_least_comes_first() -> None:
         ("advised", {"tuned": False, "why": "it is a Go program"}, "do not reach it: it is a Go program"),
         ("advised", {"mode": "always"}, "and here it is set to always"),
         ("advised", {"mode": "never"}, "and here it is set to never"),
+        ("advised", {"top": "always"}, "and here it is set to always"),
+        ("pool", {"memory": 0}, "name it with --pool"),
         ("advised", {"huge": 0.99}, "in huge pages already"),
         ("pool", {"root": False}, "filling a pool needs root"),
         ("pool", {"pools": (1 << 30,)}, "no pool of pages of that size"),
@@ -47,6 +49,10 @@ def test_what_reaches_least_comes_first() -> None:
 )
 def test_what_cannot_reach_the_program_is_left_out_by_name(name: str, changes: dict[str, Any], words: str) -> None:
     assert words in left(name, **changes)
+
+
+def test_pages_that_nobody_saw_are_no_reason_to_leave_anything_out() -> None:
+    assert tried(huge=None)[:2] == ["off", "advised"]
 
 
 def test_an_allocator_that_nobody_knows_is_tried() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hugewise.advise.pilot import Pilot, judged, remarks
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
+from tests.build import known
 from tests.build.trials import attempt, block, delivery
 
 SEEN = Pilot(
@@ -78,6 +79,22 @@ def test_it_says_at_once_what_the_time_can_show() -> None:
     assert wider > 5 * shown
 
 
+def test_the_spread_is_that_of_the_judged_metric(tmp_path: Path) -> None:
+    run = of((1.0, 2.0), (2.0, 1.0), (1.0, 4.0))
+    for each in run:
+        for one in each.attempts:
+            one.metrics["rate"] = 5.0 + one.block  # type: ignore[index]
+    assert known(judged(run, tmp_path, 600.0).sd) > 0.5
+    assert judged(run, tmp_path, 600.0, "rate").sd is None, "it does not differ at all"
+    assert judged(run, tmp_path, 600.0, "absent").sd is None
+
+
+def test_what_a_program_says_of_time_is_no_time_out(tmp_path: Path) -> None:
+    bad = ran(1.0, 1, "as-is", state="failed", reason="exit status 1: runtime error: out of memory")
+    with pytest.raises(UserError, match="the command fails"):
+        judged([block(1, bad)], tmp_path, 600.0)
+
+
 def test_too_little_time_is_said_with_what_is_needed() -> None:
     (said,) = remarks(msgspec.structs.replace(SEEN, block_s=90.0), 600.0, 0.01)
     assert "are enough for 6 pairs of runs, and no verdict is possible before 12" in said
@@ -91,5 +108,5 @@ def test_a_run_that_is_too_short_is_said() -> None:
 
 def test_the_share_in_huge_pages() -> None:
     assert SEEN.huge == 0.25
-    assert msgspec.structs.replace(SEEN, coverage={}).huge == 0.0
+    assert msgspec.structs.replace(SEEN, coverage={}).huge is None
     assert msgspec.structs.replace(SEEN, coverage={"anon:65536": 1.0, "shmem:2097152": 5.0}).huge == 0.0

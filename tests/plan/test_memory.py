@@ -84,6 +84,16 @@ def test_an_ordinary_user_reserves_nothing() -> None:
     assert pool_pages(Plan((cell("one", MIB, arm("2m", 2 * MIB, "process")),), ())) == {}
 
 
+def test_root_fills_the_pool_whatever_the_mechanism() -> None:
+    """An arm of the mechanism `process` under root found its pool empty, and malloc took base pages without a word."""
+    alone = Plan((cell("one", 5 * MIB, arm("2m", 2 * MIB, "process"), arm("other")),), ())
+    wanted = pool_pages(alone, privileged=True)
+    assert wanted == {(2 * MIB, None): 3}
+    (kept,) = without_short_pools(alone, wanted, {(2 * MIB, None): 2}, privileged=True).cells
+    assert [each.name for each in kept.arms] == ["base", "other"]
+    assert without_short_pools(alone, wanted, wanted, privileged=True) == alone
+
+
 def test_what_was_granted_in_part_serves_who_it_can() -> None:
     three = Plan((*PLAN.cells, cell("other", 9 * MIB, arm("2m", 2 * MIB), arm("thp"))), ())
     kept = without_short_pools(three, {(2 * MIB, None): 5}, {(2 * MIB, None): 2})

@@ -232,9 +232,18 @@ def test_a_changed_policy_has_an_identity_of_its_own() -> None:
     assert arm.treatment.environment == {"A": "study", "B": "x"}
 
 
+def test_an_arm_of_the_process_turns_nothing_under_root() -> None:
+    made = planned([{"name": "chase"}], use=["base", {"name": "mine", "from": "thp", "mechanism": "process"}])
+    base, mine = made.cells[0].arms
+    assert (base.treatment.mechanism, mine.treatment.mechanism) == ("system", "process")
+    assert (bool(base.treatment.knobs), dict(mine.treatment.knobs)) == (True, {})
+
+
 def test_a_change_that_cannot_be_made_here_is_left_out() -> None:
     process = planned([{"name": "chase"}], use=["base", "thp", DEFER], mechanism="process")
     assert process.left_out == (LeftOut(EVERY, "mine", "turning defrag needs root"),)
+    by_root = planned([{"name": "chase"}], use=["base", "thp", {**DEFER, "mechanism": "process"}])
+    assert by_root.left_out == (LeftOut(EVERY, "mine", 'turning defrag needs mechanism = "system"'),)
     for change, reason in (({"defrag": "later"}, "does not take 'later'"), ({"nothing": "1"}, f"has no {THP}/nothing")):
         made = planned([{"name": "chase"}], use=["base", "thp", {**DEFER, "set": change}])
         assert reason in made.left_out[0].reason

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hugewise.analysis import calibration
@@ -109,6 +110,17 @@ def test_an_arm_is_deployed_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> Non
     assert there.note.startswith("in a guest whose memory is transparent huge pages of its host, under the kernel 16k ")
     assert there.note.endswith("; judged by what an emulated guest counts: no time was measured")
     assert there.commands()[:3] == ("# in the guest:", "echo never > /k", "# on its host, before it starts:")
+
+
+def test_what_is_deployed_is_checked_by_the_name_of_a_registered_policy() -> None:
+    """`hugewise verify --policy` knows no name that an arm has in its study alone."""
+    own = msgspec.structs.replace(
+        an := arm(None), name="mine", treatment=msgspec.structs.replace(an.treatment, policy="mine", thp_disable="all")
+    )
+    found = guest_session.deployment(cell_of(workloads()["chase"], own), own, 0, None, FakeHost())
+    checks = {file.check for file in found.files if "hugewise verify" in file.check}
+    assert checks
+    assert all("--policy base" in check for check in checks), checks
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hugewise.stats.family import conclude
 from hugewise.stats.method import Contrast
 from hugewise.stats.screening import Screened, Screening
 from tests.build import known
-from tests.build.trials import HIGHER, LOWER, attempt, block, delivery
+from tests.build.trials import HIGHER, LOWER, NEUTRAL, attempt, block, delivery
 
 ARMS = ("base", "a", "b", "c")
 
@@ -119,6 +119,72 @@ def test_it_ends_at_the_declared_pairs_of_those_that_are_left() -> None:
     taken = fed(made, drawn({"base": 0.0, "a": -0.011, "b": 0.2, "c": -0.01}, 9, 90, sd=0.06))
     assert made.dropped.keys() == {"b"}
     assert (made.ended, taken) == (True, 40)
+
+
+def test_arms_that_never_meet_in_a_block_do_not_keep_it_from_ending() -> None:
+    """A resident block with room for the baseline and one other: no pair of two others is ever seen."""
+    made = screening(planned=20)
+    for number, each in enumerate(drawn({"base": 0.0, "a": -0.03, "b": -0.03, "c": -0.03}, 10, 400, sd=0.05), 1):
+        mine = ("base", "abc"[number % 3])
+        made.observe(block(each.number, *(one for one in each.attempts if one.arm in mine)))
+        if made.ended:
+            break
+    assert (made.ended, number) == (True, 60)
+    assert made.chosen().unsure
+
+
+def unproven(each: Block, *arms: str) -> Block:
+    """The block, in which pages of these arms were not delivered."""
+    lost = delivery(False, reason="the pool is short")
+    return block(
+        each.number,
+        *(
+            attempt(one.arm, one.metrics["ns_per_load"], block=each.number, delivery=lost) if one.arm in arms else one
+            for one in each.attempts
+        ),
+    )
+
+
+def test_where_the_fault_is_the_baselines_nothing_is_chosen() -> None:
+    """All arms were dropped for what the baseline lacked, and it was chosen as if it had been in front."""
+    made = screening(planned=60)
+    for each in drawn({"base": 0.3, "a": -0.05, "b": -0.5, "c": 0.02}, 11, 60):
+        if not made.ended:
+            made.observe(unproven(each, "base"))
+    assert made.ended
+    assert made.chosen().unsure
+    assert made.chosen().reason.startswith("nothing can be chosen: pages of base not delivered in 3 of 3")
+    zero = screening(planned=60)
+    for each in drawn({"base": 0.0, "a": -0.05, "b": 0.0, "c": 0.0}, 12, 60, sd=0.5):
+        values = {one.arm: one.metrics["ns_per_load"] or 0.0 for one in each.attempts}
+        zero.observe(block(each.number, values | ({"base": 0.0} if each.number == 2 else {})))
+    assert zero.chosen().unsure
+    assert "base: such a value has no ratio" in zero.chosen().reason
+
+
+def test_whom_an_arm_without_a_part_had_beaten_is_in_again() -> None:
+    """`a` beats `b`, and then gets its pages no more: of those that have a part in it `b` is the best by far."""
+    made, beaten = screening(planned=60), False
+    noise = drawn({"c": 0.0}, 14, 150, sd=3.0)  # nobody can be held against it, so that it goes on
+    for each, noisy in zip(drawn({"base": 0.0, "a": -0.5, "b": -0.3}, 13, 150), noise, strict=True):
+        late = ("a",) if beaten else ()
+        kept = (one for one in (*each.attempts, *noisy.attempts) if one.arm not in made.dropped)
+        made.observe(unproven(block(each.number, *kept), *late))
+        beaten = beaten or "a is better" in made.dropped.get("b", "")
+    assert beaten
+    assert "not delivered" in made.dropped["a"]
+    assert made.dropped.keys() == {"a"}
+    assert made.chosen().arm == "b"
+    assert made.ended
+
+
+def test_a_metric_without_a_direction_chooses_nothing() -> None:
+    made = screening(metric=NEUTRAL)
+    assert made.ended
+    assert fed(made, drawn({"base": 0.0, "a": -0.5, "b": 0.5, "c": 0.0}, 14, 30)) == 1
+    assert made.dropped == {}
+    assert made.chosen().unsure
+    assert made.chosen().reason == "nothing can be chosen: ns_per_load is neither better high nor low"
 
 
 def test_each_arm_is_a_method_and_all_of_a_cell_share_what_they_see() -> None:

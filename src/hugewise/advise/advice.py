@@ -14,6 +14,7 @@ import msgspec
 from hugewise.advise.candidates import Candidate, LeftOutCandidate
 from hugewise.advise.pilot import LARGEST_BASE, Pilot
 from hugewise.advise.question import Question
+from hugewise.errors import UserError
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, Comparison, Verdict
 from hugewise.quantity import format_duration, format_size
@@ -28,7 +29,9 @@ GROWTH = 0.1
 
 
 class Screen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a screening chose. `unsure`: it was over before it was clear. `estimates`: ratio to as-is, by candidate."""
+    """What a screening chose. `unsure`: it was over before it was clear. `estimates`: ratio to as-is, by candidate.
+    `left_out`: candidates that could not be run here, and why.
+    """
 
     folder: str
     chosen: str
@@ -37,6 +40,7 @@ class Screen(msgspec.Struct, frozen=True, kw_only=True):
     better: str
     estimates: dict[str, float | None]
     dropped: dict[str, str]
+    left_out: dict[str, str] = {}
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +74,11 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, kw_only=True):
-    """An advice, as far as it has come. Folders are those of runs, as they were named."""
+    """An advice, as far as it has come. Folders are those of runs; `cwd` is where its command is run."""
 
     format: int = 1
     question: Question
+    cwd: str = ""
     arrived: Arrived = "pilot"
     seconds: float = 0.0
     pilot_folder: str = ""
@@ -88,8 +93,11 @@ class Advice(msgspec.Struct, kw_only=True):
     confirmed: Confirmed | None = None
 
     def candidate(self, name: str) -> Candidate:
-        """The candidate of that name."""
-        return next(each for each in self.tried if each.name == name)
+        """The candidate of that name. Raises UserError where none of it was tried: somebody has edited its record."""
+        for each in self.tried:
+            if each.name == name:
+                return each
+        raise UserError(f"the advice speaks of {name!r}, which it has not tried", hint="ask for a new one")
 
 
 def confirmed(folder: str, cell: CellResult, comparison: Comparison) -> Confirmed:
@@ -137,7 +145,7 @@ def answer(found: Advice) -> str:
     match last.verdict:
         case "better" if last.growth is not None and last.growth > GROWTH:
             more = f"but the program has {100 * last.growth:.0f}% more memory"
-            return f"`{chosen.name}` is faster ({effect}), {more}: that is yours to weigh. {_how(chosen)}"
+            return f"`{chosen.name}` is better ({effect}), {more}: that is yours to weigh. {_how(chosen)}"
         case "better":
             return f"Set `{chosen.name}`: {effect}. {_how(chosen)}"
         case "equivalent":
@@ -177,7 +185,8 @@ def _sure(confidence: float) -> str:
 def details(found: Advice) -> Iterator[str]:
     """What stands behind the answer, line by line."""
     if found.pilot is not None:
-        huge = f"{100 * found.pilot.huge:.0f}% of it in huge pages"
+        seen = found.pilot.huge
+        huge = "its pages were not seen" if seen is None else f"{100 * seen:.0f}% of it in huge pages"
         spread = "" if found.pilot.sd is None else f", pairs of the same differ by {100 * found.pilot.sd:.2g}% (sd)"
         memory = format_size(found.pilot.memory) if found.pilot.memory else "unknown"
         yield (
@@ -203,6 +212,8 @@ def _fate(found: Advice, name: str) -> str:
         return f"; confirmed by blocks of its own: {found.confirmed.verdict}"
     if screen is None:
         return ""
+    if (gone := screen.left_out.get(name)) is not None:
+        return f"; it could not be run here: {gone}"
     estimate = screen.estimates.get(name)
     about = "" if estimate is None else f", about {numbers.change(estimate)}"
     why = screen.dropped.get(name)

@@ -6,6 +6,7 @@ run puts the machine back itself, as any run does.
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,16 +65,41 @@ class _Asking:
         self.listener(progress.Message(text))
 
     def keep(self) -> None:
-        """Have on disk what is known."""
-        stored = msgspec.structs.replace(self.advice, seconds=self.spent)
+        """Have on disk what is known; the folder is made when the first run has begun."""
+        self.advice.seconds, self.began = self.spent, time.monotonic()
         with storing(f"the advice {self.folder}"):
-            write_whole(self.folder / "advice.json", msgspec.json.format(msgspec.json.encode(stored), indent=1))
+            made_folder(self.folder)
+            write_whole(self.folder / "advice.json", msgspec.json.format(msgspec.json.encode(self.advice), indent=1))
 
-    def run(self, study: Study, begun: str) -> RunFolder:
-        """A phase's run: a new one, or the one that was begun."""
+    def run(self, study: Study, phase: str) -> RunFolder:
+        """A phase's run: a new one, or the one that was begun, which somebody may have gone on with to its end."""
+        name = f"{phase}_folder"
+        begun = getattr(self.advice, name)
         if begun:
-            return session.resume(Path(begun), listener=self.listener, anyway=self.anyway)
-        return session.run(study, self.results, listener=self.listener, anyway=self.anyway)
+            return self._taken_up(study, Path(begun))
+
+        def listener(event: progress.Event) -> None:
+            if isinstance(event, progress.Started):  # known as soon as it is there: whoever is killed can go on with it
+                setattr(self.advice, name, str(Path(event.folder).absolute()))
+                self.keep()
+            self.listener(event)
+
+        return session.run(study, self.results, listener=listener, anyway=self.anyway)
+
+    def _taken_up(self, study: Study, path: Path) -> RunFolder:
+        own(path, f"the run {path}")
+        folder = RunFolder(path)
+        run = folder.read()
+        if _asks(run.study) != _asks(study):
+            raise UserError(f"{path} is no run of this advice", hint="ask for a new advice")
+        if run.closed is not None:
+            return folder
+        return session.resume(path, listener=self.listener, anyway=self.anyway)
+
+
+def _asks(study: Study) -> tuple[object, ...]:
+    """What a phase's run must have in common with its study; its time is what was left when it began."""
+    return study.name, study.policies, *(use.parameters.get("argv") for use in study.workload)
 
 
 class _InterruptedError(Exception):
@@ -87,22 +113,31 @@ def advise(
 
     Raises UserError where the command cannot be measured, HugewiseError.
     """
-    questions.pilot(asked)  # what is wrong with the question is said before there is a folder
+    questions.check(asked)
     folder = results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
     with storing(f"the advice {folder}"):
         own(results, f"results = {str(results)!r}")
-        made_folder(folder)
-    return _conducted(_Asking(Advice(question=asked), folder, results, listener, anyway, time.monotonic()))
+    begun = Advice(question=asked, cwd=str(Path.cwd()))
+    return _conducted(_Asking(begun, folder, results, listener, anyway, time.monotonic()))
 
 
 def resume(folder: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False) -> tuple[Advice, Path]:
-    """Go on with an advice that was interrupted. Raises UserError where there is none, HugewiseError."""
+    """Go on with an advice that was interrupted. Raises UserError where there is none, or it was begun elsewhere,
+    HugewiseError.
+    """
+    folder = folder.absolute()
     try:
         own(folder, f"the advice {folder}")
         found = reading.stored(folder / "advice.json", Advice)
     except (OSError, reading.UnreadableError) as error:
         raise UserError(f"{folder}: no advice: {error}", hint="name the folder that `hugewise advise` told") from None
-    return _conducted(_Asking(found, folder, folder.parents[1], listener, anyway, time.monotonic()))
+    if found.format != 1:
+        raise UserError(f"{folder}: an advice of the format {found.format}", hint="a newer hugewise reads it")
+    if found.cwd and found.cwd != str(Path.cwd()):
+        cure = f"cd {shlex.quote(found.cwd)}; its command may be another one elsewhere"
+        raise UserError(f"{folder}: its command is run in {found.cwd}", hint=cure)
+    questions.check(found.question)
+    return _conducted(_Asking(found, folder, folder.parent.parent, listener, anyway, time.monotonic()))
 
 
 def _conducted(asking: _Asking) -> tuple[Advice, Path]:
@@ -112,18 +147,18 @@ def _conducted(asking: _Asking) -> tuple[Advice, Path]:
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
-    except _InterruptedError:
+    except (_InterruptedError, KeyboardInterrupt):  # in a run, which tells it, or between two
+        if not advice.pilot_folder:
+            raise  # nothing was begun
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
-    advice.seconds, asking.began = asking.spent, time.monotonic()
     asking.keep()
     return advice, asking.folder
 
 
-def _ended(asking: _Asking, folder: RunFolder) -> Results:
+def _ended(folder: RunFolder) -> Results:
     """What a phase's run found. Raises _InterruptedError where it has not ended."""
     found = analyze(folder.path)
     if found.state == "interrupted":
-        asking.keep()
         raise _InterruptedError
     return found
 
@@ -135,10 +170,10 @@ def _pilot(asking: _Asking) -> None:
         return
     asked = advice.question
     asking.say("pilot: the program as it is")
-    folder = asking.run(questions.pilot(asked), advice.pilot_folder)
-    advice.pilot_folder = str(folder.path)
-    _ended(asking, folder)
-    found = pilots.judged(folder.read().blocks, folder.path, asked.seconds)
+    folder = asking.run(questions.pilot(asked), "pilot")
+    _ended(folder)
+    run = folder.read()
+    found = pilots.judged(run.blocks, folder.path, asked.seconds, run.opened.cells[0].metric.name)
     advice.pilot = found
     advice.remarks = tuple(pilots.remarks(found, asking.left, 1 - asked.confidence))
     tried, left = candidates(_found(found, asked), asked.most)
@@ -155,11 +190,12 @@ def _found(found: pilots.Pilot, asked: Question) -> Found:
     return Found(
         root=host.privileged(),
         mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd),
+        top=_thp.top_mode(host),
         pmd=sizes.pmd,
         mthp=tuple(size for size in sizes.mthp if size != sizes.pmd),
         pools=tuple(sizes.hugetlb),
         huge=found.huge,
-        memory=found.memory,
+        memory=asked.pool or found.memory,
         tuned=None if known is None else known.tuned,
         why="" if known is None else known.why,
     )
@@ -176,18 +212,16 @@ def _screen(asking: _Asking) -> None:
     advice.arrived = "screening"
     study = questions.screening(advice.question, advice.tried, _pool(advice), asking.left * _SCREENED)
     asking.say(f"screening: {len(advice.tried)} candidates, at most {asking.left * _SCREENED:.0f} s")
-    folder = asking.run(study, advice.screening_folder)
-    advice.screening_folder = str(folder.path)
-    found = _ended(asking, folder)
-    advice.screen = _screened(study, folder, found)
+    folder = asking.run(study, "screening")
+    advice.screen = _screened(folder, _ended(folder))
     advice.chosen = _going_on(advice.screen, advice.tried)
     asking.say(f"screening: {advice.screen.chosen}: {advice.screen.reason}")
 
 
-def _screened(study: Study, folder: RunFolder, found: Results) -> Screen:
+def _screened(folder: RunFolder, found: Results) -> Screen:
     """What the screening says: it is fed its stored blocks again."""
     run = folder.read()
-    methods = [each for each in methods_for(study, run.opened.cells) if isinstance(each, Screened)]
+    methods = [each for each in methods_for(run.study, run.opened.cells) if isinstance(each, Screened)]
     for block in run.blocks:
         for method in methods:
             method.observe(block)
@@ -203,6 +237,7 @@ def _screened(study: Study, folder: RunFolder, found: Results) -> Screen:
         better=cell.metric.better,
         estimates=estimates,
         dropped=dict(made.dropped),
+        left_out={left.policy: left.reason for left in run.opened.left_out},
     )
 
 
@@ -213,7 +248,7 @@ def _going_on(screen: Screen, tried: tuple[Candidate, ...]) -> str:
     every = {name: ratio for name, ratio in screen.estimates.items() if ratio is not None}
     known = {name: ratio for name, ratio in every.items() if name not in screen.dropped} or every
     if not known:
-        return tried[0].name
+        return next((each.name for each in tried if each.name not in screen.left_out), tried[0].name)
     return (max if screen.better == "higher" else min)(known, key=lambda name: known[name])
 
 
@@ -226,9 +261,8 @@ def _confirm(asking: _Asking) -> None:
     chosen = advice.candidate(advice.chosen)
     asking.say(f"confirmation: {chosen.name} against the program as it is, at most {max(1.0, asking.left):.0f} s")
     study = questions.confirmation(advice.question, chosen, _pool(advice), asking.left)
-    folder = asking.run(study, advice.confirmation_folder)
-    advice.confirmation_folder = str(folder.path)
-    found = _ended(asking, folder)
+    folder = asking.run(study, "confirmation")
+    found = _ended(folder)
     (cell,) = found.cells
     (comparison,) = cell.comparisons
     advice.confirmed = words.confirmed(str(folder.path), cell, comparison)

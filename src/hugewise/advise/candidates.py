@@ -27,20 +27,22 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     root        whether settings of the host can be turned
     mode        of transparent huge pages of the PMD size: always, madvise or never
+    top         of the top-level setting, which is what malloc looks at
     pmd         that size in bytes; None on a kernel without them
     mthp        sizes of multi-size THP in bytes, the PMD's not among them
     pools       page sizes of hugetlb pools in bytes
-    huge        share of the program's memory in huge pages, as it is
-    memory      bytes that it had at most
+    huge        share of the program's memory in huge pages, as it is; None where it was not seen
+    memory      bytes that it had at most, or that its user says it needs; 0 where it is not known
     tuned       whether tunables of glibc reach its allocator (None: not known); `why` not
     """
 
     root: bool
     mode: str
+    top: str
     pmd: int | None
     mthp: tuple[int, ...]
     pools: tuple[int, ...]
-    huge: float
+    huge: float | None
     memory: int
     tuned: bool | None
     why: str = ""
@@ -76,7 +78,7 @@ def _needs_thp(found: Found) -> str | None:
 
 
 def _off(found: Found) -> Mapping[str, Any] | str:
-    if found.huge < _SOME:
+    if found.huge is not None and found.huge < _SOME:
         return "the program has base pages already"
     return _needs_thp(found) or {"name": "off", "from": "base", "mechanism": "process"}
 
@@ -84,9 +86,10 @@ def _off(found: Found) -> Mapping[str, Any] | str:
 def _advised(found: Found) -> Mapping[str, Any] | str:
     if (why := _needs_thp(found)) or (why := _untuned(found)):
         return why
-    if found.mode != "madvise":
-        return f"malloc asks for them only where the machine is set to madvise, and here it is set to {found.mode}"
-    if found.huge > _MOST:
+    if found.mode != "madvise" or found.top != "madvise":
+        other = found.mode if found.mode != "madvise" else found.top
+        return f"malloc asks for them only where the machine is set to madvise, and here it is set to {other}"
+    if found.huge is not None and found.huge > _MOST:
         return "nearly all of its memory is in huge pages already"
     return {"name": "advised", "from": "thp", "mechanism": "process"}
 
@@ -102,6 +105,8 @@ def _pool(found: Found) -> Mapping[str, Any] | str:
         return why
     if not found.root:
         return "filling a pool needs root"
+    if not found.memory:
+        return "how much memory it needs is not known: name it with --pool"
     name = f"hugetlb-{format_size(found.pmd)}"
     return {"name": f"pool-{format_size(found.pmd)}", "from": name, "mechanism": "process"}
 

@@ -33,7 +33,8 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
 
     runs         how many there were
     wall_s       median, seconds; block_s: what a pair of runs took with all that is done around it
-    sd           standard deviation of log(second/first) over pairs of the same; None where there are too few
+    sd           standard deviation of log(second/first) of the judged metric over pairs of the same; None where there
+                 are too few
     coverage     mean bytes by `kind:page size`
     memory       bytes at its most
     faults       page faults of a run; None where nobody counted them
@@ -50,13 +51,13 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     same_output: bool | None
 
     @property
-    def huge(self) -> float:
-        """Share of its private memory that is in huge pages."""
+    def huge(self) -> float | None:
+        """Share of its private memory that is in huge pages; None where no page was seen."""
         private = {
             int(name.partition(":")[2]): size for name, size in self.coverage.items() if name.startswith("anon:")
         }
         total = sum(private.values())
-        return sum(size for page, size in private.items() if page > LARGEST_BASE) / total if total else 0.0
+        return sum(size for page, size in private.items() if page > LARGEST_BASE) / total if total else None
 
     def pairs_in(self, seconds: float) -> int:
         """Pairs of runs that fit into so much time."""
@@ -75,8 +76,10 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
         return math.expm1(high * self.sd)
 
 
-def judged(blocks: Sequence[Block], folder: Path, seconds: float) -> Pilot:
-    """What the pilot showed. Raises UserError where the program cannot be measured, with the cure."""
+def judged(blocks: Sequence[Block], folder: Path, seconds: float, metric: str = "wall_s") -> Pilot:
+    """What the pilot showed, of the judged `metric` too. Raises UserError where the program cannot be measured, with
+    the cure.
+    """
     attempts = [one for block in blocks for one in block.attempts]
     ended = [one for one in attempts if one.state == "accepted" and one.wall_s is not None]
     if bad := next((one for one in attempts if one.state == "failed"), None):
@@ -85,8 +88,8 @@ def judged(blocks: Sequence[Block], folder: Path, seconds: float) -> Pilot:
         why = next((one.reason for one in attempts if one.reason), "no run of it counted")
         raise UserError(f"the command could not be measured: {why}", hint="see it by itself: hugewise run --policy ...")
     whole = [block for block in blocks if block.state == "complete" and block.seconds is not None]
-    pairs = [[one.wall_s for one in block.attempts if one.wall_s] for block in whole]
-    logs = [math.log(pair[1] / pair[0]) for pair in pairs if len(pair) == 2]
+    pairs = [[value for one in block.attempts if (value := _value(one, metric)) is not None] for block in whole]
+    logs = [math.log(pair[1] / pair[0]) for pair in pairs if len(pair) == 2 and min(pair) > 0]
     faults = [one.metrics.get("lifetime_faults") for one in ended]
     known = [one for one in faults if one is not None]
     coverage: dict[str, float] = {}
@@ -105,9 +108,13 @@ def judged(blocks: Sequence[Block], folder: Path, seconds: float) -> Pilot:
     )
 
 
+def _value(one: Attempt, metric: str) -> float | None:
+    return one.wall_s if metric == "wall_s" else one.metrics.get(metric)
+
+
 def _failed(bad: Attempt, seconds: float) -> UserError:
     reason = bad.reason or "it failed"
-    if "time" in reason and "out" in reason:
+    if reason.startswith("timed out"):
         hint = f"give more time than {format_duration(seconds)} (--time), or a shorter input: some 25 runs are needed"
         return UserError(f"the command does not end in time: {reason}", hint=hint)
     hint = "it must end with status 0 by itself, without a terminal; give files by whole paths, and write to none twice"

@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 
+from hugewise import workloads
 from hugewise.advise.candidates import Candidate
 from hugewise.errors import UserError
+from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study.study import Study
 
-__all__ = ["AS_IS", "SCREENED", "Question", "confirmation", "pilot", "screening"]
+__all__ = ["AS_IS", "SCREENED", "Question", "check", "confirmation", "pilot", "screening"]
 
 AS_IS = "as-is"
 AGAIN = "again"
@@ -45,6 +47,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     pool: int = 0
 
 
+def check(asked: Question) -> None:
+    """Raise StudyError or UserError for what is wrong with the question, before anything is begun."""
+    (cell,) = resolve(pilot(asked), workloads.discover())
+    if cell.metric.better == "neutral":
+        told = f"--metric {cell.metric.name}: it is neither better high nor low, so that no setting is better by it"
+        raise UserError(told, hint="name one with a direction, such as wall_s or cpu_s")
+
+
 def pilot(asked: Question) -> Study:
     """The study of the program as it is, twice under two names. Raises StudyError, UserError."""
     if asked.seconds < _LEAST_S:
@@ -52,7 +62,8 @@ def pilot(asked: Question) -> Study:
         raise UserError(told, hint="leave it out for 10 minutes")
     again = {"name": AGAIN, "from": AS_IS, "environment": {"HUGEWISE_AGAIN": "1"}}
     budget = {"blocks": _PILOT_BLOCKS, "time": f"{asked.seconds / 3:.0f}s"}
-    return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", timeout=asked.seconds / 4)
+    # The confidence has no part in it; it is here so that one that cannot be is told at once.
+    return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", confidence=asked.confidence)
 
 
 def screening(asked: Question, chosen: Sequence[Candidate], pool: int, seconds: float) -> Study:
@@ -77,15 +88,14 @@ def _study(
     budget: Mapping[str, Any],
     *,
     pool: int = 0,
-    timeout: float | None = None,
     **how: Any,
 ) -> Study:
     parameters: dict[str, Any] = {"argv": list(asked.argv)}
     parameters |= {"values": list(asked.values)} if asked.values else {}
     parameters |= {"pool_bytes": asked.pool or pool} if asked.pool or pool else {}
     workload: dict[str, Any] = {"name": "command", "parameters": parameters, "delivery": {"share": 0.0}}
-    workload |= {"metric": asked.metric} if asked.metric else {}
-    workload |= {"timeout": f"{max(1.0, timeout):.0f}s"} if timeout else {}
+    workload |= {"metric": asked.metric} if asked.metric is not None else {}
+    workload["timeout"] = f"{max(1.0, asked.seconds / 4):.0f}s"
     data = {
         "format": 1,
         "name": name,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from hugewise.cli import completion, options
 from hugewise.errors import UserError
@@ -54,8 +55,7 @@ def advise(
     from hugewise.advise.advice import answer, details  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
 
-    if bool(command) == (resumed is not None):
-        raise UserError("name a command, or an advice to go on with", hint="hugewise advise -- COMMAND ARGS...")
+    _check(command, resumed, output, asked)
     with progress.shown(sys.stderr) as listener:
         if resumed is not None:
             found, folder = phases.resume(resumed, listener=listener, anyway=anyway)
@@ -70,14 +70,30 @@ def advise(
         for run in filter(None, (found.pilot_folder, found.screening_folder, found.confirmation_folder)):
             say(f"  Run: {run}")
         say(f"Advice: {folder}")
-    if output is not None and found.confirmed is not None:
+    if output is not None and found.confirmed is None:
+        say(f"{output}: no files: nothing was confirmed", err=as_json)
+    elif output is not None:
         import hugewise  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
         for line in write_files(hugewise.open_results(found.confirmation_folder), output):
-            say(line)
+            say(line, err=as_json)
     if found.arrived != "finished":
         sys.exit(130)
+
+
+def _check(command: Sequence[str], resumed: Path | None, output: Path | None, asked: dict[str, Any]) -> None:
+    """Raise UserError for a call that makes no sense, before anything is measured."""
+    if bool(command) == (resumed is not None):
+        raise UserError("name a command, or an advice to go on with", hint="hugewise advise -- COMMAND ARGS...")
+    source = click.get_current_context().get_parameter_source
+    if resumed is not None and (given := [name for name in asked if source(name) is ParameterSource.COMMANDLINE]):
+        name = {"time_": "time", "values": "value"}.get(given[0], given[0].replace("_", "-"))
+        raise UserError(f"--{name} belongs to a new advice", hint="leave it out: the advice has its question")
+    if output is not None:
+        from hugewise.report.deployed import must_be_empty  # noqa: PLC0415
+
+        must_be_empty(output)
 
 
 def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:

@@ -67,7 +67,9 @@ def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machin
     if not use.changed:
         return Arm(use.name, registered, treatment, use.judged)
     if use.set and mechanism != "system":
-        return f"turning {', '.join(use.set)} needs root"
+        knobs = ", ".join(use.set)
+        own = machine.mechanism == "system"  # the study's word, not the machine's
+        return f"turning {knobs} needs " + ('mechanism = "system"' if own else "root")
     for knob, value in use.set.items():
         refusal = _knob_refuses(host, knob, value)
         if refusal is not None:

@@ -24,22 +24,28 @@ _FEWEST = 2
 __all__ = ["by_size", "bytes_to_touch", "fitting", "pool_pages", "with_at_most", "without_short_pools"]
 
 
-def pool_pages(plan: Plan, guest: int = 0) -> dict[Where, int]:
+def pool_pages(plan: Plan, guest: int = 0, *, privileged: bool = False) -> dict[Where, int]:
     """Pages to reserve, by their size in bytes and the node that they must be on: what the largest block needs.
 
     Where the arms of a block run at once, their needs add up. `guest`: the memory of a guest in bytes, of a study whose
-    arms run in guests.
+    arms run in guests. Of arms whose mechanism is the process, `privileged` callers alone can fill the pool: all
+    others take what is free in it.
     """
     wanted: dict[Where, int] = {}
     for cell in plan.cells:
         needs: defaultdict[Where, dict[str, int]] = defaultdict(dict)
         for arm in cell.arms:
             for where, need in _pages(cell, arm, guest).items():
-                if arm.treatment.mechanism == "system":
+                if _filled(arm, privileged=privileged):
                     needs[where][arm.name] = need
         for where, pages in needs.items():
             wanted[where] = max(wanted.get(where, 0), _at_a_time(cell, pages))
     return wanted
+
+
+def _filled(arm: Arm, *, privileged: bool) -> bool:
+    """Whether the pool of an arm is filled for it: by whatever mechanism it reaches the program, root can."""
+    return privileged or arm.treatment.mechanism == "system"
 
 
 def by_size(pages: Mapping[Where, int]) -> dict[int, int]:
@@ -169,8 +175,10 @@ def _pages(cell: Cell, arm: Arm, guest: int) -> dict[Where, int]:
     return {(size, None): pages} if pages else {}
 
 
-def without_short_pools(plan: Plan, wanted: Mapping[Where, int], granted: Mapping[Where, int], guest: int = 0) -> Plan:
-    """The plan without the arms whose pool the kernel did not grant, and why."""
+def without_short_pools(
+    plan: Plan, wanted: Mapping[Where, int], granted: Mapping[Where, int], guest: int = 0, *, privileged: bool = False
+) -> Plan:
+    """The plan without the arms whose pool the kernel did not grant, and why; `privileged` as for `pool_pages`."""
     cells: list[Cell] = []
     left_out = list(plan.left_out)
     for cell in plan.cells:
@@ -181,7 +189,7 @@ def without_short_pools(plan: Plan, wanted: Mapping[Where, int], granted: Mappin
             needs = {
                 where: own + sum(pages.get(where, 0) for pages in beside)
                 for where, own in _pages(cell, arm, guest).items()
-                if where in wanted and arm.treatment.mechanism == "system"
+                if where in wanted and _filled(arm, privileged=privileged)
             }
             short = [
                 f"needs {need} pages of {format_size(size)}{'' if node is None else f' on node {node}'};"

@@ -24,7 +24,7 @@ from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report.sentences import arm_of, sentence, strength, winners
 from hugewise.visible import printable
 
-__all__ = ["Recommended", "recommended", "write_files"]
+__all__ = ["Recommended", "must_be_empty", "recommended", "write_files"]
 
 _GUEST = "in-the-guest"
 _README = "README.md"
@@ -111,6 +111,12 @@ def write_files(results: Results, output: Path, unit: str | None = None) -> list
             hint="name another folder with --output",
         ) from error
     return told
+
+
+def must_be_empty(output: Path) -> None:
+    """Have the folder, so that nothing is measured for files that could not be written. Raises like `write_files`."""
+    with _emptied(output):
+        pass
 
 
 def _emptied(output: Path) -> Folder:

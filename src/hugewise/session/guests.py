@@ -45,7 +45,8 @@ def _with_program(policy: Deployment, cell: Cell, arm: Arm, pool: int, facts: Un
     given: Configuration = (arm.treatment.environment, ())
     variables, files = workload.configuration(arm.treatment, values) if isinstance(workload, Configured) else given
     where = Destination(words=words, environment=variables, facts=facts)
-    own = for_program(arm.treatment, where, pool)
+    # What is checked is the policy as it is registered: nobody else knows the name that an arm has in its study.
+    own = for_program(msgspec.structs.replace(arm.treatment, policy=arm.policy.name), where, pool)
     return msgspec.structs.replace(policy, files=(*files, *own, *policy.files))
 
 

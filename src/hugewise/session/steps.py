@@ -188,14 +188,15 @@ class Session:
         self.remarks += told
         for text in told:
             self.say(text)
-        wanted = memory.pool_pages(self.plan, self._guest_memory)
+        root = self.journal is not None
+        wanted = memory.pool_pages(self.plan, self._guest_memory, privileged=root)
         granted: Mapping[Where, int] = {}
-        if wanted and self.journal is not None:
+        if wanted and root:
             pools = Pools(self.settings)
             self.at_close("empty_pools", lambda: self.name_drift(pools.restore()))
             granted = pools.fill_nodes(wanted)
         self.pools = memory.by_size(granted)
-        self.plan = memory.without_short_pools(self.plan, wanted, granted, self._guest_memory)
+        self.plan = memory.without_short_pools(self.plan, wanted, granted, self._guest_memory, privileged=root)
 
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""

@@ -152,6 +152,7 @@ class Pairs:
         self.failures = 0
         """Usable pairs in which a side failed."""
         self._not_positive: str | None = None
+        self._not_positive_of = ""
 
     @property
     def apart(self) -> bool:
@@ -217,6 +218,7 @@ class Pairs:
         if value is None:
             lacks["absent"] = attempt.absent.get(name, "it was not reported")
         elif not (value > 0 and math.isfinite(value)):
+            self._not_positive_of = side.name
             self._not_positive = f"{name} was {value:g} under {attempt.arm}: such a value has no ratio"
             value = None
         side.take({**lacks, **late})
@@ -300,6 +302,13 @@ class Pairs:
         if self._not_positive is not None:
             return self._not_positive
         return self._arm.refusal(future, self._spared) or self._baseline.refusal(future, self._spared)
+
+    def of_arm_alone(self, planned: int) -> bool:
+        """Whether what stands against a verdict for good is the arm's own doing: without the arm, nothing would."""
+        side, future = self._baseline, max(0, planned - len(self.usable)) if self.usable else 0
+        if self.contrast.metric.better == "neutral" or self._not_positive_of == side.name:
+            return False
+        return not side.lacking["absent"] == side.seen > 0 and side.refusal(future, self._spared) is None
 
     def _absent_throughout(self) -> str | None:
         for side in (self._arm, self._baseline):

@@ -19,7 +19,10 @@ differences that are constant or symmetric about their middle. No verdict is mad
 confirmed by other blocks.
 
 Pairs whose pages were not delivered are left out, so that the claim is one about treatments that took effect; an arm of
-which too many were not has no part in it.
+which too many were not has no part in it, and whom it alone had beaten is in again. Where it is the baseline that has
+no part in it, or the metric has no direction, nothing can be chosen: it ends, unsure, with the reason. Arms that never
+meet in a block (of a block with a place for the baseline and one other) are not held against each other: there it can
+be sure of the baseline alone.
 """
 
 from __future__ import annotations
@@ -91,7 +94,11 @@ class Screening:
         }
         self.dropped: dict[str, str] = {}
         """Arms that are out, and why."""
-        self.ended = False
+        self._by: dict[str, str] = {}  # whom the tests have beaten of them, and who beat it
+        self._void: str | None = None
+        if first.metric.better == "neutral":
+            self._void = f"{first.metric.name} is neither better high nor low"
+        self.ended = self._void is not None
         self._seen = 0
 
     def observe(self, block: Block) -> None:
@@ -106,6 +113,8 @@ class Screening:
 
     def chosen(self) -> Chosen:
         """Whom it chooses with what is known: unsure, as long as none is in front."""
+        if self._void is not None:
+            return Chosen(self.arms[0], True, f"nothing can be chosen: {self._void}")
         if (front := next(self._in_front(), None)) is not None:
             return Chosen(front, False, f"no other is better by more than {self._margin:.3g}")
         left = [arm for arm in self.arms if arm not in self.dropped]
@@ -120,17 +129,35 @@ class Screening:
 
     def _drop(self) -> None:
         for (arm, other), duel in self._duels.items():
-            if other == self.arms[0] and (why := self._refused(duel)):
-                self.dropped.setdefault(arm, why)
+            if other == self.arms[0] and arm not in self._refusals() and (why := self._refused(duel)):
+                self._refuse(arm, why)
             elif duel.winner and not {arm, other} & set(self.dropped):
                 worse, better = (arm, other) if duel.winner > 0 else (other, arm)
                 if worse != self.arms[0]:  # the baseline is in every block all the same
                     self.dropped[worse] = f"{better} is better, after {len(duel.pairs.usable)} pairs"
+                    self._by[worse] = better
+
+    def _refusals(self) -> set[str]:
+        """Arms that have no part in it."""
+        return self.dropped.keys() - self._by.keys()
+
+    def _refuse(self, arm: str, why: str) -> None:
+        """Take an arm out for good; whom it alone had beaten would else be passed over for nobody."""
+        self._by.pop(arm, None)
+        self.dropped[arm] = why
+        for beaten in [worse for worse, better in self._by.items() if better == arm]:
+            del self.dropped[beaten], self._by[beaten]
 
     def _refused(self, duel: _Duel) -> str | None:
-        """Why an arm has no part in it: nothing usable in the first blocks, or too little for good."""
+        """Why an arm has no part in it: nothing usable in the first blocks, or too little for good. What holds of the
+        baseline, or of the metric, holds of all arms, and makes it void.
+        """
         hopeless = duel.pairs.exhausted(self.planned) or (duel.pairs.seen >= _SEEN and not duel.pairs.usable)
-        return duel.pairs.refusal(self.planned) if hopeless else None
+        why = duel.pairs.refusal(self.planned) if hopeless else None
+        if why is not None and not duel.pairs.of_arm_alone(self.planned):
+            self._void = why
+            return None
+        return why
 
     def _in_front(self) -> Iterator[str]:
         """Arms that no arm still in is better than by more than the margin, in the order of the study."""
@@ -139,16 +166,20 @@ class Screening:
 
     def _over(self) -> bool:
         front = next(self._in_front(), None)
+        if self._void is not None:
+            return True
         if front is not None and all(self._beaten(arm) for arm in self.arms[: self.arms.index(front)]):
             return True
-        left = [duel for both, duel in self._duels.items() if not self.dropped.keys() & set(both)]
+        # Every block has the baseline; two others may never meet.
+        left = [self._duels[arm, self.arms[0]] for arm in self.arms[1:] if arm not in self.dropped]
         return all(duel.pairs.exhausted(self.planned) for duel in left)
 
     def _beaten(self, arm: str) -> bool:
+        refused = self._refusals()
         return arm in self.dropped or any(
             duel.winner == (1 if arm == mine else -1)
             for (mine, other), duel in self._duels.items()
-            if arm in (mine, other)
+            if arm in (mine, other) and not {mine, other} & refused
         )
 
     def _level(self, arm: str, reference: str) -> float:
@@ -164,7 +195,9 @@ class Screening:
         pairs, alpha = duel.pairs, duel.watched.test.alpha
         chosen = self.chosen()
         said = self.dropped.get(contrast.arm)
-        if said is None:
+        if said is None and self._void is not None:
+            said = chosen.reason
+        elif said is None:
             said = f"chosen: {chosen.reason}" if contrast.arm == chosen.arm else "not the one that goes on"
         reason = f"a screening claims nothing; {said}"
         finding = Inference("none", reason)

@@ -1,0 +1,286 @@
+"""An advice from phase to phase, on runs that are written here: what is kept, taken up again, and refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from hugewise.advise import advise as phases
+from hugewise.advise import pilot as pilots
+from hugewise.advise import question as questions
+from hugewise.advise.advice import Advice, answer, details
+from hugewise.advise.candidates import Candidate, Found
+from hugewise.advise.question import Question
+from hugewise.errors import HugewiseError, StudyError, UserError
+from hugewise.model.deployment import Deployment
+from hugewise.model.metric import Metric
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.results import LeftOut
+from hugewise.model.trial import DeliveryThreshold
+from hugewise.session import progress, session
+from hugewise.stats.family import methods_for
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Closed
+from hugewise.study.study import Study
+from tests.build.trials import attempt, begun, delivery
+
+WALL = Metric("wall_s", "s", "lower", "time")
+ANY = PageTarget("any", 4096)
+TRIED = tuple(
+    Candidate(name=name, use={"name": name, "from": source, "mechanism": "process"}, reach="process", reason="r")
+    for name, source in (("off", "base"), ("advised", "thp"))
+)
+ASKED = Question(argv=("/bin/true", "-x"), seconds=120.0, confidence=0.9)
+
+
+@dataclass
+class Machine:
+    """Where runs take no time. `levels`: log-times by arm; `stops`: after so many blocks, by study, or what is
+    raised.
+    """
+
+    levels: Mapping[str, float] = field(default_factory=dict)
+    stops: dict[str, int | BaseException] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+    begun: list[Study] = field(default_factory=list)
+    resumed: list[Path] = field(default_factory=list)
+
+    def run(self, study: Study, results: Path, *, listener: progress.Listener, anyway: bool) -> RunFolder:
+        gone = {left.policy for left in self.left_out}
+        names = [use.name for use in study.policies if use.name not in gone]
+        cell = CellRecord(
+            id="command", workload="command", values={}, metric=WALL, baseline="as-is",
+            delivery=DeliveryThreshold(0.0, 0.01),
+            arms=tuple(
+                ArmRecord(name, Treatment(policy=name, mechanism="process", target=ANY), 0, Deployment(note=""))
+                for name in names
+            ),
+        )  # fmt: skip
+        folder = begun(results, study, cells=(cell,), left_out=self.left_out)
+        self.begun.append(study)
+        listener(progress.Started(folder.run, str(folder.path), 1, 0, None))
+        return self.conducted(study, folder, self.stops.pop(study.name, 200))
+
+    def conducted(self, study: Study, folder: RunFolder, most: int | BaseException) -> RunFolder:
+        run = folder.read()
+        methods, random = methods_for(study, run.opened.cells), np.random.default_rng(len(run.blocks))
+        for block in run.blocks:
+            for method in methods:
+                method.observe(block)
+        if isinstance(most, BaseException):
+            raise most
+        for number in range(len(run.blocks) + 1, most + 1):
+            wanted = [method.contrast.arm for method in methods if method.decision().status == "continue"]
+            if not wanted:
+                break
+            arms = ["as-is", *wanted]
+            folder.append(BlockOpened(t=1000.0 + number, block=number, cell="command", session=1, arms=arms))
+            for order, arm in enumerate(arms):
+                folder.append(Begun(t=1000.0 + number, block=number, arms=[arm], number=1))
+                wall = math.exp(self.levels.get(arm, 0.0) + random.normal(0, 0.01))
+                made = attempt(
+                    arm, 1.0, block=number, cell="command", order=order, wall_s=wall, metrics={"wall_s": wall},
+                    delivery=delivery(None, target=ANY, coverage={"anon:4096": 1 << 20}),
+                )  # fmt: skip
+                folder.accept(folder.draft(f"b{number:05d}-{order}-{arm}-1"), made)
+            folder.append(BlockClosed(t=1001.0 + number, block=number, state="complete"))
+            closed = folder.read().blocks[-1]
+            for method in methods:
+                method.observe(closed)
+        if most == 200:
+            folder.append(Closed(t=2000.0, state="finished", seed=bytes(16).hex()))
+        return folder
+
+    def resume(self, path: Path, *, listener: progress.Listener, anyway: bool) -> RunFolder:
+        self.resumed.append(path)
+        folder = RunFolder(path)
+        return self.conducted(folder.read().study, folder, 200)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine({"off": 0.2, "advised": -0.2})
+    monkeypatch.setattr(session, "run", made.run)
+    monkeypatch.setattr(session, "resume", made.resume)
+    monkeypatch.setattr(phases, "candidates", lambda *_: (TRIED, []))
+    return made
+
+
+def kept(folder: Path) -> Advice:
+    return msgspec.json.decode((folder / "advice.json").read_bytes(), type=Advice)
+
+
+def edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    told = json.loads((folder / "advice.json").read_text())
+    change(told)
+    (folder / "advice.json").write_text(json.dumps(told))
+
+
+def test_from_the_pilot_to_the_answer(machine: Machine, tmp_path: Path) -> None:
+    found, folder = phases.advise(ASKED, tmp_path)
+    assert [study.name for study in machine.begun] == ["advise-pilot", "advise-screening", "advise-confirmation"]
+    assert found.confirmed is not None
+    assert (found.chosen, found.confirmed.verdict) == ("advised", "better")
+    assert kept(folder) == found
+    assert all(Path(one).is_absolute() for one in (found.pilot_folder, found.screening_folder))
+    assert {study.workload[0].timeout for study in machine.begun} == {30.0}, "no phase waits longer than another"
+
+
+@pytest.mark.parametrize("phase", ["pilot", "screening", "confirmation"])
+def test_a_run_that_was_gone_on_with_to_its_end_by_itself_is_taken_as_it_is(
+    machine: Machine, tmp_path: Path, phase: str
+) -> None:
+    """`hugewise resume` of its run ends it, and a run that has ended cannot be resumed."""
+    machine.stops[f"advise-{phase}"] = 2
+    found, folder = phases.advise(ASKED, tmp_path)
+    assert found.arrived == phase
+    run = Path(getattr(found, f"{phase}_folder"))
+    machine.conducted(RunFolder(run).read().study, RunFolder(run), 200)
+    after, _ = phases.resume(folder)
+    assert machine.resumed == []
+    assert (after.arrived, getattr(after, f"{phase}_folder")) == ("finished", str(run))
+    assert after.confirmed is not None
+
+
+@pytest.mark.parametrize("phase", ["pilot", "screening", "confirmation"])
+def test_whoever_is_killed_in_a_phase_goes_on_with_its_run(machine: Machine, tmp_path: Path, phase: str) -> None:
+    machine.stops[f"advise-{phase}"] = HugewiseError("the power went")
+    with pytest.raises(HugewiseError, match="the power went"):
+        phases.advise(ASKED, tmp_path)
+    (folder,) = (tmp_path / "advice").iterdir()
+    begun_with = getattr(kept(folder), f"{phase}_folder")
+    assert begun_with
+    after, _ = phases.resume(folder)
+    assert (after.arrived, machine.resumed) == ("finished", [Path(begun_with)])
+
+
+def test_an_interrupt_between_two_phases_leaves_what_is_known(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(pilots, "judged", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        found, folder = phases.advise(ASKED, tmp_path)
+    assert answer(found) == "No answer yet: it ended in the pilot."
+    assert phases.resume(folder)[0].arrived == "finished"
+
+
+def test_an_interrupt_before_there_is_anything_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> RunFolder:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        phases.advise(ASKED, tmp_path)
+    assert not (tmp_path / "advice").exists()
+
+
+def test_it_is_resumed_by_a_relative_name(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    machine.stops["advise-screening"] = 2
+    _, folder = phases.advise(ASKED, Path("results"))
+    edited(folder, lambda told: told.update(cwd=str(tmp_path / "results/advice")))
+    monkeypatch.chdir(folder.parent)
+    assert phases.resume(Path(folder.name))[0].arrived == "finished"
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {
+        "advice", "advise-pilot", "advise-screening", "advise-confirmation",
+    }  # fmt: skip
+
+
+def test_its_command_is_not_looked_for_elsewhere(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.stops["advise-pilot"] = 1
+    _, folder = phases.advise(ASKED, tmp_path)
+    (tmp_path / "other").mkdir()
+    before = Path.cwd()
+    monkeypatch.chdir(tmp_path / "other")
+    with pytest.raises(UserError, match="its command is run in") as caught:
+        phases.resume(folder)
+    assert f"cd {before}" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"chosen": "nobody"}, "'nobody', which it has not tried"),
+        ({"format": 2}, "of the format 2"),
+        ({"pilot": None, "pilot_folder": "/nowhere"}, "/nowhere"),
+        ({"question": {"argv": ["/bin/true"], "margin": 0.7}}, "margin"),
+        ({"question": {"argv": []}}, "argv"),
+    ],
+)
+def test_a_record_that_was_edited_is_refused_in_words(
+    machine: Machine, tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    machine.stops["advise-confirmation"] = 1
+    _, folder = phases.advise(ASKED, tmp_path)
+    edited(folder, lambda told: told.update(change))
+    with pytest.raises((UserError, HugewiseError), match=words) as caught:
+        phases.resume(folder)
+    assert caught.value.hint
+
+
+def test_a_run_of_something_else_is_refused(machine: Machine, tmp_path: Path) -> None:
+    machine.stops["advise-screening"] = 2
+    found, folder = phases.advise(ASKED, tmp_path)
+    edited(folder, lambda told: told.update(screening_folder=found.pilot_folder))
+    with pytest.raises(UserError, match="no run of this advice"):
+        phases.resume(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"confidence": 1.0}, "confidence"),
+        ({"confidence": 0.4}, "confidence"),
+        ({"margin": 0.0}, "margin"),
+        ({"margin": 0.6}, "margin"),
+        ({"metric": "nonsense"}, "nonsense"),
+        ({"metric": ""}, "metric"),
+        ({"values": ("n,neutral=regex:x",)}, "neither better high nor low"),
+        ({"values": ("x1,lower=regex:((",)}, "metric"),
+        ({"argv": ("a\0b",)}, "NUL"),
+        ({"argv": (os.fsdecode(b"./\xff"),)}, "Unicode"),
+        ({"seconds": 9.0}, "less than 10 s"),
+    ],
+)
+def test_what_is_wrong_with_the_question_is_said_before_anything_is_run(
+    machine: Machine, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((UserError, StudyError), match=words) as caught:
+        phases.advise(msgspec.structs.replace(ASKED, **changes), tmp_path)
+    assert caught.value.hint
+    assert machine.begun == []
+    assert not (tmp_path / "advice").exists()
+
+
+def test_a_candidate_that_cannot_be_run_here_is_said_to_be(machine: Machine, tmp_path: Path) -> None:
+    machine.stops["advise-screening"] = 0
+    found, folder = phases.advise(ASKED, tmp_path)
+    run = Path(found.screening_folder)
+    assert found.arrived == "screening"
+    machine.left_out = (LeftOut("command", "off", "the kernel granted 0"),)
+    edited(folder, lambda told: told.update(screening_folder=""))
+    after, _ = phases.resume(folder)
+    assert after.screen is not None
+    assert after.screening_folder != str(run)
+    assert after.chosen == "advised"
+    assert any("Tried: off" in one and "could not be run here: the kernel granted 0" in one for one in details(after))
+
+
+def test_the_pool_that_was_asked_for_is_known_memory(machine: Machine) -> None:
+    seen: list[Found] = []
+    pilot = pilots.Pilot(runs=6, wall_s=1.0, block_s=2.0, sd=None, coverage={}, memory=0, faults=None, same_output=None)
+    seen.append(phases._found(pilot, msgspec.structs.replace(ASKED, pool=1 << 30)))
+    assert (seen[0].memory, seen[0].huge) == (1 << 30, None)
+    assert questions.pilot(ASKED).confidence == 0.9
