@@ -20,7 +20,7 @@ from tests.build.results import HOSTILE, example, plain
 from tests.requirements import need_root
 
 OFF = Treatment(policy="base", mechanism="process", target=PageTarget("base", 4096), thp_disable="all")
-SERVICE = Deployment(files=for_program(OFF, Destination(words=("/usr/bin/demo",))), note="for one program")
+SERVICE = Deployment(files=for_program(OFF, Destination(policy="p", words=("/usr/bin/demo",))), note="for one program")
 
 
 def deploying(results: Results, deployment: Deployment | None, cell: int = 0) -> Results:

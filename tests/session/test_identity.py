@@ -41,6 +41,15 @@ def test_a_command_is_deployed_with_its_words() -> None:
     assert new["unit"].content == "[Service]\nMemoryTHP=disable\n"
 
 
+def test_an_arm_of_a_study_is_verified_against_a_policy_that_other_machines_know() -> None:
+    cell = cell_of(fakes()["command"], an_arm("thp", THP, environment={"A-B": "x"}, thp_disable="all"))
+    assert deployed(cell).files == ()
+    assert deployed(cell).note == "there are no files: 'A-B' is not the name of a variable"
+    derived = msgspec.structs.replace(an_arm("thp", THP, environment={"A": "x"}), name="mine")
+    (launcher, *_) = deployed(cell_of(fakes()["command"], derived, values={"argv": ("/x",)})).files
+    assert launcher.check == "hugewise verify PID --policy thp"
+
+
 def test_redis_is_told_of_huge_pages_and_so_is_its_allocator() -> None:
     kinds = {file.kind: file for file in deployed(real("redis", advice="huge")).files}
     assert kinds["redis"].content == "disable-thp no\n"

@@ -48,11 +48,13 @@ def unit_facts(host: Host) -> UnitFacts:
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The program whose pages are to be set.
 
+    policy       the registered policy that its pages are verified against
     words        its command, where it is known; then it can stand in an ExecStart=
     environment  variables that it is started with
     facts        of the machine that it is to run on
     """
 
+    policy: str
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     facts: UnitFacts = UnitFacts()
@@ -66,7 +68,7 @@ def for_program(treatment: Treatment, where: Destination, pool_bytes: int = 0) -
     disable, variables = treatment.thp_disable, where.environment
     if disable == "none" and not variables:
         return ()
-    check = f"hugewise verify PID --policy {treatment.policy}"
+    check = f"hugewise verify PID --policy {where.policy}"
     made = [_launched(treatment, where, check), *_unit(treatment, where)]
     made += [_compose(treatment, where, check), _pod(treatment, where, pool_bytes, check)]
     return tuple(made)
@@ -149,7 +151,7 @@ def _unit(treatment: Treatment, where: Destination) -> Iterator[DeployedFile]:
         scope="service",
         apply=again,
         undo=(f"rm {folder}/{_DROPIN}", *again),
-        check=f"hugewise verify {_UNIT} --policy {treatment.policy}",
+        check=f"hugewise verify {_UNIT} --policy {where.policy}",
         label=label,
         needs=needs,
     )
