@@ -209,3 +209,6 @@ def test_a_unit_keeps_its_name_in_every_command() -> None:
     told = (drop_in.path, *drop_in.apply, *drop_in.undo, drop_in.check)
     assert all("PROGRAM" not in each for each in told)
     assert drop_in.check == "hugewise verify a@b.service --policy p"
+    escaped = of_unit(one(for_program(OFF, Destination(policy="p", words=("/x",))), "unit"), r"a\x2db.service")
+    assert escaped.path == r"/etc/systemd/system/a\x2db.service.d/50-page-sizes.conf"
+    assert escaped.apply[1] == r"systemctl restart 'a\x2db.service'"

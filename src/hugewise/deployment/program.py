@@ -80,11 +80,11 @@ def of_unit(file: DeployedFile, name: str) -> DeployedFile:
         return file
 
     def named(text: str) -> str:
-        return text.replace(_UNIT, name)
+        return text.replace(_UNIT, shell_words((name,)))
 
     return msgspec.structs.replace(
         file,
-        path=named(file.path),
+        path=file.path.replace(_UNIT, name),
         apply=tuple(map(named, file.apply)),
         undo=tuple(map(named, file.undo)),
         check=named(file.check),
