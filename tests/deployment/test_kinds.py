@@ -163,6 +163,20 @@ def test_a_script_sets_what_it_says(tmp_path: Path) -> None:
     assert shown.stdout == "always\n"
 
 
+def test_sizes_that_are_off_are_turned_in_one_line_before_those_that_are_on(tmp_path: Path) -> None:
+    sizes = {str(tmp_path / f"hugepages-{size}kB" / "enabled"): "never" for size in (16, 64, 2048)}
+    for path in sizes:
+        Path(path).parent.mkdir()
+        Path(path).touch()
+    (on, *_) = sizes
+    file = now({**sizes, on: "always"})
+    assert len([line for line in file.content.splitlines() if "echo" in line]) == 2
+    subprocess.run(["sh", place(file, tmp_path)], check=True)
+    assert {path: Path(path).read_text() for path in sizes} == {
+        path: "always\n" if path == on else "never\n" for path in sizes
+    }
+
+
 def test_a_shell_takes_the_words_of_the_kernels_command_line(tmp_path: Path) -> None:
     path = place(boot(("hugepagesz=2M", "hugepages=0:2,2:1")), tmp_path)
     command = f'GRUB_CMDLINE_LINUX=quiet; . {path}; printf %s "$GRUB_CMDLINE_LINUX"'

@@ -14,7 +14,7 @@ from hugewise.inspection.allocator import allocator, read_program, tunable
 from hugewise.inspection.smaps import backed_mappings
 from hugewise.inspection.subject import subject
 from tests.build.hosts import Files
-from tests.fuzz.inputs import fuzzed, in_time, broken
+from tests.fuzz.inputs import broken, fuzzed, in_time
 from tests.inspection.test_smaps import RECORDED
 
 STAT = b"10 (a) S 1 0 0"

@@ -89,7 +89,16 @@ def write_files(results: Results, output: Path, unit: str | None = None) -> list
     settings = recommended(results)
     whole = [one for one in settings if one.deployment is not None]
     evidence = _evidence(results)
-    told, readme = [], ["# Page sizes: files to deploy", "", "Nothing has been applied.", "", *_quoted(evidence)]
+    told, readme = (
+        [],
+        [
+            "# Page sizes: files to deploy",
+            "",
+            "Nothing has been applied. The commands are for a shell of root's in this folder.",
+            "",
+            *_quoted(evidence),
+        ],
+    )
     if any(file.instead for one in whole for file in (one.deployment.files if one.deployment else ())):
         readme += ["", "Of the files marked *or* one is enough: they have the same effect as a file above them."]
     try:
