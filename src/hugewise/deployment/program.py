@@ -49,11 +49,13 @@ def unit_facts(host: Host) -> UnitFacts:
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The program whose pages are to be set.
 
+    policy       the registered policy that its pages are verified against
     words        its command, where it is known; then it can stand in an ExecStart=
     environment  variables that it is started with
     facts        of the machine that it is to run on
     """
 
+    policy: str
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     facts: UnitFacts = UnitFacts()
@@ -67,7 +69,7 @@ def for_program(treatment: Treatment, where: Destination, pool_bytes: int = 0) -
     launch = _launch(treatment, pool_bytes)
     if not launch and not where.environment:
         return ()
-    check = f"hugewise verify PID --policy {treatment.policy}"
+    check = f"hugewise verify PID --policy {where.policy}"
     made = [_launched(treatment, where, launch, check), *_unit(treatment, where, launch)]
     made += [_compose(treatment, where, launch, check), _pod(treatment, where, launch, pool_bytes, check)]
     return tuple(made)
@@ -89,11 +91,11 @@ def of_unit(file: DeployedFile, name: str) -> DeployedFile:
         return file
 
     def named(text: str) -> str:
-        return text.replace(_UNIT, name)
+        return text.replace(_UNIT, shell_words((name,)))
 
     return msgspec.structs.replace(
         file,
-        path=named(file.path),
+        path=file.path.replace(_UNIT, name),
         apply=tuple(map(named, file.apply)),
         undo=tuple(map(named, file.undo)),
         check=named(file.check),
@@ -159,7 +161,7 @@ def _unit(treatment: Treatment, where: Destination, launch: tuple[str, ...]) -> 
         scope="service",
         apply=again,
         undo=(f"rm {folder}/{_DROPIN}", *again),
-        check=f"hugewise verify {_UNIT} --policy {treatment.policy}",
+        check=f"hugewise verify {_UNIT} --policy {where.policy}",
         label=label,
         needs=needs,
     )
