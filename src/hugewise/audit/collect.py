@@ -57,7 +57,7 @@ def collect(root: Root) -> HostFacts:
         base_page=os.sysconf("SC_PAGE_SIZE") if here else 4096,
         systemd=_systemd(root),
         glibc=_glibc(root),
-        except_advised=except_advised() if here else None,
+        except_advised=except_advised(root),
         config=sysfs.kernel_config(root, kernel),
         collapses=sysfs.collapses(root),
         swap=_swap(root),
@@ -81,11 +81,13 @@ def collect(root: Root) -> HostFacts:
     )
 
 
-def except_advised() -> bool | None:
+def except_advised(root: Root) -> bool | None:
     """Whether prctl takes PR_THP_DISABLE_EXCEPT_ADVISED: tried on this process, and taken back at once.
 
-    None where THP is disabled for this process already: what was set would have to be set again.
+    None for another host, and where THP is disabled for this process already: it would have to be set again.
     """
+    if root.folder != Path("/"):
+        return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     if prctl(_PR_GET_THP_DISABLE, 0, 0, 0, 0) != 0:
         return None
