@@ -72,7 +72,7 @@ def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
 
     Raises UserError for a unit that is not there, and where there is no host.
     """
-    facts = collect(root)
+    facts = collect(root, map(_service, units))
     named = units_named(facts, units)
     # What a process is by the kernel's word has no links; a program that a run names is made so too.
     programs = {each.program for each in facts.processes if not named or each.unit in named}
@@ -130,14 +130,19 @@ def traps(facts: HostFacts) -> tuple[TrapFound, ...]:
     return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
 
 
+def _service(text: str) -> str:
+    """The service that is meant: `redis` is redis.service."""
+    return text if re.search(r"\.[a-z]+$", text) else f"{text}.service"
+
+
 def units_named(facts: HostFacts, asked: Sequence[str]) -> tuple[str, ...]:
     """The services that are meant, by their own names: without `.service`, or by an alias. Raises UserError."""
     known = {unit.name for unit in facts.units} | {each.unit for each in facts.processes if each.unit is not None}
     named = []
     for text in asked:
-        name = text if re.search(r"\.[a-z]+$", text) else f"{text}.service"
+        name = _service(text)
         name = facts.aliases.get(name, name)
-        if name not in known and facts.unit(name) is None:
+        if name not in known:
             other = "only services are audited; " if not name.endswith(".service") else ""
             close = difflib.get_close_matches(name, sorted(known | facts.aliases.keys()), 3, 0.5)
             meant = f"one of these? {', '.join(close)}" if close else "see: systemctl list-unit-files --type=service"

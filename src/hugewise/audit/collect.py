@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from hugewise.audit import boot_files, running, servers, sysfs, unit_files
@@ -26,8 +27,11 @@ _MULTIARCH = re.compile(r"[a-z0-9_]{1,16}-linux-gnu\w{0,10}")
 _MOST_PRELOADS = 100
 
 
-def collect(root: Root) -> HostFacts:
-    """All that can be read. Raises UserError where there is no host."""
+def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
+    """All that can be read; `instances` are services of templates that are wanted though they do not run.
+
+    Raises UserError where there is no host.
+    """
     if root.listed("/proc") is None and root.listed("/sys") is None and root.listed("/etc") is None:
         raise UserError(
             f"--root {root.folder}: it holds no host: no /etc, no /proc, no /sys",
@@ -41,9 +45,9 @@ def collect(root: Root) -> HostFacts:
     paths = unit_files.services(root)
     others = unit_files.aliases(root, paths)
     seen = running.processes(root)
-    instances = {each.process.unit for each in seen if each.process.unit} - paths.keys() - others.keys()
+    named = {*instances, *(each.process.unit for each in seen if each.process.unit)} - paths.keys() - others.keys()
     loaded = [unit_files.load(root, name, path) for name, path in sorted(paths.items()) if name not in others]
-    for name in sorted(instances):
+    for name in sorted(named):
         template = re.sub(r"@[^@]*(?=\.service$)", "@", name)
         if template in paths:
             loaded.append(unit_files.load(root, name, paths[template]))

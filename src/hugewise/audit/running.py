@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 import msgspec
@@ -73,7 +74,7 @@ def _process(root: Root, pid: int) -> Seen | None:
     program = exe or (argv[0] if argv else name)
     kind = known.server_kind(argv[0].partition(" ")[0] if argv else "", name, program)
     raw = root.data(f"{folder}/environ", _MOST_ENVIRONMENT, whole=False) or b""
-    pairs = (one.partition("=") for one in raw.decode("utf-8", "replace").split("\0"))
+    pairs = (one.partition("=") for one in _variables(raw))
     environment = known.environment((key, value, f"environment of {pid}") for key, _, value in pairs)
     group, unit, contained = _group(root.text(f"{folder}/cgroup", 1 << 16) or "")
     rss = _kib(fields.get("VmRSS"))
@@ -105,6 +106,20 @@ def _process(root: Root, pid: int) -> Seen | None:
     )
     parent = fields.get("PPid", "0")
     return Seen(process, kind, tuple(argv) if kind else (), int(parent) if parent.isdecimal() else 0, contained)
+
+
+def _variables(raw: bytes) -> Iterator[str]:
+    """The assignments of an environment. glibc writes an end of text over each colon of GLIBC_TUNABLES, in place (to
+    2.37 at least): what follows as `glibc.NAME=VALUE` belongs to it.
+    """
+    held = ""
+    for one in raw.decode("utf-8", "replace").split("\0"):
+        if held.startswith("GLIBC_TUNABLES=") and one.startswith("glibc."):
+            held += f":{one}"
+            continue
+        yield held
+        held = one
+    yield held
 
 
 def _fields(status: str) -> dict[str, str]:

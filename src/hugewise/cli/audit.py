@@ -34,7 +34,7 @@ def main(units: Sequence[str], results: Path, folder: Path, *, as_json: bool, tr
     """`hugewise audit`: 0 when nothing graver than a note was found, else `FOUND`. Raises UserError."""
     if not folder.is_dir():
         raise UserError(f"--root {folder}: no such folder", hint="name the folder that holds etc/, proc/ and sys/")
-    root = Root(folder.resolve())
+    root = Root(Path("/") if folder.resolve() == Path("/") else folder)
     report = audit(root, results, units)
     if as_json:
         say_json(report)
