@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -78,7 +79,7 @@ def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
     programs = {each.program for each in facts.processes if not named or each.unit in named}
     searched = search(results, facts, root, programs)
     shown = tuple(one for one in inventory(facts, searched) if not named or one.unit is None or one.unit in named)
-    return AuditReport(
+    report = AuditReport(
         host=root.name,
         root=str(root.folder),
         kernel=facts.kernel,
@@ -91,6 +92,16 @@ def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
         searched=searched,
         unread=facts.unread,
     )
+    return msgspec.convert(_encodable(msgspec.to_builtins(report)), AuditReport)
+
+
+def _encodable(value: Any) -> Any:
+    """The same with every text one that UTF-8 has: names of files may be none."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(one) for key, one in value.items()}
+    return [_encodable(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _of_named(shown: Sequence[SettingShown], facts: HostFacts, named: Sequence[str]) -> tuple[SettingShown, ...]:

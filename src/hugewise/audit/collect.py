@@ -12,7 +12,7 @@ from hugewise.audit import boot_files, running, servers, sysfs, unit_files
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.root import Root
 from hugewise.errors import UserError
-from hugewise.machine.fingerprint import fingerprint
+from hugewise.machine.fingerprint import machine_id
 from hugewise.model.pages import HUGETLB, THP
 
 __all__ = ["collect", "except_advised"]
@@ -56,7 +56,7 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
     known += [f"{HUGETLB}/hugepages-{pool.size >> 10}kB/nr_hugepages" for pool in pools]
     return HostFacts(
         kernel=kernel,
-        machine=fingerprint(root)["machine"],
+        machine=machine_id(root),
         architecture=(root.text("/proc/sys/kernel/arch", 256) or (os.uname().machine if here else "")).strip(),
         base_page=os.sysconf("SC_PAGE_SIZE") if here else 4096,
         systemd=_systemd(root),

@@ -213,7 +213,7 @@ def judge(
     against = [each for each in newest.values() if each[2] == "worse"]
     chosen = against or list(newest.values())
     if not chosen:
-        said = f"{len(undecided)} undecided" if undecided else ""
+        said = f"no verdict in {len(undecided)} comparison{'s' if len(undecided) > 1 else ''}" if undecided else ""
         return Label("not tested here", said, tuple(dict.fromkeys(one.run for one in undecided)))
     said = "; ".join(dict.fromkeys(_words(*each) for each in chosen[:3]))
     runs = tuple(dict.fromkeys(one.run for one, _, _ in chosen))

@@ -225,7 +225,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     def pmd(self) -> int:
         """Bytes of a huge page that one entry of a page-table directory maps; 2 MiB where it is not said."""
         said = self.thp.get("hpage_pmd_size", "")
-        return int(said) if said.isascii() and said.isdigit() and 0 < len(said) < 16 else 2 << 20
+        return (int(said) if said.isascii() and said.isdigit() and len(said) < 16 else 0) or 2 << 20
 
     @property
     def sizes(self) -> dict[int, str]:
@@ -265,7 +265,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of the page that vm.nr_hugepages counts."""
         for word in reversed(self.boot):
             key, _, value = word.partition("=")
-            if key == "default_hugepagesz" and (found := boot_size(value)) is not None:
+            if key == "default_hugepagesz" and (found := boot_size(value)):
                 return found
         return self.pmd
 

@@ -140,6 +140,10 @@ class Root:
         if error.errno not in _GONE:
             self._unread[_PROCESS.sub("/proc/PID/", path), error.strerror or str(error)] += 1
 
+    def tell(self, what: str, reason: str) -> None:
+        """Remember what is not known for another reason."""
+        self._unread[what, reason] += 1
+
     def unread(self) -> tuple[str, ...]:
         """What could not be read, with the reason; processes are counted."""
         return tuple(
@@ -153,6 +157,11 @@ class Root:
 
         `last`: follow its last name.
         """
+        try:
+            if b"\0" in os.fsencode(path):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        except UnicodeEncodeError:
+            raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), path) from None
         top = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         held, here, real, owners = [top], [top], list[str](), set[int]()
         left = [part for part in reversed(path.split("/")) if part not in ("", ".")]

@@ -71,7 +71,7 @@ def _process(root: Root, pid: int) -> Seen | None:
     argv = _words(root.data(f"{folder}/cmdline", _MOST_WORDS, whole=False))
     name = fields.get("Name", "")
     exe = (root.target(f"{folder}/exe") or "").removesuffix(" (deleted)")
-    program = exe or (argv[0] if argv else name)
+    program = (exe or (argv[0] if argv else name)).encode("utf-8", "replace").decode()
     kind = known.server_kind(argv[0].partition(" ")[0] if argv else "", name, program)
     raw = root.data(f"{folder}/environ", _MOST_ENVIRONMENT, whole=False) or b""
     pairs = (one.partition("=") for one in _variables(raw))

@@ -86,11 +86,13 @@ def _is_server(each: Seen, seen: Sequence[Seen]) -> bool:
 def _running(root: Root, seen: Seen, units: Iterable[LoadedUnit]) -> ServerConfig:
     assert seen.kind is not None
     process = seen.process
-    argv: Sequence[str] = seen.argv
+    argv: Sequence[str] = seen.argv or (process.program,)
     if seen.kind == "redis":
         # It writes its own title over its words: those of its service are what it was started with.
         by_unit = [argv for unit in units if unit.config.name == process.unit for argv in unit.argvs]
         argv = next((each for each in by_unit if known.server_kind(each[0]) == "redis"), argv)
+        if not any(word.startswith("/") for word in argv[1:]) and not seen.contained:
+            root.tell(f"process {process.pid} ({process.name})", "which file it read is not to be seen from outside")
     launched = _Launched(
         kind=seen.kind,
         what=f"process {process.pid} ({process.name})",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from hugewise.audit.facts import HugePool, HugetlbGroup, MemoryGroup
 from hugewise.audit.root import Root
-from hugewise.machine.proc import mounts
+from hugewise.machine.proc import Mount, mounts
 from hugewise.model.pages import HUGETLB, THP, sizes_in
 
 __all__ = ["boot_words", "collapses", "groups", "kernel_config", "pools", "thp"]
@@ -55,7 +55,7 @@ def collapses(root: Root) -> bool:
 def pools(root: Root) -> tuple[HugePool, ...]:
     """The pools of hugetlb pages of each size that the kernel has."""
     found = []
-    for size in sizes_in(root, HUGETLB):
+    for size in filter(None, sizes_in(root, HUGETLB)):
         folder = f"{HUGETLB}/hugepages-{size >> 10}kB"
         names = ("nr_hugepages", "free_hugepages", "resv_hugepages", "surplus_hugepages", "nr_overcommit_hugepages")
         total, free, reserved, surplus, overcommit = (_number(root.text(f"{folder}/{name}", 64)) for name in names)
@@ -88,7 +88,7 @@ def groups(root: Root) -> tuple[tuple[HugetlbGroup, ...], tuple[MemoryGroup, ...
     """The cgroups that limit hugetlb pages, and those of version 2 that limit memory."""
     hugetlb: list[HugetlbGroup] = []
     memory: list[MemoryGroup] = []
-    for mount in mounts(root.text("/proc/self/mountinfo") or ""):
+    for mount in _mounts(root):
         first = mount.kind == "cgroup" and "hugetlb" in mount.options.split(",")
         if not first and mount.kind != "cgroup2":
             continue
@@ -98,6 +98,14 @@ def groups(root: Root) -> tuple[tuple[HugetlbGroup, ...], tuple[MemoryGroup, ...
             if not first and "memory.max" in names:
                 memory += _memory(root, folder, group or "/")
     return tuple(hugetlb), tuple(memory)
+
+
+def _mounts(root: Root) -> list[Mount]:
+    try:
+        return list(mounts(root.text("/proc/self/mountinfo") or ""))
+    except ValueError:  # of a host that is a folder, and was written by hand
+        root.tell("/proc/self/mountinfo", "it is not as proc(5) says")
+        return []
 
 
 def _below(root: Root, point: str) -> Iterator[tuple[str, list[str]]]:
@@ -111,6 +119,8 @@ def _below(root: Root, point: str) -> Iterator[tuple[str, list[str]]]:
         if group.count("/") < _DEEPEST:
             # Its files have dots after the name of their controller; a folder is told by what is in it.
             left += [f"{group}/{name}" for name in reversed(names) if _is_group(root, f"{point}{group}/{name}")]
+    if left:
+        root.tell(point, f"more than {_MOST_GROUPS:,} groups: the others were not looked at")
 
 
 def _is_group(root: Root, path: str) -> bool:

@@ -53,30 +53,36 @@ def directives(text: str) -> Iterator[Directive]:
 def words(text: str) -> list[str]:
     """The words of a value: between blanks, with quotes and C escapes taken off. An open quote ends with the text."""
     found: list[str] = []
-    word, quote, begun, at = "", "", False, 0
+    word: list[str] = []
+    quote, begun, at = "", False, 0
     while at < len(text):
         one = text[at]
         at += 1
         if one == "\\" and at < len(text):
             escaped, at = _unescaped(text, at)
-            word, begun = word + escaped, True
+            word.append(escaped)
+            begun = True
         elif quote:
-            word, quote = (word, "") if one == quote else (word + one, quote)
+            if one == quote:
+                quote = ""
+            else:
+                word.append(one)
         elif one in "'\"":
             quote, begun = one, True
         elif one.isspace():
-            found += [word] if begun else []
-            word, begun = "", False
+            found += ["".join(word)] if begun else []
+            word, begun = [], False
         else:
-            word, begun = word + one, True
-    return [*found, word] if begun else found
+            word.append(one)
+            begun = True
+    return [*found, "".join(word)] if begun else found
 
 
 def _unescaped(text: str, at: int) -> tuple[str, int]:
     """What an escape whose backslash stands before `at` means, and where the text goes on."""
     if code := _CODE.match(text, at):
         number = int(code[1] or code[3] or "0", 16) if code[2] is None else int(code[2], 8)
-        return chr(number), code.end()
+        return chr(number) if not 0xD800 <= number < 0xE000 else "\N{REPLACEMENT CHARACTER}", code.end()
     return _ESCAPES.get(text[at], text[at]), at + 1
 
 

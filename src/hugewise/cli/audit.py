@@ -26,6 +26,7 @@ __all__ = ["FOUND", "main", "render"]
 FOUND = 3
 """The exit status where an error or a warning was found: 1 and 2 say that the audit itself could not be made."""
 
+_MOST_SHOWN = 10
 _STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 _LABELS = {"supported here": "green", "contradicted here": "red", "not tested here": "dim"}
 
@@ -99,8 +100,10 @@ def _traps(report: AuditReport) -> list[RenderableType]:
         several = list(group)
         first = several[0]
         said = Text(f"{rule}: {first.title}", style="bold")
-        for one in several:
+        for one in several[:_MOST_SHOWN]:
             said.append(f"\nfound: {one.found}", style="not bold")
+        if len(several) > _MOST_SHOWN:
+            said.append(f"\nand {len(several) - _MOST_SHOWN} more (--json has all)", style="not bold")
         said.append(f"\nwhy: {first.why}", style="not bold dim")
         said.append(f"\ncure: {first.cure}")
         said.append(f"\nsource: {'; '.join(first.sources)}", style="not bold dim")

@@ -163,7 +163,8 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     "memcached-large-pages-off",
     "error",
     "memcached -L asks for huge pages, and the host gives none",
-    why="-L advises one large arena. Under never the advice changes nothing, and the memory is still taken at once.",
+    why="-L looks at the host's setting when memcached starts. Under never it ends with `Cannot enable large pages on"
+    " this system`; one that runs already gets no huge pages any more.",
     sources=("memcached(1), -L", "Linux: Documentation/admin-guide/mm/transhuge.rst"),
     cure="echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or take -L out",
 )
