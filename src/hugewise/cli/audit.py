@@ -50,7 +50,9 @@ def main(units: Sequence[str], results: Path, folder: Path, *, as_json: bool, tr
 def render(report: AuditReport, *, traps_only: bool = False) -> RenderableType:
     """The report for a terminal of 80 columns or more."""
     named = f", {', '.join(report.units)}" if report.units else ""
-    parts: list[RenderableType] = [Text(f"{report.host}, kernel {report.kernel or 'unknown'}{named}")]
+    known = (("systemd", report.systemd), ("glibc", report.glibc))
+    software = "".join(f", {name} {version}" for name, version in known if version is not None)
+    parts: list[RenderableType] = [Text(f"{report.host}, kernel {report.kernel or 'unknown'}{software}{named}")]
     if not traps_only:
         parts += _settings(report)
     parts += _traps(report)
@@ -114,6 +116,8 @@ def _traps(report: AuditReport) -> list[RenderableType]:
 def _runs(searched: Searched) -> str:
     """How far the labels reach."""
     said = [f"labels by {searched.runs} run{'' if searched.runs == 1 else 's'} of these programs on this host"]
+    if not searched.runs:
+        said = ["no run of these programs under this kernel (a label needs one: hugewise run --policy ... -- COMMAND)"]
     if searched.left_out:
         said.append(f"{searched.left_out} older ones were not looked at")
     if searched.of_others:
