@@ -335,6 +335,45 @@ def test_beside_the_fault_nothing_is_said(rule: str, tree: Tree, audit: Audit, m
     assert f" {rule}: " not in said
 
 
+NODE = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
+
+
+@pytest.mark.parametrize(
+    "at_boot",
+    [
+        put("/etc/rc.local", f"echo 8 > {NODE}\n"),
+        put("/etc/rc.local", "sysctl -w vm.nr_hugepages=8\n"),
+        put("/etc/sysfs.d/a.conf", "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages = 8\n"),
+        put(TMPFILES, f"w {NODE} - - - - 8\n"),
+        put(TMPFILES, "w /proc/sys/vm/nr_hugepages - - - - 8\n"),
+        put(TMPFILES, "w! /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages - - - - 8\n"),
+        put("/etc/sysctl.conf", "vm/nr_hugepages = 8\n"),
+        service(f"ExecStartPre=+/bin/sh -c 'echo 8 > {NODE}'", name="pool"),
+        tuned("[sysfs]", f"{NODE}=8"),
+        boot("hugepages=8"),
+        boot("hugepagesz=1G hugepages=1 hugepagesz=2M hugepages=0:4,1:4"),
+    ],
+)
+def test_a_pool_that_is_made_at_boot_is_not_lost(at_boot: Change, tree: Tree, audit: Audit) -> None:
+    both(pool(total=8, free=8), at_boot)(tree)
+    assert "pool-lost-at-boot" not in audit("--traps")[1]
+
+
+@pytest.mark.parametrize(
+    "at_boot",
+    [
+        put(TMPFILES, f"w {THP}/hugepages-*kB/enabled - - - - always\n"),
+        tuned("[sysfs]", f"{THP}/hugepages-*kB/enabled=always"),
+        boot("thp_anon=64K,2M:always"),
+    ],
+)
+def test_a_pattern_means_the_knobs_that_are_there(at_boot: Change, tree: Tree, audit: Audit) -> None:
+    for size in ("64kB", "2048kB"):
+        tree.knob(f"hugepages-{size}/enabled", "always")
+    at_boot(tree)
+    assert audit("--traps") == (0, audit("--traps")[1])
+
+
 def test_the_kernel_that_can_is_not_accused(tree: Tree, audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     service("MemoryTHP=madvise")(tree)
     monkeypatch.setattr(collect, "except_advised", lambda root: True)

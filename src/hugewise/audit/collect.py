@@ -58,9 +58,9 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         template = re.sub(r"@[^@]*(?=\.service$)", "@", name)
         if template in paths:
             loaded.append(unit_files.load(root, name, paths[template]))
-    profile = boot_files.tuned(root)
     known = [f"{THP}/{key}" for key in thp]
     known += [f"{HUGETLB}/hugepages-{pool.size >> 10}kB/nr_hugepages" for pool in pools]
+    profile = boot_files.tuned(root, known)
     return HostFacts(
         kernel=kernel,
         machine=machine_id(root),

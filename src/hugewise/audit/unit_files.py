@@ -44,7 +44,7 @@ _SERVICE = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}\.service")
 _MOST_UNITS = 10_000
 _COMMANDS = ("ExecStartPre", "ExecStart", "ExecStartPost")
 _PREFIXES = "@-:+!|"
-_KNOB = re.compile(r"/sys/kernel/mm/[\w./*?\[\]-]{1,200}")
+_KNOB = re.compile(r"(?:/sys/kernel/mm/|/sys/devices/system/node/)[\w./*?\[\]-]{1,200}|\bvm\.nr_hugepages\b")
 # Of no version of systemd, whatever web pages print.
 _INVENTED = re.compile(r"(?:Memory)?(?:Transparent)?(?:Huge_?Pages?|THPEnabled)", re.IGNORECASE)
 _ELF64 = struct.Struct("<4sBB10xHHIQQQIHHH")
