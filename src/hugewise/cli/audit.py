@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -38,7 +39,7 @@ def main(units: Sequence[str], results: Path, folder: Path, *, as_json: bool, tr
     root = Root(Path("/") if folder.resolve() == Path("/") else folder)
     report = audit(root, results, units)
     if as_json:
-        say_json(report)
+        say_json(msgspec.structs.replace(report, settings=()) if traps_only else report)
     else:
         console = TextConsole()
         console.print(render(report, traps_only=traps_only), width=min(console.width, 100), crop=False)
