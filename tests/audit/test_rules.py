@@ -374,6 +374,22 @@ def test_a_pattern_means_the_knobs_that_are_there(at_boot: Change, tree: Tree, a
     assert audit("--traps") == (0, audit("--traps")[1])
 
 
+@pytest.mark.parametrize(
+    ("variable", "advises"),
+    [
+        ("MALLOC_CONF=dirty_decay_ms:0,thp:always", True),
+        ("MALLOC_CONF=metadata_thp:always", False),
+        ("MALLOC_CONF=thp:never", False),
+        ("MIMALLOC_ALLOW_THP=2", True),
+        ("MIMALLOC_ALLOW_THP=1", False),
+    ],
+)
+def test_which_allocators_advise(variable: str, advises: bool, tree: Tree, audit: Audit) -> None:
+    key, _, value = variable.partition("=")
+    tree.process(200, "app", environ={key: value})
+    assert ("advising-allocator-stalls" in audit("--traps")[1]) == advises
+
+
 def test_the_kernel_that_can_is_not_accused(tree: Tree, audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     service("MemoryTHP=madvise")(tree)
     monkeypatch.setattr(collect, "except_advised", lambda root: True)

@@ -140,7 +140,7 @@ def _meant(section: str, key: str, value: str) -> Iterator[tuple[str, str]]:
         yield key, value
     elif section == "bootloader" and key.startswith("cmdline"):
         for word in value.split():
-            name, equals, said = word.partition("=")
+            name, equals, said = word.lstrip("+").partition("=")  # `+` adds to what is inherited
             if equals and re.fullmatch(r"transparent_hugepage|hugepagesz?|default_hugepagesz", name):
                 yield f"boot:{name}", said
 
