@@ -64,6 +64,15 @@ def test_of_those_that_are_alike_the_first_in_the_study_goes_on() -> None:
     assert made.chosen().reason.startswith("no other is better by more than 0.02")
 
 
+def test_the_margin_is_a_share_of_what_the_baseline_takes() -> None:
+    """15% of the time, or 15.1%: either saves 85% of it, and who wants to know 2% does not wait to know which."""
+    made = screening()
+    taken = fed(made, drawn({"base": 0.0, "a": math.log(0.151), "b": math.log(0.15), "c": 0.0}, 2, 200, sd=0.05))
+    assert made.ended
+    assert made.chosen() == ("a", False, "no other is better by more than 0.02")
+    assert taken < 60
+
+
 def test_where_nothing_gains_the_baseline_itself_is_chosen() -> None:
     made = screening()
     taken = fed(made, drawn({"base": 0.0, "a": 0.001, "b": -0.002, "c": 0.1}, 3, 200))

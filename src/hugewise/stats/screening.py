@@ -4,7 +4,8 @@ All arms of a cell, the baseline among them, are held against each other, pair b
 the sequential sign-flip test (`signflip`) watches "no difference" and both ends of the margin. After each block
 
 1. an arm that some other arm beats (the test of no difference has crossed) drops out: it is not measured any more;
-2. an arm is *in front* when the tests have rejected, of each arm still in, that it is better by more than the margin.
+2. an arm is *in front* when the tests have rejected, of each arm still in, that it is better by more than the margin,
+   which is a share of what the baseline takes: whoever gains 80% does not ask which of two ways gains 80 or 81%.
    The screening is over when an arm is in front, and each that comes before it in the study is beaten: of arms that are
    alike the first goes on, so that whoever writes the study puts the narrowest and cheapest first;
 3. else it goes on, to the declared number of pairs or the end of the time. Then the first arm in front is chosen; where
@@ -42,6 +43,8 @@ from hugewise.stats.watched import Watched
 
 __all__ = ["Chosen", "Screened", "Screening"]
 
+_FASTEST = 20.0  # log of how many times faster an arm may be: beyond, a share of the baseline is any share of it
+_WIDER = 1.25
 _SEEN = 3  # blocks without a usable pair after which an arm is given up
 
 
@@ -123,9 +126,23 @@ class Screening:
 
     def behind(self, arm: str, other: str) -> bool:
         """Whether "`arm` is better than `other` by more than the margin" is rejected."""
-        if (arm, other) in self._duels:
-            return self._duels[arm, other].watched.above
-        return self._duels[other, arm].watched.below
+        straight = (arm, other) in self._duels
+        watched = self._duels[(arm, other) if straight else (other, arm)].watched
+        if watched.above if straight else watched.below:
+            return True
+        if other == self.arms[0] or self._duels[other, self.arms[0]].winner >= 0:  # it gains nothing that is known
+            return False
+        edge = self._edge(other)
+        if edge < _WIDER * self._edge(self.arms[0]):  # the test of the margin itself is at hand
+            return False
+        return watched.sign(-edge) > 0 if straight else watched.sign(edge) < 0
+
+    def _edge(self, arm: str) -> float:
+        """The margin beside that arm, as a log-ratio: it is a share of what the baseline takes, and beside an arm that
+        takes a fraction of that it is more of it.
+        """
+        level = self._level(arm, self.arms[0])
+        return round(math.log1p(self._margin / math.exp(level) if -_FASTEST < level < 0 else self._margin), 9)
 
     def _drop(self) -> None:
         for (arm, other), duel in self._duels.items():
