@@ -186,12 +186,23 @@ def _bytes(path: Path) -> bytes:
 
 
 def _environment(folder: Path) -> Mapping[str, str] | None:
-    """Nothing else of it is kept: it may hold secrets. A program can write its title over it."""
+    """Nothing else of it is kept: it may hold secrets. A program can write its title over it, and glibc (to 2.37 at
+    least) writes an end of text over each colon of GLIBC_TUNABLES: what follows as `glibc.NAME=VALUE` belongs to it.
+    """
     words = [word for word in _bytes(folder / "environ").split(b"\0") if word]
     if not words or not any(b"=" in word for word in words):
         return None
-    pairs = (word.decode("utf-8", "replace").partition("=") for word in words)
-    return {name: value for name, _, value in pairs if name in _WANTED}
+    found: dict[str, str] = {}
+    last = ""
+    for word in words:
+        name, _, value = word.decode("utf-8", "replace").partition("=")
+        if last == "GLIBC_TUNABLES" and name.startswith("glibc."):
+            found[last] += f":{name}={value}"
+            continue
+        last = name
+        if name in _WANTED:
+            found[name] = value
+    return found
 
 
 def _secure(folder: Path) -> bool | None:
