@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from hugewise.inspection.reasons import ReasonId
 from hugewise.model.pages import PageSizes
 from hugewise.policies import discover
 from hugewise.study.load import load
@@ -41,3 +43,8 @@ def test_the_concepts_name_every_policy_and_no_other() -> None:
 def test_every_validity_rule_is_explained() -> None:
     page = (ROOT / "docs/concepts/noise.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(Validity.__struct_fields__)
+
+
+def test_every_reason_why_pages_are_missing_is_explained() -> None:
+    page = (ROOT / "docs/guides/deploy.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(get_args(ReasonId))

@@ -42,6 +42,9 @@ BY_PATH = {
     ),
     "a folder of root's below the session's own": ("guests/hosting", "guests/nfs"),
     "by a descriptor only": ("host/scratch",),
+    "it only reads, name by name below a descriptor, no link of another account to what is not its own": (
+        "audit/root",
+    ),
     "the cache, which is root's own under root": (
         "guests/cache",
         "guests/debian",

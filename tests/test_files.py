@@ -16,7 +16,7 @@ from hugewise.files import changeable, write_whole
 from hugewise.model import guest_record
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.report.write import write
-from tests.analysis.test_calibration import record as a_calibration
+from tests.build.calibrations import record as a_calibration
 from tests.build.results import example
 from tests.build.trials import attempt, begun
 from tests.cli.conftest import HUGEWISE

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from hugewise.analysis.calibration import (
-    Calibrated,
     CalibrationRecord,
     Here,
     Planned,
@@ -17,18 +15,13 @@ from hugewise.analysis.calibration import (
     save,
     withheld,
 )
-from hugewise.analysis.calibration_figures import Agreement, relabelled
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.analysis.test_calibration_figures import noise
+from tests.build.calibrations import BASE, KEY, NOW, THP, agreed, calibrated, record
 
-BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
-THP = Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20), advice="huge")
-KEY = same("chase", {"bytes": 1 << 20}, "ns_per_load")
 CELL = Planned("chase", KEY, BASE, {"thp": THP})
-NOW = 1_000_000.0
 HERE = Here("m", "h", "6.18", NOW)
 STUDY = """
 format = 1
@@ -47,56 +40,6 @@ name = "chase"
 
 def study(kind: str = "sequential", required: str = "true") -> Study:
     return parse(STUDY.format(kind=kind, required=required), "s.toml")
-
-
-def calibrated(**changes: Any) -> Calibrated:
-    found = Calibrated(
-        key=KEY,
-        cell="chase",
-        metric="ns_per_load",
-        policy="base",
-        streams=(noise(20, 1),),
-        relabelled=relabelled(noise(20, 1).differences, 1),
-        purchases=(),
-        agreements=(),
-        passed=True,
-        reason="fine",
-    )
-    return msgspec.structs.replace(found, **changes)
-
-
-def agreed(**changes: Any) -> Agreement:
-    found = Agreement(
-        arm="any name",
-        treatment=identity(THP),
-        baseline=identity(BASE),
-        sequential=-0.1,
-        duet=-0.1,
-        low=-0.01,
-        high=None,
-        within=0.05,
-        correlation_sequential=0.5,
-        correlation_duet=0.8,
-        agrees=True,
-        reason="they agree",
-    )
-    return msgspec.structs.replace(found, **changes)
-
-
-def record(*cells: Calibrated, **changes: Any) -> CalibrationRecord:
-    found = CalibrationRecord(
-        made=NOW - 3600,
-        host="h",
-        machine="m",
-        kernel="6.18",
-        versions={},
-        study="s",
-        seed="ab" * 16,
-        planted=0.0,
-        runs=(),
-        cells=cells or (calibrated(),),
-    )
-    return msgspec.structs.replace(found, **changes)
 
 
 def reason(asked: Study, *records: CalibrationRecord) -> str | None:
@@ -163,7 +106,7 @@ def test_residents_need_an_agreement_of_residents() -> None:
     said = reason(asked, record()) or ""
     assert said.startswith("a resident design must be calibrated, and there is none of this workload on this host")
     assert "there is none" in (reason(asked, record(calibrated(agreements=(agreed(),)))) or ""), "that is of a duet"
-    mine = agreed(kind="resident", slice=0.25, wash_out=0.2)
+    mine = agreed(kind="resident", slice=0.05, wash_out=0.2)
     assert reason(asked, record(calibrated(agreements=(mine,)))) is None
     assert "there is none" in (reason(study("duet", required="false"), record(calibrated(agreements=(mine,)))) or "")
     differing = msgspec.structs.replace(mine, agrees=False, reason="the effects differ")
@@ -173,8 +116,8 @@ def test_residents_need_an_agreement_of_residents() -> None:
 
 def test_a_resident_design_needs_one_with_its_own_turns() -> None:
     """Turns without a wash-out measure the caches that the others left behind: they are another design."""
-    resident = parse(STUDY.format(kind="resident", required="false").replace("slots = [0, 1]", 'slice = "50ms"'), "s")
-    held = agreed(kind="resident", slice=0.05, wash_out=0.2)
+    resident = parse(STUDY.format(kind="resident", required="false").replace("slots = [0, 1]", 'slice = "80ms"'), "s")
+    held = agreed(kind="resident", slice=0.08, wash_out=0.2)
     assert reason(resident, record(calibrated(agreements=(held,)))) is None
     for other in ({"slice": 0.25}, {"wash_out": 0.0}, {"slice": None, "wash_out": None}):
         found = record(calibrated(agreements=(msgspec.structs.replace(held, **other),)))

@@ -19,9 +19,10 @@ from hugewise.analysis.published_forecast import replan
 from hugewise.cli.main import cli
 from hugewise.cli.plan import PlanOptions, answer
 from hugewise.errors import RunError, UserError
+from hugewise.model.deployment import Deployment
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.policy import Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.report import forecast as report
 from hugewise.stats import assurance, power, spread
@@ -45,7 +46,7 @@ def the_study(**changes: Any) -> Study:
 def arm(name: str) -> ArmRecord:
     kind: Any = "base" if name == "base" else "thp"
     treatment = Treatment(policy=name, mechanism="system", target=PageTarget(kind, 4096))
-    return ArmRecord(name, treatment, 0, Deployment((), (), ""))
+    return ArmRecord(name, treatment, 0, Deployment(note=""))
 
 
 def cell(name: str, *arms: str, metric: Metric = NS) -> CellRecord:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from hugewise.analysis.guest_arms import counted, guests
+from hugewise.model.deployment import Deployment
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.policy import Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.store.records import ArmRecord, CellRecord
 from tests.build import known
@@ -26,7 +27,7 @@ def cell(kernel: str | None = "debian") -> CellRecord:
         metric=COMMON[0],
         baseline="64k",
         delivery=DeliveryThreshold(0.0, 1.0),
-        arms=(ArmRecord("64k", treatment, 0, Deployment((), (), ""), "backing", kernel, None),),
+        arms=(ArmRecord("64k", treatment, 0, Deployment(note=""), "backing", kernel, None),),
     )
 
 

@@ -10,11 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from hugewise.analysis.guest_arms import guests
+from hugewise.model.deployment import Deployment
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord, KernelRecord, Option
 from hugewise.model.metric import COMMON, NOT_IN_EMULATION
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.policy import Treatment
 from hugewise.model.results import CellResult, Results
 from hugewise.model.trial import Attempt, DeliveryThreshold
 from hugewise.stats.family import conclude
@@ -203,4 +204,4 @@ def _kernel(name: str, page: int, had: Any, differs: tuple[Option, ...]) -> Kern
 
 def _arm(name: str, kernel: str, backing: Backing, one: Attempt) -> ArmRecord:
     treatment = Treatment(policy=one.policy, mechanism="system", target=PageTarget("any", 4096))
-    return ArmRecord(name, treatment, 0, Deployment((), (), ""), "backing", kernel, backing)
+    return ArmRecord(name, treatment, 0, Deployment(note=""), "backing", kernel, backing)

@@ -10,9 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from hugewise.deployment import host as host_files
+from hugewise.model.deployment import Deployment
 from hugewise.model.metric import Metric
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Deployment
+from hugewise.model.pages import HUGETLB, THP, PageTarget
 from hugewise.model.results import ArmSummary, CellResult, Comparison, LeftOut, Results, Verdict
 from hugewise.model.trial import Attempt, Delivery
 from tests.build import trials
@@ -35,14 +36,15 @@ TARGETS = {
 }
 DEPLOYMENTS = {
     "thp": Deployment(
-        ("echo always > /sys/kernel/mm/transparent_hugepage/enabled",),
-        ("transparent_hugepage=always",),
-        "the boot line goes on the kernel's command line",
+        files=(
+            host_files.now({f"{THP}/enabled": "always"}),
+            host_files.boot(("transparent_hugepage=always",), instead=True),
+        ),
+        note="the boot line goes on the kernel's command line",
     ),
     "hugetlb-2m": Deployment(
-        ("echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",),
-        ("vm.nr_hugepages = 512",),
-        "the boot line goes into /etc/sysctl.d/; the program must map huge pages itself",
+        files=(host_files.now({f"{HUGETLB}/hugepages-2048kB/nr_hugepages": "512"}), host_files.sysctl(512)),
+        note="the program must map huge pages itself",
     ),
 }
 

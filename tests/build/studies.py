@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.pages import THP, PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, RunsAs, Workload
 from hugewise.plan.plan import Arm, Cell
@@ -89,7 +90,7 @@ class FakePolicy:
         )
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
-        return Deployment((), (), "")
+        return Deployment(note="")
 
 
 class FakeWorkload:

@@ -59,6 +59,24 @@ def test_a_run_folder_of_format_1_is_reported_as_it_was(name: str, call: Call, t
     same(said(json.loads((folder / "report.json").read_bytes())), GOLDEN / "runs" / name / "verdicts.json")
 
 
+def below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_a_run_of_before_has_commands_and_no_files(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(GOLDEN / "runs" / "ended", folder)
+    before = below(folder)
+    status, out, err = call("report", folder, "--output", tmp_path / "out")
+    assert (status, err) == (0, "")
+    assert "nothing was applied" in out
+    assert below(folder) == before
+    assert below(tmp_path / "out") == {"README.md"}
+    assert "fault: no files: thp was best, but has no files: the run was made before there were such files" in out
+    assert "true: no files: no policy was better than its baseline base" in out
+    assert call("report", folder, "--unit", "x")[0] == 2
+
+
 FILES = ("run.jsonl", "study.json", "attempts.parquet", "guests.json", "attempt.json")
 UNFIT = [(file, kind) for file in FILES for kind in ("pipe", "device", "link", "huge")]
 UNFIT.remove(("attempts.parquet", "huge"))  # DuckDB reads it in parts

@@ -14,6 +14,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.host.setting import Settings
 from hugewise.machine import probe
+from hugewise.model.deployment import DeployedFile
 from hugewise.model.pages import HUGETLB, THP, PageSizes, page_flags_readable
 from hugewise.model.policy import Mechanism, Policy
 from hugewise.policies import discover
@@ -72,14 +73,28 @@ def described(policy: Policy, host: FakeHost, sizes: PageSizes, mechanism: Mecha
     environment = [f"{name}={value}" for name, value in treatment.environment.items()]
     environment += [f"layout {treatment.layout}"] if treatment.layout else []
     found = policy.deployment(sizes, treatment, 3 * 2**30 - 1)
-    deployed = ["now:", *found.now, "at boot:", *found.boot, f"note: {found.note}"]
-    return "\n".join([head, f"promises {treatment.target}; {told}", *on, *environment, *deployed]) + "\n"
+    deployed = [line for file in found.files for line in written(file)]
+    return (
+        "\n".join([head, f"promises {treatment.target}; {told}", *on, *environment, *deployed, f"note: {found.note}"])
+        + "\n"
+    )
+
+
+def written(file: DeployedFile) -> list[str]:
+    """A file, with what its reader is told of it."""
+    head = f"{'or ' if file.instead else ''}{file.path} ({file.scope}; {file.label})"
+    told = [f"needs: {each}" for each in file.needs]
+    told += (
+        [f"apply: {each}" for each in file.apply] + [f"undo: {each}" for each in file.undo] + [f"check: {file.check}"]
+    )
+    return [head, *(f"  | {line}" for line in file.content.splitlines()), *(f"  {line}" for line in told)]
 
 
 def test_what_policies_ask_for_and_how_they_are_deployed() -> None:
-    host, sizes, policies = machine()
+    _, sizes, policies = machine()
+    hosts = {SYSTEM: machine()[0], PROCESS: machine(root=False)[0]}
     golden.same(
-        "\n".join(described(each, host, sizes, by) for by in (SYSTEM, PROCESS) for each in policies.values()),
+        "\n".join(described(each, host, sizes, by) for by, host in hosts.items() for each in policies.values()),
         golden.GOLDEN / "policies.txt",
     )
 
@@ -149,8 +164,9 @@ def test_mthp_of_an_ordinary_user_needs_a_machine_that_gives_this_size_and_no_ot
 
 
 def test_hugetlb_of_an_ordinary_user_needs_free_pages() -> None:
-    host, sizes, policies = machine()
+    host, sizes, policies = machine(root=False)
     hugetlb = policies["hugetlb-2m"]
+    assert hugetlb.missing(machine()[0], sizes, PROCESS) is None, "root fills the pool"
     assert "has no free page: root can write a number to" in (hugetlb.missing(host, sizes, PROCESS) or "")
     host.turn(f"{HUGETLB}/hugepages-2048kB/nr_hugepages", "3")
     assert hugetlb.missing(host, sizes, PROCESS) is None
@@ -182,12 +198,12 @@ def test_a_kernel_without_sizes_has_the_top_level_alone() -> None:
     assert not any(name.startswith("mthp") for name in policies)
     treatment = policies["thp"].treatment(host, sizes, SYSTEM)
     assert dict(treatment.knobs) == {ENABLED: "always", f"{THP}/shmem_enabled": "never"}
-    assert policies["thp"].deployment(sizes, treatment, 0).now == (f"echo always > {ENABLED}",)
+    assert policies["thp"].deployment(sizes, treatment, 0).commands() == (f"echo always > {ENABLED}",)
     assert policies["thp"].treatment(host, sizes, PROCESS).advice == "huge"
     shared = policies["thp-shmem"]
     treatment = shared.treatment(host, sizes, SYSTEM)
     assert dict(treatment.knobs) == {ENABLED: "always", SHMEM: "always"}
-    assert shared.deployment(sizes, treatment, 0).now == (f"echo always > {ENABLED}", f"echo always > {SHMEM}")
+    assert shared.deployment(sizes, treatment, 0).commands() == (f"echo always > {ENABLED}", f"echo always > {SHMEM}")
     del host.choices[SHMEM]
     assert shared.missing(host, sizes, SYSTEM) == "the kernel has no transparent huge pages of 2m for shared memory"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hugewise.model.policy import Deployment
+from hugewise.deployment import host as host_files
+from hugewise.model.deployment import Deployment
 from hugewise.model.results import Results
 from hugewise.report.document import Commands
 from hugewise.report.study import report
@@ -12,7 +13,8 @@ from tests.build.results import plain
 from tests.report.told import page, terminal, text
 
 THP = "echo always &gt; /sys/kernel/mm/transparent_hugepage/enabled"
-POOL = "echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+PATH = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+POOL = f"echo 512 > {PATH}"
 
 
 def twice(other: int | None = None) -> Results:
@@ -21,7 +23,7 @@ def twice(other: int | None = None) -> Results:
     first = results.cells[0]
     arms = first.arms
     if other is not None:
-        pool = Deployment((POOL.replace("512", str(other)),), (), "")
+        pool = Deployment(files=(host_files.now({PATH: str(other)}),), note="")
         arms = tuple(replace(arm, deployment=pool) if arm.arm == "hugetlb-2m" else arm for arm in arms)
     return replace(results, cells=(first, replace(first, cell="again", arms=arms)))
 
@@ -42,7 +44,7 @@ def test_commands_stand_once_in_every_format() -> None:
     assert page(results).count(THP) == 1
     assert 'thp <span class="quiet">for chase bytes=1g, again</span>' in page(results)
     assert text(results).count(f"    {POOL}\n") == 1
-    assert "**hugetlb-2m**, for chase bytes=1g, again: the boot line" in text(results)
+    assert "**hugetlb-2m**, for chase bytes=1g, again: the program must map" in text(results)
     assert "**mthp-64k**, for chase bytes=1g, again: no commands are known; what it did: asks for" in text(results)
     assert terminal(results).count(POOL) == 1
     assert "  hugetlb-2m, for chase bytes=1g, again:\n" in terminal(results)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import hugewise
-from hugewise.analysis.calibration import Calibrated, CalibrationRecord, identity, same, save
-from hugewise.analysis.calibration_figures import Agreement, Relabelled
+from hugewise.analysis.calibration import identity, same, save
+from hugewise.analysis.calibration_figures import Agreement
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint
 from hugewise.plan.plan import Cell
@@ -18,6 +19,7 @@ from hugewise.session.feasibility import make_plan
 from hugewise.session.identity import cell_records
 from hugewise.study.load import parse
 from hugewise.study.study import Study
+from tests.build.calibrations import agreed, calibrated, record
 from tests.build.trials import opened
 from tests.requirements import need_program, need_root
 
@@ -60,63 +62,22 @@ def kept(results: Path, *cells: Cell, agrees: bool = True, passed: bool = True, 
     facts = fingerprint.fingerprint(LocalHost())
 
     def agreement(cell: Cell, name: str) -> Agreement:
-        return Agreement(
-            kind="resident",
-            slice=0.25,
-            wash_out=0.2,
-            arm=name,
-            treatment=identity(cell.arm(name).treatment),
-            baseline=identity(cell.arm(cell.baseline).treatment),
-            sequential=0.1,
-            duet=0.1,
-            low=-0.01,
-            high=0.01,
-            within=0.05,
-            correlation_sequential=0.5,
-            correlation_duet=0.9,
-            agrees=agrees,
-            reason="as it was made",
+        held = agreed(
+            treatment=identity(cell.arm(name).treatment), baseline=identity(cell.arm(cell.baseline).treatment)
         )
+        return msgspec.structs.replace(held, kind="resident", slice=0.05, wash_out=0.2, agrees=agrees)
 
-    relabelled = Relabelled(
-        relabellings=2000,
-        nominal=0.05,
-        false_positives=90,
-        rate=0.045,
-        limit=0.065,
-        campaigns=100,
-        campaign_alpha=0.2,
-        campaign_verdicts=20,
-        most_verdicts=32,
-    )
-    made = tuple(
-        Calibrated(
+    found = [
+        calibrated(
             key=same(cell.workload.name, cell.values, cell.metric.name),
-            cell=cell.id,
-            metric=cell.metric.name,
-            policy=cell.baseline,
-            streams=(),
-            relabelled=relabelled,
-            purchases=(),
             agreements=tuple(agreement(cell, arm.name) for arm in cell.arms if arm.name != cell.baseline),
             passed=passed,
-            reason="as it was made",
         )
         for cell in cells
-    )
-    record = CalibrationRecord(
-        made=time.time() - age,
-        host=LocalHost().name,
-        machine=facts["machine"],
-        kernel=facts["kernel"]["release"],
-        versions={},
-        study="servers",
-        seed="00" * 16,
-        planted=0.0,
-        runs=(),
-        cells=made,
-    )
-    save(record, results / "calibration")
+    ]
+    kernel = facts["kernel"]["release"]
+    made = record(*found, made=time.time() - age, host=LocalHost().name, machine=facts["machine"], kernel=kernel)
+    save(made, results / "calibration")
 
 
 def kinds(study: Study, results: Path) -> dict[str, str]:
@@ -158,7 +119,7 @@ def test_a_resumed_run_has_the_designs_that_it_began_with(tmp_path: Path) -> Non
     study = servers()
     kept(tmp_path, cells(study)["redis"])
     began = planned(study, tmp_path)
-    recorded = cell_records(began, study.design.first, lambda arm, pool: None)  # type: ignore[arg-type, return-value]
+    recorded = cell_records(began, study.design.first, lambda cell, arm, pool: None)  # type: ignore[arg-type, return-value]
     assert [cell.kind for cell in recorded] == ["resident", None, None]
     again = make_plan(study, resident=residents(opened("r", cells=recorded)))
-    assert cell_records(again, study.design.first, lambda arm, pool: None) == recorded  # type: ignore[arg-type, return-value]
+    assert cell_records(again, study.design.first, lambda cell, arm, pool: None) == recorded  # type: ignore[arg-type, return-value]

@@ -252,7 +252,6 @@ def test_what_is_calibrated_for_a_design_that_is_left_open_counts_for_it(tmp_pat
         policies = ["as-is", { name = "off", from = "as-is", thp_disable = true }]
         design = { kind = "auto", slice = "20ms" }
         between = { settle = "0ms" }
-        
         [[workload]]
         name = "command"
         parameters = { argv = ["/bin/sh", "-c", "LOOP"] }

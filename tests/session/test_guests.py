@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 from hugewise.analysis import calibration
+from hugewise.deployment import host as host_files
 from hugewise.errors import RunError
 from hugewise.guests import boarding
 from hugewise.host.setting import Settings
 from hugewise.machine import fingerprint
 from hugewise.model import guest_record as record
+from hugewise.model.deployment import Deployment
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.policy import Treatment
 from hugewise.plan.arms import Arm, Platform
 from hugewise.plan.plan import Plan
 from hugewise.session import guests as guest_session
@@ -31,10 +33,10 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import Noted
 from hugewise.study.load import parse
 from hugewise.study.study import Study
-from tests.analysis.test_calibration import calibrated
-from tests.analysis.test_calibration import record as calibration_record
+from tests.build.calibrations import calibrated
+from tests.build.calibrations import record as calibration_record
 from tests.build.hosts import FakeHost
-from tests.build.studies import IN_GUESTS, FakePolicy
+from tests.build.studies import IN_GUESTS, FakePolicy, cell_of, workloads
 from tests.build.trials import begun
 from tests.guests.test_plan_guests import planned
 
@@ -95,16 +97,18 @@ def test_an_arm_is_deployed_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def deployment(policy: FakePolicy, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         asked.append((sizes, pool_bytes))
-        return Deployment(now=("echo never > /k",), boot=(), note="n")
+        return Deployment(files=(host_files.now({"/k": "never"}),), note="n")
 
     monkeypatch.setattr(FakePolicy, "deployment", deployment)
     host = FakeHost()
-    here = guest_session.deployment(arm(None), 5, None, host)
-    assert here.now == ("echo never > /k",)
-    there = guest_session.deployment(arm("16k"), 0, guests(), host)
+    cell = cell_of(workloads()["chase"], arm(None))
+    here = guest_session.deployment(cell, cell.arms[0], 5, None, host)
+    assert here.commands() == ("echo never > /k",)
+    there = guest_session.deployment(cell, arm("16k"), 0, guests(), host)
     assert asked == [(PageSizes.discover(host), 5), (SIZES, 0)]
-    assert there.now[0] == "# judged by what an emulated guest counts: no time was measured"
-    assert there.now[1:3] == ("# in the guest, booted with the kernel 16k (base pages of 16k):", "echo never > /k")
+    assert there.note.startswith("in a guest whose memory is transparent huge pages of its host, under the kernel 16k ")
+    assert there.note.endswith("; judged by what an emulated guest counts: no time was measured")
+    assert there.commands()[:3] == ("# in the guest:", "echo never > /k", "# on its host, before it starts:")
 
 
 @pytest.fixture

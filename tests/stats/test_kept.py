@@ -77,7 +77,7 @@ def test_every_turn_is_kept_in_and_its_labels_can_be_exchanged(
 def test_a_block_whose_coin_drew_only_one_of_them_says_nothing() -> None:
     lost = msgspec.structs.replace(pair(1, 0.0, 0.0, (None, "unstarted")), arms=("base", "another"))
     pairs = taken(lost)
-    assert (pairs.kept, pairs.seen) == ([], 0)
+    assert (list(pairs.kept), pairs.seen) == ([], 0)
     assert taken(msgspec.structs.replace(lost, arms=("base", "arm"))).seen == 1
 
 

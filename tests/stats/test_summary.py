@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hugewise.model.policy import Deployment
+from hugewise.model.deployment import Deployment
 from hugewise.model.results import ArmSummary
 from hugewise.model.trial import Block
 from hugewise.stats.summary import PROBABILITIES, describe, summarise
@@ -46,7 +46,7 @@ def summary(blocks: list[Block]) -> ArmSummary:
         policy="thp",
         mechanism="system",
         treatment="enabled=always",
-        deployment=Deployment(("now",), ("boot",), "note"),
+        deployment=Deployment(now=("now",), boot=("boot",), note="note"),
     )
 
 
@@ -73,7 +73,10 @@ def test_an_arm_over_its_complete_blocks() -> None:
     assert found.coverage == {"anon:2097152": pytest.approx(3.75 / 4), "anon:4096": pytest.approx(0.25 / 4)}
     assert found.delivered_share == pytest.approx((1 + 1 + 0.25 + 1) / 4)
     assert (found.proof, found.peak_bytes, found.pool_bytes) == ("ranges (kpageflags)", 300 << 20, 7)
-    assert (found.treatment, found.deployment) == ("enabled=always", Deployment(("now",), ("boot",), "note"))
+    assert (found.treatment, found.deployment) == (
+        "enabled=always",
+        Deployment(now=("now",), boot=("boot",), note="note"),
+    )
 
 
 def test_an_arm_that_never_ran() -> None:

@@ -171,7 +171,7 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
         ({"margin": True}, "margin", True, '"0.5%" or 0.005'),
         ({"confidence": 1.0}, "confidence", 1.0, "above 0.5 and below 1"),
         ({"confidence": float("nan")}, "confidence", float("nan"), "for example"),
-        ({"method": "bayes"}, "method", "bayes", "choices: fixed-n, sequential"),
+        ({"method": "bayes"}, "method", "bayes", "choices: fixed-n, screening, sequential"),
         ({"window": -1}, "window", -1, "for example"),
         ({"window": "0s"}, "window", "0s", "at least 1 s"),
         ({"policies": ["base"]}, "policies", ["base"], "add to the list"),
@@ -283,6 +283,13 @@ def test_a_command_without_a_file() -> None:
     assert study.workload[0].parameters == {"argv": ("sleep", "1"), "pool_bytes": "4m"}
     assert (study.budget, study.workload[0].delivery.share) == (Budget(blocks=5, time=120.0), 0.0)
     assert study.question == "Which pages for: sleep 1"
+    assert study.method == "sequential"
+    alone = command_study(["base", "thp"], ["true"])
+    assert (alone.budget, alone.method) == (Budget(blocks=1000, time=600.0), "sequential")
+    assert command_study(["base", "thp"], ["true"], time="1m").budget == Budget(blocks=1000, time=60.0)
+    assert command_study(["base", "thp"], ["true"], blocks=30).budget == Budget(blocks=30)
+    fixed = command_study(["base", "thp"], ["true"], method="fixed-n", baseline="thp", margin="2%", confidence=0.9)
+    assert (fixed.budget, fixed.compared_with, fixed.margin, fixed.confidence) == (Budget(), "thp", 0.02, 0.9)
     with pytest.raises(StudyError, match="command line: policies") as caught:
         command_study(["base"], ["true"])
     assert caught.value.hint

@@ -8,7 +8,10 @@ from typing import Any
 
 from hugewise.errors import UserError
 
-__all__ = ["check_scale", "seed", "study_of"]
+__all__ = ["check_scale", "part_of", "seed", "study_of"]
+
+_OF_WORKLOAD = ("metric", "proof", "pool", "share", "timeout")
+_OF_STUDY = ("baseline", "method", "margin", "confidence")
 
 
 def study_of(study: str | None, command: Sequence[str], policy: str | None, options: dict[str, Any]) -> Any:
@@ -16,27 +19,39 @@ def study_of(study: str | None, command: Sequence[str], policy: str | None, opti
     from hugewise.study import load as studies  # noqa: PLC0415
 
     if policy is None:
-        alone = [name for name in ("metric", "proof", "pool", "share", "timeout") if options[name] is not None]
+        alone = [name for name in (*_OF_WORKLOAD, *_OF_STUDY) if options[name] is not None]
         alone += ["value"] if options["values"] else []
         if alone:
-            raise UserError(f"--{alone[0]} belongs to --policy", hint="in a study file, set it for the workload")
+            where = "" if alone[0] in _OF_STUDY else " for the workload"
+            raise UserError(f"--{alone[0]} belongs to --policy", hint=f"in a study file, set it{where}")
         if study is None or command:
             raise UserError(
                 "name one study, or policies and a command",
                 hint="hugewise run demo   or   hugewise run --policy base,thp -- COMMAND",
             )
-        loaded = studies.load(Path(study), options["scale"])
-        loaded = studies.part(loaded, _names(options["only"]), _names(options["arms"]))
-        return studies.with_budget(loaded, options["blocks"], options["time_"])
-    check_scale(None, options["scale"])
-    for name in ("only", "arms"):
-        if options[name] is not None:
-            raise UserError(f"--{name} {options[name]}: there is no study that it is a part of", hint="name a STUDY")
+        return studies.with_budget(part_of(Path(study), options), options["blocks"], options["time_"])
+    part_of(None, options)
     argv = ([study] if study is not None else []) + list(command)
     if not argv:
         raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
-    given = {name: options[name] for name in ("metric", "values", "proof", "pool", "share", "timeout", "blocks")}
+    given = {name: options[name] for name in ("values", "blocks", *_OF_WORKLOAD, *_OF_STUDY)}
     return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
+
+
+def part_of(study: Path | None, options: dict[str, Any]) -> Any:
+    """The study of a file, or the part of it that `scale`, `only` and `arms` name; None where none is named.
+
+    Raises UserError, StudyError.
+    """
+    from hugewise.study import load as studies  # noqa: PLC0415
+
+    check_scale(study, options["scale"])
+    if study is not None:
+        return studies.part(studies.load(study, options["scale"]), _names(options["only"]), _names(options["arms"]))
+    for name in ("only", "arms"):
+        if options[name] is not None:
+            raise UserError(f"--{name} {options[name]}: there is no study that it is a part of", hint="name a STUDY")
+    return None
 
 
 def _names(text: str | None) -> list[str]:

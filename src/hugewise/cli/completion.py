@@ -19,7 +19,7 @@ from hugewise.errors import HugewiseError
 if TYPE_CHECKING:
     from hugewise.study.study import Study
 
-__all__ = ["arms", "command", "labels", "policy_names", "runs", "scales", "script", "studies"]
+__all__ = ["arms", "command", "labels", "policy_names", "runs", "scales", "script", "services", "studies"]
 
 Items = list[CompletionItem]
 
@@ -77,6 +77,15 @@ def scales(context: click.Context, parameter: click.Parameter, incomplete: str) 
     if study is None:
         return []
     return _begin(sorted({*study.scales, *(name for use in study.workload for name in use.scales)}), incomplete)
+
+
+def services(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Services of systemd that have a file below the folder of --root."""
+    from hugewise.audit import unit_files  # noqa: PLC0415
+    from hugewise.audit.root import Root  # noqa: PLC0415
+
+    names = unit_files.services(Root(context.params.get("folder") or Path("/")))
+    return _begin(sorted(name.removesuffix(".service") for name in names), incomplete)
 
 
 def _study(context: click.Context) -> Study | None:

@@ -1,6 +1,7 @@
 """The command line: verbs, options, exit statuses. Every verb is a few lines over the Python API.
 
-Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be done, 130 interrupted.
+Exit status: 0 done, 1 hugewise or the host failed, 2 what was asked cannot be done, 3 `audit` found something, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any, NoReturn
 import click
 
 from hugewise.cli import asking, completion, options
+from hugewise.cli.advise import advise
+from hugewise.cli.backing import verify
 from hugewise.cli.guest import guest
 from hugewise.cli.torture import torture
 from hugewise.cli.verify import verify_statistics
@@ -36,8 +39,10 @@ def cli() -> None:
         raise UserError("the working directory was removed", hint="change to one that is there") from None
 
 
+cli.add_command(advise)
 cli.add_command(guest)
 cli.add_command(torture)
+cli.add_command(verify)
 cli.add_command(verify_statistics)
 
 
@@ -45,6 +50,7 @@ cli.add_command(verify_statistics)
 @options.STUDY_OR_WORD
 @options.COMMAND
 @options.POLICY
+@click.option("--baseline", help="With --policy: the policy that all others are compared with (default: the first).")
 @click.option("--metric", help="With --policy: the metric that is judged (wall_s, cpu_s, ...).")
 @click.option(
     "--value",
@@ -56,8 +62,15 @@ cli.add_command(verify_statistics)
 @click.option("--pool", help="With --policy: hugetlb memory that the command needs, such as 512m.")
 @click.option("--share", help="With --policy: share of memory that must be delivered; 0 judges the setting alone.")
 @click.option("--timeout", help="With --policy: longest run of the command, such as 90s.")
+@click.option(
+    "--method",
+    type=click.Choice(["sequential", "fixed-n"]),
+    help="With --policy: a test after every block until all is decided (the default), or a planned number of blocks.",
+)
+@click.option("--margin", help="With --policy: smaller differences make none, such as 1%.")
+@click.option("--confidence", help="With --policy: confidence of all verdicts together, such as 0.99.")
 @click.option("--blocks", type=int, help="Blocks per cell, instead of the study's.")
-@click.option("--time", "time_", help="Time budget, instead of the study's, such as 4m.")
+@click.option("--time", "time_", help="Time budget, instead of the study's (with --policy: 10m), such as 4m.")
 @click.option("--seed", help="Run seed, 32 hexadecimal digits (default: a fresh one).")
 @options.SCALE
 @options.ONLY
@@ -97,13 +110,34 @@ def resume(run_: Path, *, anyway: bool) -> None:
 @options.RUN
 @click.option("--salvage", is_flag=True, help="Leave out what is damaged, and say so in the report.")
 @click.option("--expect", metavar="HASH", help="The last hash of its records, as it was noted: refuse another.")
-def report(run_: Path, *, salvage: bool, expect: str | None) -> None:
-    """Write the reports of the run in the folder RUN again, and show its verdicts."""
+@click.option(
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the files to deploy of each cell's best policy into this new folder; nothing is applied.",
+)
+@click.option("--unit", metavar="NAME", help="With --output: the service of systemd that the files are for.")
+def report(run_: Path, *, salvage: bool, expect: str | None, output: Path | None, unit: str | None) -> None:
+    """Write the reports of the run in the folder RUN again, and show its verdicts.
+
+    With --output the files to deploy are written instead, and the run's folder stays as it is.
+    """
     import hugewise  # noqa: PLC0415
     from hugewise.report.study import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
 
+    if unit is not None and output is None:
+        raise UserError(f"--unit {unit}: there are no files for it", hint="name a folder for them: --output FOLDER")
     results = hugewise.open_results(run_, salvage=salvage, expect=expect)
+    if output is not None:
+        from hugewise.report.deployed import write_files  # noqa: PLC0415
+
+        written = write_files(results, output, unit)
+        show(summary(results))
+        say(f"\nFiles to deploy (nothing was applied; see {output / 'README.md'}):")
+        for line in written:
+            say(f"  {printable(line)}")
+        return
     try:
         paths = hugewise.write_reports(results)
     except HugewiseError:
@@ -127,6 +161,40 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
         return
     asking.check_scale(study, scale)
     sys.exit(examination.main(study, scale, as_json=as_json))
+
+
+@cli.command()
+@options.UNITS
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--traps", "traps_only", is_flag=True, help="Leave out the settings in force.")
+@click.option("--exit-zero", is_flag=True, help="Exit with status 0 whatever was found.")
+@click.option(
+    "--root",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("/"),
+    show_default=True,
+    help="Read the host below this folder: a disk, an image.",
+)
+@options.RESULTS
+def audit(**asked: Any) -> None:
+    """The page settings in force on this host, wherever they were set, and the traps among them.
+
+    Each setting with what this host's runs say of it. Reads files only; nothing is turned. Exit status 3 when an error
+    or a warning is found; notes do not count.
+    """
+    from hugewise.cli import audit as auditing  # noqa: PLC0415
+
+    sys.exit(
+        auditing.main(
+            asked["units"],
+            asked["results"],
+            asked["folder"],
+            as_json=asked["as_json"],
+            traps_only=asked["traps_only"],
+            exit_zero=asked["exit_zero"],
+        )
+    )
 
 
 @cli.command()
@@ -159,6 +227,8 @@ def plan(**asked: Any) -> None:
 )
 @click.option("--seed", help="Seed, 32 hexadecimal digits (default: a fresh one).")
 @options.SCALE
+@options.ONLY
+@options.ARMS
 @options.ANYWAY
 @options.RESULTS
 def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> None:
@@ -171,15 +241,12 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
     from hugewise.quantity import parse_share  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
     from hugewise.session.calibrate import calibrate as measure  # noqa: PLC0415
-    from hugewise.study import load as studies  # noqa: PLC0415
 
     try:
         share = parse_share(planted)
     except ValueError as error:
         raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
-    scale = options.pop("scale")
-    asking.check_scale(study, scale)
-    asked = None if study is None else studies.load(study, scale)
+    asked = asking.part_of(study, {name: options.pop(name) for name in ("scale", "only", "arms")})
     options["seed"] = asking.seed(options["seed"])
     with progress.shown(sys.stderr) as listener:
         record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)

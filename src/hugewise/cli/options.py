@@ -8,7 +8,7 @@ import click
 
 from hugewise.cli import completion
 
-__all__ = ["ANYWAY", "ARMS", "COMMAND", "ONLY", "POLICY", "RESULTS", "RUN", "SCALE", "STUDY", "STUDY_OR_WORD"]
+__all__ = ["ANYWAY", "ARMS", "COMMAND", "ONLY", "POLICY", "RESULTS", "RUN", "SCALE", "STUDY", "STUDY_OR_WORD", "UNITS"]
 
 STUDY = click.argument("study", required=False, type=click.Path(path_type=Path), shell_complete=completion.studies)
 RUN = click.argument("run_", metavar="RUN", type=click.Path(path_type=Path), shell_complete=completion.runs)
@@ -48,3 +48,11 @@ ARMS = click.option(
     help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.",
 )
 ANYWAY = click.option("--anyway", is_flag=True, help="As root: run beside an account that holds this host's lock.")
+UNITS = click.option(
+    "--unit",
+    "units",
+    multiple=True,
+    metavar="UNIT",
+    shell_complete=completion.services,
+    help="Only this service, with what is the host's: redis-server (may be repeated).",
+)

@@ -7,18 +7,19 @@ Sources: Documentation/admin-guide/mm/hugetlbpage.rst of the Linux kernel; libvi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import msgspec
 
+from hugewise.deployment import host as host_files
 from hugewise.guests import libvirt
 from hugewise.host.pool import pool_folder
+from hugewise.model.deployment import UNREAD, DeployedFile, Deployment
 from hugewise.model.guest import PAGE_OF, Backing
 from hugewise.model.pages import THP
-from hugewise.model.policy import Deployment
 from hugewise.quantity import format_size
 
 __all__ = ["deployed"]
 
-_COUNTED = "# judged by what an emulated guest counts: no time was measured"
+_COUNTED = "judged by what an emulated guest counts: no time was measured"
 _MADE_OF = {"base": "base pages", "thp": "transparent huge pages"}
 
 
@@ -32,40 +33,38 @@ def deployed(
     """
     made_of = _MADE_OF.get(backing.pages) or f"{format_size(PAGE_OF[backing.pages])} pages of a pool"
     where = f"in a guest whose memory is {made_of} of its host, under {kernel} with base pages of {format_size(base)}"
-    return Deployment(
-        now=(
-            *((_COUNTED,) if emulated else ()),
-            f"# in the guest, booted with {kernel} (base pages of {format_size(base)}):",
-            *inside.now,
-            f"# on its host, before it starts ({format_size(memory)} of {made_of}):",
-            *_now(backing, memory),
+    within = tuple(msgspec.structs.replace(file, on="guest") for file in inside.files)
+    note = f"{where}: {inside.note}"
+    return Deployment(files=(*within, *_host(backing, memory)), note=f"{note}; {_COUNTED}" if emulated else note)
+
+
+def _host(backing: Backing, memory: int) -> tuple[DeployedFile, ...]:
+    """The host's settings, and what asks libvirt for the memory."""
+    if backing.pages == "base":
+        return host_files.now({f"{THP}/enabled": "never"}), host_files.boot(("transparent_hugepage=never",))
+    if backing.pages == "thp":  # QEMU advises it for the guest's memory
+        return host_files.now({f"{THP}/enabled": "madvise"}), _libvirt(backing)
+    size, pool = PAGE_OF[backing.pages], backing.pool(memory)
+    wanted = {f"{pool_folder(size, node)}/nr_hugepages": str(pages) for node, pages in pool.items()}
+    counts = ",".join(f"{node}:{pages}" if node is not None else f"{pages}" for node, pages in pool.items())
+    words = (f"hugepagesz={format_size(size).upper()}", f"hugepages={counts}")
+    return host_files.now(wanted), host_files.boot(words), _libvirt(backing)
+
+
+def _libvirt(backing: Backing) -> DeployedFile:
+    """What stands in the domain, in place of its own `<memoryBacking>` (and `<numatune>`)."""
+    path = "/etc/libvirt/qemu/GUEST.page-sizes.xml"
+    return DeployedFile(
+        kind="libvirt",
+        path=path,
+        content=libvirt.element(backing),
+        scope="guest",
+        apply=(
+            "virsh edit GUEST  # put it into <domain>, in place of what it has of these elements",
+            "virsh start GUEST",
         ),
-        boot=(*(f"in the guest: {line}" for line in inside.boot), *_boot(backing, memory)),
-        note=f"{where}: {inside.note}",
+        undo=("virsh edit GUEST  # take it out again",),
+        check="virsh dumpxml GUEST | grep -A 9 memoryBacking; hugewise verify PID  # of its QEMU",
+        label=UNREAD,
+        needs=("the pages are there before the guest starts",) if backing.pages in PAGE_OF else (),
     )
-
-
-def _now(backing: Backing, memory: int) -> Iterator[str]:
-    """Commands on the host."""
-    if backing.pages == "base":
-        yield f"echo never > {THP}/enabled  # or, for its QEMU alone: prctl(PR_SET_THP_DISABLE)"
-    elif backing.pages == "thp":
-        yield f"echo madvise > {THP}/enabled  # QEMU advises it for the guest's memory"
-    else:
-        for node, pages in backing.pool(memory).items():
-            yield f"echo {pages} > {pool_folder(PAGE_OF[backing.pages], node)}/nr_hugepages  # and of other guests"
-
-
-def _boot(backing: Backing, memory: int) -> Iterator[str]:
-    """Lines for the host's configuration, and for the guest's."""
-    if backing.pages == "base":
-        yield "on the host's kernel command line: transparent_hugepage=never"
-        return
-    if backing.pages in PAGE_OF:
-        size = PAGE_OF[backing.pages]
-        counts = ",".join(
-            f"{node}:{pages}" if node is not None else f"{pages}" for node, pages in backing.pool(memory).items()
-        )
-        yield f"on the host's kernel command line: hugepagesz={format_size(size).upper()} hugepages={counts}"
-    words = "".join(line.strip() for line in libvirt.element(backing).splitlines())
-    yield f"in the guest's libvirt domain: {words}"

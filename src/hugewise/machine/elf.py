@@ -1,16 +1,18 @@
-"""The sections of an object file, read with pyelftools. Pure."""
+"""The sections of an object file and the libraries of a program, read with pyelftools. Pure."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-__all__ = ["MAGIC", "Section", "sections"]
+__all__ = ["MAGIC", "Section", "needed", "sections"]
 
 MAGIC = b"\x7fELF"
+_LONGEST_NAME, _MOST_NEEDED = 256, 1000  # characters of a library's name, libraries
 _LEAST_HEADER = 40  # bytes of a section's header, in ELF-32
 
 
@@ -57,3 +59,19 @@ def _contents(data: bytes, header: Mapping[str, Any]) -> bytes:
     if offset + size > len(data):
         raise ValueError
     return data[offset : offset + size]
+
+
+def needed(data: bytes) -> tuple[str, ...]:
+    """The libraries that a program or a library names (DT_NEEDED); none where it is static, no ELF file, or broken."""
+    from elftools.elf.dynamic import DynamicSegment  # noqa: PLC0415  (slow to load)
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+
+    found: list[str] = []
+    try:
+        for segment in ELFFile(io.BytesIO(data)).iter_segments("PT_DYNAMIC"):
+            assert isinstance(segment, DynamicSegment)
+            tags: Iterator[Any] = segment.iter_tags("DT_NEEDED")
+            found += [str(tag.needed)[:_LONGEST_NAME] for tag in islice(tags, _MOST_NEEDED)]
+    except Exception:  # the library has many for a file that is broken
+        return ()
+    return tuple(found)

@@ -22,7 +22,7 @@ from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import PageSizes
 from hugewise.quantity import parse_cpus
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "machine_id"]
 
 _NODE = "/sys/devices/system/node"
 _DMI = "/sys/class/dmi/id"
@@ -34,7 +34,7 @@ def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
     clocks = text_of(host, f"{_CLOCK}/available_clocksource")
     return {
         "name": host.name,
-        "machine": _machine(host),
+        "machine": machine_id(host),
         "boot_id": text_of(host, "/proc/sys/kernel/random/boot_id"),
         "kernel": {
             "system": text_of(host, "/proc/sys/kernel/ostype"),
@@ -67,7 +67,7 @@ def _plain(value: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def _machine(host: Host) -> str | None:
+def machine_id(host: Host) -> str | None:
     """An id that is the same on each run on this machine, and does not give away /etc/machine-id (machine-id(5))."""
     raw = text_of(host, "/etc/machine-id")
     if not raw or raw == "uninitialized":

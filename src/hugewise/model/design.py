@@ -53,7 +53,7 @@ SEQUENTIAL = '[design] kind = "sequential"'
 """What is written in a study for what no other design can lay out."""
 
 # Freezing and thawing take some milliseconds on a busy machine; and some seconds more do no harm.
-_TO_SWITCH_S, _SPARE_S = 0.02, 2.0
+_TO_SWITCH_S, _SPARE_S = 0.01, 2.0
 _MOST_LAYOUTS = 10  # the probe writes a layout, or a group of servers, as one digit
 
 

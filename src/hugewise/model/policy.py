@@ -13,10 +13,11 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
 
-__all__ = ["Deployment", "Mechanism", "Policy", "Treatment", "mechanism"]
+__all__ = ["Mechanism", "Policy", "Treatment", "mechanism"]
 
 Mechanism = Literal["system", "process"]
 
@@ -50,14 +51,6 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     layout: str = ""
 
 
-class Deployment(msgspec.Struct, frozen=True):
-    """The commands that set a policy now, and the lines that set it at boot, each with a line of explanation."""
-
-    now: tuple[str, ...]
-    boot: tuple[str, ...]
-    note: str
-
-
 class Policy(Protocol):
     """One treatment of pages."""
 
@@ -73,5 +66,7 @@ class Policy(Protocol):
         ...
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
-        """How to set the policy now and at boot; `pool_bytes` is the hugetlb memory that the workload used."""
+        """The host's settings that make up the policy, now and at boot, none where it needs none; what one program is
+        started with is `deployment.program`'s. `pool_bytes` is the hugetlb memory that the workload used.
+        """
         ...

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.guest import Accelerator, Architecture, Backing
 from hugewise.model.guest_record import KernelRecord
 from hugewise.model.metric import Metric
-from hugewise.model.policy import Deployment, Mechanism
+from hugewise.model.policy import Mechanism
 from hugewise.model.published_rows import Beside
 from hugewise.model.trial import Attempt, Judged
 

@@ -13,10 +13,13 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from hugewise.model.deployment import DeployedFile
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 
 __all__ = [
+    "Configuration",
+    "Configured",
     "Direct",
     "Hearing",
     "Laid",
@@ -28,6 +31,9 @@ __all__ = [
     "RunsAs",
     "Workload",
 ]
+
+Configuration = tuple[Mapping[str, str], tuple[DeployedFile, ...]]
+"""The variables that a server is started with, and the files that configure it."""
 
 ParameterValue = str | int | float | bool | tuple[str, ...]
 ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "texts", "argv", "flag"]
@@ -143,4 +149,13 @@ class Direct(Workload, Protocol):
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
         """The command for one attempt."""
+        ...
+
+
+@runtime_checkable
+class Configured(Workload, Protocol):
+    """A workload whose server is told of its pages by a configuration, or by variables of its own."""
+
+    def configuration(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Configuration:
+        """What its server is to be given to have its pages as the arm of this treatment had them."""
         ...

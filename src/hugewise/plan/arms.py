@@ -50,7 +50,7 @@ class Platform(msgspec.Struct, frozen=True):
 
 def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machine: Platform) -> Arm | str:
     """The arm, or why this machine cannot offer it. Raises StudyError for a mistake of the study."""
-    host, sizes, mechanism = machine.host, machine.sizes, machine.mechanism
+    host, sizes, mechanism = machine.host, machine.sizes, use.mechanism or machine.mechanism
     registered = policies.get(use.registered)
     if registered is None:
         return _absent(use.registered, place, policies, sizes)

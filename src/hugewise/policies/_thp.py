@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hugewise.deployment import host as host_files
 from hugewise.host import knob
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes
-from hugewise.model.policy import Deployment, Mechanism, Treatment
+from hugewise.model.policy import Mechanism, Treatment
 
 __all__ = [
     "ADVISED_MALLOC",
@@ -26,7 +28,6 @@ __all__ = [
     "has_thp",
     "mode",
     "needs_thp",
-    "started",
     "top_mode",
     "turn_all",
 ]
@@ -104,15 +105,6 @@ def mode(host: Host, sizes: PageSizes, size: int, *, shared: bool = False) -> st
     return _chosen(host, f"{THP}/{name}", "never") if own == "inherit" else own
 
 
-def started(treatment: Treatment) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """How a program is started with the treatment's variables: by a command, and in a unit of systemd."""
-    variables = [f"{name}={value}" for name, value in treatment.environment.items()]
-    return (
-        tuple(f"env {each} COMMAND..." for each in variables),
-        tuple(f"in the program's systemd unit: [Service] Environment={each}" for each in variables),
-    )
-
-
 def follow_top(treatment: Treatment, top: str, pmd: int) -> dict[str, str]:
     """The knobs to deploy where the PMD size follows the top level; kernels before mTHP have no knob for the size."""
     own = f"{folder(pmd)}/enabled"
@@ -120,18 +112,22 @@ def follow_top(treatment: Treatment, top: str, pmd: int) -> dict[str, str]:
 
 
 def deploy(
-    treatment: Treatment, knobs: Mapping[str, str], boot: tuple[str, ...], note: str, *, shared: bool = False
+    treatment: Treatment,
+    knobs: Mapping[str, str],
+    words: tuple[str, ...],
+    note: str,
+    *,
+    shared: bool = False,
+    needs: tuple[str, ...] = (),
 ) -> Deployment:
-    """Commands (as root, in a shell) and lines of systemd's tmpfiles.d for `knobs`, with other ways for boot.
+    """Files that set `knobs`, now and at boot; `words` of the kernel's command line do the same, which `needs` that.
 
-    All sizes are turned off first, those of shared memory where the policy is about it: a knob that somebody set long
-    ago would be part of the policy. At boot the PMD size follows the top level and the others are never.
+    All other sizes are off, those of shared memory where the policy is about it: a knob that somebody set long ago
+    would be part of the policy. On the command line the sizes that are not named are off.
     """
-    clear = tuple(
-        f"for size in {THP}/hugepages-*kB/{name}; do echo never > $size; done"
-        for name in (("enabled", "shmem_enabled") if shared else ("enabled",))
-        if any(path.endswith(f"kB/{name}") for path in treatment.knobs)
-    )
-    now = tuple(f"echo {value} > {path}" for path, value in knobs.items())
-    lines = tuple(f"/etc/tmpfiles.d/page-sizes.conf: w {path} - - - - {value}" for path, value in knobs.items())
-    return Deployment((*clear, *now), (*lines, *boot), note)
+    names = ("kB/enabled", "kB/shmem_enabled") if shared else ("kB/enabled",)
+    sizes = {path: "never" for path in treatment.knobs if path.endswith(names)}
+    settings = {**sizes, **knobs}
+    made = (host_files.now(settings), host_files.tmpfiles(settings))
+    instead = (host_files.boot(words, needs=needs, instead=True), host_files.tuned(settings))
+    return Deployment(files=(*made, *instead), note=note)

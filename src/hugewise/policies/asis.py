@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 
 __all__ = ["policies"]
 
@@ -27,7 +28,7 @@ class AsIs:
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         """Nothing has to be changed."""
-        return Deployment((), (), "leave the page settings as they are")
+        return Deployment(note="leave the page settings as they are")
 
 
 def policies(sizes: PageSizes) -> Iterable[Policy]:  # noqa: ARG001 (every policy module is asked alike)

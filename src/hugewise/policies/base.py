@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
 
 __all__ = ["policies"]
-
-# PR_SET_THP_DISABLE is 41; there is no standard command for it before systemd 260.
-_WRAPPER = (
-    "python3 -c 'import ctypes, os, sys; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); "
-    "os.execvp(sys.argv[1], sys.argv[1:])' COMMAND..."
-)
 
 
 class Base:
@@ -44,12 +39,11 @@ class Base:
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         """THP off for the machine, or for one program."""
         if treatment.mechanism == "process":
-            unit = "in the program's systemd unit (systemd 260 and later): [Service] MemoryTHP=disable"
-            return Deployment((_WRAPPER,), (unit,), "no transparent huge pages for this program and its children")
+            return Deployment(note="no transparent huge pages for this program and its children")
         if not treatment.knobs:
-            return Deployment((), (), "the kernel has no transparent huge pages: nothing is to be done")
-        boot = ("or kernel command line: transparent_hugepage=never",)
-        return _thp.deploy(treatment, {f"{THP}/enabled": "never"}, boot, "no transparent huge pages on this machine")
+            return Deployment(note="the kernel has no transparent huge pages: nothing is to be done")
+        words = ("transparent_hugepage=never",)
+        return _thp.deploy(treatment, {f"{THP}/enabled": "never"}, words, "no transparent huge pages on this machine")
 
 
 def policies(sizes: PageSizes) -> Iterable[Policy]:

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
+from hugewise.deployment import host as host_files
 from hugewise.host.pool import available, pool_folder
 from hugewise.machine.proc import meminfo
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
 
@@ -35,13 +39,13 @@ class HugeTlb:
         self.description = f"reserved pages of {format_size(size)}, mapped with MAP_HUGETLB (malloc by a glibc tunable)"
 
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
-        """Root can fill the pool; a user needs free pages in it."""
+        """Root can fill the pool, whatever the mechanism; a user needs free pages in it."""
         path = f"{pool_folder(self._size)}/nr_hugepages"
         if not host.writable(path):
             return f"the kernel has no pool of {format_size(self._size)} pages"
-        if mechanism == "system":
-            return None if host.privileged() else "filling a pool needs root"
-        if available(host, self._size) == 0:
+        if mechanism == "system" and not host.privileged():
+            return "filling a pool needs root"
+        if not host.privileged() and available(host, self._size) == 0:
             return f"the pool of {format_size(self._size)} pages has no free page: root can write a number to {path}"
         return None
 
@@ -63,17 +67,17 @@ class HugeTlb:
         """As many pages as the workload mapped, reserved now or (surer, memory is whole then) at boot."""
         pages = max(1, -(-pool_bytes // self._size))
         path = f"{pool_folder(self._size)}/nr_hugepages"
-        run, units = _thp.started(treatment)
-        size = format_size(self._size).upper()
-        boot = [f"kernel command line: hugepagesz={size} hugepages={pages}"]
-        if any(value.endswith("=2") for value in treatment.environment.values()):
-            boot.append(f"or /etc/sysctl.d/page-sizes.conf: vm.nr_hugepages = {pages}")
-        else:
-            boot.append(f"or /etc/tmpfiles.d/page-sizes.conf: w {path} - - - - {pages}")
+        default = any(value.endswith("=2") for value in treatment.environment.values())
+        at_boot = host_files.sysctl(pages) if default else host_files.tmpfiles({path: str(pages)})
+        words = (f"hugepagesz={format_size(self._size).upper()}", f"hugepages={pages}")
         return Deployment(
-            (f"echo {pages} > {path}", f"cat {path}  # granted in part when memory is fragmented", *run),
-            (*boot, *units),
-            f"{pages} × {format_size(self._size)} stays reserved, used or not; other programs cannot have it",
+            files=(
+                host_files.now({path: str(pages)}, f"cat {path}  # granted in part when memory is fragmented"),
+                host_files.boot(words),
+                msgspec.structs.replace(at_boot, instead=True),
+                host_files.tuned({path: str(pages)}),
+            ),
+            note=f"{pages} × {format_size(self._size)} stays reserved, used or not; other programs cannot have it",
         )
 
 

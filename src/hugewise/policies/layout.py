@@ -13,9 +13,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp, hugetlb
 from hugewise.quantity import format_size
 
@@ -25,13 +26,10 @@ _BASE, _PMD = 4096, 2 << 20  # those that the library knows
 _POOLS = (2 << 20, 1 << 30)
 
 
-def _started(*words: str) -> tuple[str, str]:
-    """How a program is started with a layout: by a command, and in a unit of systemd."""
-    launcher = f"hugewise-exec {' '.join(f'--pages {each}' for each in words)} --"
-    return (
-        f"{launcher} COMMAND...",
-        f"in the program's systemd unit: [Service] ExecStart=/PATH/TO/{launcher} COMMAND...",
-    )
+def _started(treatment: Treatment, words: str) -> str:
+    """How a program is started with a layout."""
+    off = "--pages off " if treatment.thp_disable == "all" else ""
+    return f"start it with: hugewise-exec {off}--pages {words} -- COMMAND"
 
 
 class LaidOut:
@@ -67,13 +65,12 @@ class LaidOut:
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         """The launcher, with the setting that it needs where that was turned."""
-        run, unit = _started(*(["off"] if treatment.thp_disable == "all" else []), self._words)
-        note = "one arena for all threads, and nothing is given back to the system: see docs/concepts/layouts.md"
+        start = _started(treatment, treatment.layout)
+        note = f"{start}; one arena for all threads, and nothing is given back to the system"
         if treatment.mechanism == "process":
-            return Deployment((run,), (unit,), note)
-        boot = ("or kernel command line: transparent_hugepage=madvise",)
-        set_now = _thp.deploy(treatment, _thp.follow_top(treatment, "madvise", self._pmd), boot, note)
-        return Deployment((*set_now.now, run), (*set_now.boot, unit), note)
+            return Deployment(note=note)
+        words = ("transparent_hugepage=madvise",)
+        return _thp.deploy(treatment, _thp.follow_top(treatment, "madvise", self._pmd), words, note)
 
 
 class FromPool:
@@ -101,8 +98,8 @@ class FromPool:
         pool = self._pool.deployment(sizes, treatment, pool_bytes)
         size = treatment.target.size
         heap = format_size(max(1, -(-pool_bytes // size)) * size)
-        run, unit = _started(*(["off"] if treatment.thp_disable == "all" else []), f"{self._words},heap={heap}")
-        return Deployment((*pool.now, run), (*pool.boot, unit), pool.note)
+        start = _started(treatment, f"{self._words},heap={heap}")
+        return msgspec.structs.replace(pool, note=f"{start}; {pool.note}")
 
 
 def policies(sizes: PageSizes) -> Iterable[Policy]:

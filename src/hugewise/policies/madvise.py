@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
 
@@ -37,10 +38,10 @@ class Madvise:
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         """The top-level knob; nothing where the machine was so set already."""
         if treatment.mechanism == "process":
-            return Deployment((), (), "this machine is already set so")
-        boot = ("or kernel command line: transparent_hugepage=madvise",)
+            return Deployment(note="this machine is already set so")
+        words = ("transparent_hugepage=madvise",)
         knobs = _thp.follow_top(treatment, "madvise", self._pmd)
-        return _thp.deploy(treatment, knobs, boot, "huge pages where a program asks for them")
+        return _thp.deploy(treatment, knobs, words, "huge pages where a program asks for them")
 
 
 def policies(sizes: PageSizes) -> Iterable[Policy]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
 
@@ -61,13 +62,10 @@ class MultiSize:
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         """The target's knob after all others; at boot the others are never by default."""
         if treatment.mechanism == "process":
-            return Deployment((), (), "this machine is already set so")
-        boot = (
-            "or kernel command line (Linux 6.12 and later; sizes not named are never): "
-            f"thp_anon={self._size >> 10}K:always",
-        )
+            return Deployment(note="this machine is already set so")
         knobs = {f"{THP}/enabled": "never", f"{_thp.folder(self._size)}/enabled": "always"}
-        return _thp.deploy(treatment, knobs, boot, self.description)
+        words = ("transparent_hugepage=never", f"thp_anon={self._size >> 10}K:always")
+        return _thp.deploy(treatment, knobs, words, self.description, needs=("Linux 6.12 (thp_anon=)",))
 
 
 def policies(sizes: PageSizes) -> Iterable[Policy]:

@@ -16,9 +16,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.policies.mthp import MultiSize
 from hugewise.policies.thp import Thp
@@ -90,15 +91,18 @@ class WithShared:
         if self._size == self._pmd:
             inherit = {shared: "inherit"} if shared in treatment.knobs else {}
             knobs = {**_thp.follow_top(treatment, "always", self._pmd), _thp.SHMEM_TOP: "always", **inherit}
-            line = "transparent_hugepage=always transparent_hugepage_shmem=always"
+            words: tuple[str, ...] = ("transparent_hugepage=always", "transparent_hugepage_shmem=always")
         else:
             own = f"{_thp.folder(self._size)}/enabled"
             knobs = {f"{THP}/enabled": "never", own: "always", _thp.SHMEM_TOP: "never", shared: "always"}
             size = f"{self._size >> 10}K"
-            line = f"thp_anon={size}:always thp_shmem={size}:always"
-        boot = (f"or kernel command line (Linux 6.13 and later; sizes not named are never): {line}",)
+            words = (
+                *("transparent_hugepage=never", f"thp_anon={size}:always"),
+                *("transparent_hugepage_shmem=never", f"thp_shmem={size}:always"),
+            )
         note = f"{self.description}; a mounted tmpfs goes by its own mount option huge="
-        return _thp.deploy(treatment, knobs, boot, note, shared=True)
+        needs = ("Linux 6.13 (thp_shmem=, transparent_hugepage_shmem=)",)
+        return _thp.deploy(treatment, knobs, words, note, shared=True, needs=needs)
 
 
 def policies(sizes: PageSizes) -> Iterable[Policy]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes, PageTarget
-from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
+from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
 
@@ -59,14 +60,11 @@ class Thp:
         )
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
-        """The top-level knob, and the variable where malloc must advise."""
-        run, units = _thp.started(treatment)
+        """The top-level knob."""
         if treatment.mechanism == "process":
-            note = "this machine's setting already gives huge pages to memory that asks for them"
-            return Deployment(run, units, note)
-        boot = (f"or kernel command line: transparent_hugepage={self._top}",)
-        set_now = _thp.deploy(treatment, _thp.follow_top(treatment, self._top, self._pmd), boot, self.description)
-        return Deployment((*set_now.now, *run), (*set_now.boot, *units), set_now.note)
+            return Deployment(note="this machine's setting already gives huge pages to memory that asks for them")
+        words = (f"transparent_hugepage={self._top}",)
+        return _thp.deploy(treatment, _thp.follow_top(treatment, self._top, self._pmd), words, self.description)
 
 
 def policies(sizes: PageSizes) -> Iterable[Policy]:

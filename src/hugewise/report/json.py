@@ -13,7 +13,7 @@ from msgspec import inspect as types
 from hugewise.model.results import Results
 from hugewise.visible import json_text
 
-__all__ = ["encode", "reference"]
+__all__ = ["encode", "reference", "structures"]
 
 _ELSEWHERE = ("attempts",)
 
@@ -39,7 +39,12 @@ def _lines() -> Iterator[str]:
         "come without that, so readers ignore keys that they do not know. A value that is not there is null, never 0. "
         "Times are seconds; sizes are bytes; all ratios are arm/baseline, beside the metric's direction."
     )
-    for struct in _structs(Results):
+    yield from structures(Results)
+
+
+def structures(first: type[msgspec.Struct]) -> Iterator[str]:
+    """Lines of Markdown: `first` and every struct in it, with what its docstring says, its keys, types and defaults."""
+    for struct in _structs(first):
         yield from ("", f"## {struct.__name__}", "")
         yield from ("```text", inspect.cleandoc(struct.__doc__ or ""), "```")
         yield from ("", "| key | type | default |", "|---|---|---|")

@@ -28,6 +28,7 @@ __all__ = [
     "metric_line",
     "run_line",
     "sentence",
+    "strength",
     "tier_name",
     "winners",
 ]
@@ -334,3 +335,9 @@ def winners(results: Results) -> Iterable[tuple[CellResult, Comparison, ArmSumma
             arm = arm_of(cell, comparison.arm)
             if comparison.verdict == "better" and arm is not None:
                 yield cell, comparison, arm
+
+
+def strength(comparison: Comparison) -> float:
+    """How far apart the two sides are, whichever is larger: a ratio of at least 1."""
+    ratio = comparison.ratio
+    return 1.0 if ratio is None or ratio <= 0 else max(ratio, 1 / ratio)

@@ -13,7 +13,7 @@ from hugewise.files import made_folder, own, write_whole
 from hugewise.model.results import Results
 from hugewise.report.document import Document, figures
 
-__all__ = ["write", "write_document"]
+__all__ = ["held_folder", "write", "write_document"]
 
 FIGURES = "figures"
 
@@ -48,7 +48,7 @@ def write_document(document: Document, folder: Path | str, data: Mapping[str, tu
     from hugewise.report.markdown import markdown  # noqa: PLC0415
 
     place = Path(folder)
-    with _errors(place), _held(place) as held:
+    with _errors(place), held_folder(place) as held:
         files: dict[str, tuple[str, bytes]] = {}
         inline: dict[str, str] = {}
         for figure in figures(document):
@@ -80,14 +80,14 @@ def _errors(place: Path) -> Iterator[None]:
         ) from error
 
 
-def _held(place: Path) -> Folder:
-    """The folder of the report, made where it is not there. To root UserError where it could be another account's.
+def held_folder(place: Path, what: str = "the report") -> Folder:
+    """The folder of what is written, made where it is not there. To root UserError where it could be another account's.
 
     The account that called sudo may own it, or what is above it: from here on nothing that it does leads elsewhere.
     Raises OSError.
     """
     for _ in range(2):  # what was not there before is looked at again
-        own(place, f"the report is not written to {place}", "write it as the account that the folder belongs to")
+        own(place, f"{what} is not written to {place}", "write it as the account that the folder belongs to")
         made_folder(place)
     return Folder.open(place.resolve())
 

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from hugewise.deployment.program import Destination, UnitFacts, for_program, unit_facts
 from hugewise.errors import RunError
+from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
-from hugewise.model.policy import Deployment
-from hugewise.plan.plan import Arm
+from hugewise.model.workload import Configuration, Configured
+from hugewise.plan.plan import Arm, Cell
 
 if TYPE_CHECKING:
     from hugewise.guests.provided import Provided
@@ -18,17 +22,31 @@ if TYPE_CHECKING:
 __all__ = ["check", "deployment", "machine"]
 
 
-def deployment(arm: Arm, pool: int, guests: Provided | None, host: Host) -> Deployment:
-    """How an arm is deployed whose workload takes `pool` bytes of huge pages: where it ran, and below that."""
+def deployment(cell: Cell, arm: Arm, pool: int, guests: Provided | None, host: Host) -> Deployment:
+    """How an arm of the cell is deployed whose workload takes `pool` bytes of huge pages: where it ran, and below."""
     if guests is None or arm.kernel is None or arm.backing is None:
-        return arm.policy.deployment(PageSizes.discover(host), arm.treatment, pool)
+        return _with_program(
+            arm.policy.deployment(PageSizes.discover(host), arm.treatment, pool), cell, arm, pool, unit_facts(host)
+        )
     from hugewise.guests.deployment import deployed  # noqa: PLC0415
 
     machine = guests.machine(arm.kernel)
     assert not isinstance(machine, str)
-    inside = arm.policy.deployment(machine.sizes, arm.treatment, pool)
+    inside = _with_program(arm.policy.deployment(machine.sizes, arm.treatment, pool), cell, arm, pool, UnitFacts())
     kernel = f"the kernel {arm.kernel}"
     return deployed(inside, kernel, machine.sizes.base, arm.backing, guests.memory, emulated=guests.emulated)
+
+
+def _with_program(policy: Deployment, cell: Cell, arm: Arm, pool: int, facts: UnitFacts) -> Deployment:
+    """The policy's settings of the host behind the files of the program alone."""
+    values, workload = cell.given(arm), cell.workload
+    argv = values.get("argv")
+    words = argv if workload.name == "command" and isinstance(argv, tuple) else ()
+    given: Configuration = (arm.treatment.environment, ())
+    variables, files = workload.configuration(arm.treatment, values) if isinstance(workload, Configured) else given
+    where = Destination(words=words, environment=variables, facts=facts)
+    own = for_program(arm.treatment, where, pool)
+    return msgspec.structs.replace(policy, files=(*files, *own, *policy.files))
 
 
 def machine(arm: Arm, guests: Provided | None) -> Mapping[str, Any] | None:

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hugewise.errors import ProbeError, RunError
 from hugewise.machine import fingerprint, probe
+from hugewise.model.deployment import Deployment
 from hugewise.model.design import Kind, must_agree
 from hugewise.model.host import Host
-from hugewise.model.policy import Deployment, mechanism
-from hugewise.plan.plan import Arm, Plan
+from hugewise.model.policy import mechanism
+from hugewise.plan.plan import Arm, Cell, Plan
 from hugewise.store.records import ArmRecord, CellRecord, Opened
 from hugewise.study.study import Study
 
-__all__ = ["cell_records", "changes", "check_host", "cpu", "differing", "versions", "withheld"]
+__all__ = ["cell_records", "changes", "check_host", "compared", "cpu", "differing", "versions", "withheld"]
 
 
-def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Arm, int], Deployment]) -> tuple[CellRecord, ...]:
+def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], Deployment]) -> tuple[CellRecord, ...]:
     """The plan's cells as they are stored: a resumed run must find the same.
 
     `kind`: of the study's design. `deployment`: how an arm is deployed whose workload takes so many bytes from a pool.
@@ -42,7 +45,7 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Arm, int], Deploy
                     arm.name,
                     arm.treatment,
                     pool := cell.workload.pool(arm.treatment, cell.given(arm)),
-                    deployment(arm, pool),
+                    deployment(cell, arm, pool),
                     arm.judged,
                     arm.kernel,
                     arm.backing,
@@ -55,6 +58,15 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Arm, int], Deploy
         )
         for cell in plan.cells
     )
+
+
+def compared(cells: Iterable[CellRecord]) -> list[CellRecord]:
+    """What of the cells a resumed run must find again: not how they are deployed, which is told and not done."""
+    nothing = Deployment(note="")
+    return [
+        msgspec.structs.replace(cell, arms=tuple(msgspec.structs.replace(arm, deployment=nothing) for arm in cell.arms))
+        for cell in cells
+    ]
 
 
 def withheld(

@@ -265,7 +265,7 @@ class Session:
         """The run's first record, or the proof that a resumed one is the same."""
         kind = self.study.design.first
         cells = identity.cell_records(
-            self.plan, kind, lambda arm, pool: guest_session.deployment(arm, pool, self.guests, self.host)
+            self.plan, kind, lambda cell, arm, pool: guest_session.deployment(cell, arm, pool, self.guests, self.host)
         )
         versions = {**identity.versions(), **(self.guests.versions() if self.guests is not None else {})}
         if self.run is None:
@@ -307,7 +307,7 @@ class Session:
 
     def _take_up(self, run: Run, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:
         """Go on with a run that was begun before. Raises RunError where it would not be the same run."""
-        if cells != run.opened.cells:
+        if identity.compared(cells) != identity.compared(run.opened.cells):
             raise RunError(
                 f"{self.folder.path}: this machine no longer offers the same policies to the same workloads",
                 hint="see what changed: hugewise doctor; or start a new run of the study",

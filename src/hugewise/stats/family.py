@@ -3,6 +3,8 @@
 The method `sequential` has a fixed split: each end point of each judged comparison has an equal share from the start,
 so that it can stop on its own at any time, and the chance of any wrong verdict is at most their sum (Bonferroni).
 
+The method `screening` claims nothing, so that nothing is shared (`hugewise.stats.screening`).
+
 The method `fixed-n` has Holm's procedure over all comparisons, with intervals that agree with it. Let m be the number
 of judged comparisons (fixed by the plan; neutral metrics are not judged, and a comparison without data counts with p
 = 1) and a = 1 - confidence.
@@ -36,7 +38,8 @@ is provisional.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Protocol
 
 from hugewise.model.metric import Metric
@@ -45,6 +48,7 @@ from hugewise.model.trial import DeliveryThreshold
 from hugewise.stats.end_points import EndPoint
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast, Method
+from hugewise.stats.screening import Screened, Screening
 from hugewise.stats.sequential import Sequential
 from hugewise.study.study import Study
 
@@ -99,10 +103,20 @@ def methods_for(study: Study, cells: Iterable[ComparedCell]) -> tuple[Method, ..
                 EndPoint(kind, contrast, planned=planned, alpha=share, margin=margin) for kind in study.end_points
             ]
         return tuple(found)
+    if study.method == "screening":
+        return tuple(_screened(contrasts, planned, alpha, margin))
     return tuple(
         FixedN(contrast, planned=planned, confidence=study.confidence, margin=margin, family=judged)
         for contrast in contrasts
     )
+
+
+def _screened(contrasts: Sequence[Contrast], planned: int, alpha: float, margin: float) -> Iterator[Method]:
+    """Each cell has a screening of its own, with all of alpha: nothing is claimed over them together."""
+    for _, of_cell in groupby(contrasts, key=lambda contrast: contrast.cell):
+        mine = tuple(of_cell)
+        screening = Screening(mine, planned=planned, alpha=alpha, margin=margin)
+        yield from (Screened(contrast, screening) for contrast in mine)
 
 
 def conclude(methods: Sequence[Method], confidence: float, margin: float) -> tuple[Comparison, ...]:
@@ -113,7 +127,7 @@ def conclude(methods: Sequence[Method], confidence: float, margin: float) -> tup
     for method in methods:
         if isinstance(method, FixedN):
             found.append(method.comparison(levels.get(id(method), 1 - confidence), margin))
-        elif isinstance(method, Sequential | EndPoint):
+        elif isinstance(method, Sequential | EndPoint | Screened):
             found.append(method.comparison())
     return tuple(found)
 

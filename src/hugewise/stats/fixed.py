@@ -29,7 +29,8 @@ from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.paired import Signs, Tests, paired
-from hugewise.stats.pairs import Inference, Pair, Pairs, ratio_of
+from hugewise.stats.pairlog import PairLog
+from hugewise.stats.pairs import Inference, Pairs, ratio_of
 
 __all__ = ["FixedN"]
 
@@ -122,12 +123,13 @@ class FixedN:
         same = self._direction(above=_side(kept) > 0) == verdict
         return "" if same else "the effect has the other sign"
 
-    def _tests(self, pairs: Sequence[Pair]) -> Tests | None:
+    def _tests(self, pairs: PairLog) -> Tests | None:
         """The tests for these pairs, failures scored."""
-        known = [pair.log_ratio for pair in pairs if pair.log_ratio is not None]
+        known = [ratio for ratio in pairs.log_ratios() if ratio is not None]
         worst = max((abs(value) for value in known), default=0.0)
         bad = -1 if self.contrast.metric.better == "higher" else 1
-        signs = [bad * (pair.arm_failed - pair.baseline_failed) for pair in pairs if pair.log_ratio is None]
+        failed = pairs if len(known) < len(pairs) else ()
+        signs = [bad * (pair.arm_failed - pair.baseline_failed) for pair in failed if pair.log_ratio is None]
         if signs and worst == 0:
             return Signs(signs.count(1), signs.count(-1))
         return paired([*known, *(worst * sign for sign in signs)])

@@ -43,6 +43,8 @@ from hugewise.model import covariate
 from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats.method import Contrast
+from hugewise.stats.pair import Pair
+from hugewise.stats.pairlog import PairLog
 
 __all__ = ["Inference", "Pair", "Pairs", "against", "log_ratio", "ratio_of"]
 
@@ -67,32 +69,6 @@ class Inference(msgspec.Struct, frozen=True):
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
-
-
-class Pair(msgspec.Struct, frozen=True, gc=False):  # small, as a long run keeps tens of thousands of them
-    """`log_ratio` is log(arm) - log(baseline), None when a side failed; so is that side's value.
-
-    covariate  the difference of the named covariate, arm minus baseline (`covariate.difference`); None without one
-    lost       what it would have been is not known: see `against`
-    """
-
-    block: int
-    session: int
-    log_ratio: float | None
-    arm: float | None
-    baseline: float | None
-    arm_failed: bool
-    baseline_failed: bool
-    covariate: float | None = None
-    lost: bool = False
-
-    def difference(self, *, higher_is_better: bool) -> float:
-        """The log-ratio, with a failure as the worst: infinitely far on the bad side; 0 where both failed."""
-        if self.log_ratio is not None:
-            return self.log_ratio
-        bad = -1 if higher_is_better else 1
-        sign = bad * (self.arm_failed - self.baseline_failed)
-        return math.inf * sign if sign else 0.0
 
 
 _Lack = Literal["not delivered", "unproven", "absent", "not started", "late", "lost"]
@@ -161,9 +137,9 @@ class Pairs:
     def __init__(self, contrast: Contrast, covariate: str | None = None, *, spared: int = 0) -> None:
         self.contrast = contrast
         self.covariate = covariate
-        self.usable: list[Pair] = []
-        self.everything: list[Pair] = []
-        self.kept: list[Pair] = []
+        self.kept = PairLog()
+        self.everything = PairLog(beside=self.kept)
+        self.usable = PairLog(beside=self.kept)
         self._spared = spared
         self._arm = _Side(contrast.arm, contrast.metric.name)
         self._baseline = _Side(contrast.baseline, contrast.metric.name)
@@ -271,6 +247,7 @@ class Pairs:
         """What a method found on these pairs, as the report has it; `ratio_all` is the estimate on `everything`."""
         low, high = finding.low, finding.high
         bounded = finding.verdict == "undecided" and low is not None and high is not None
+        of_arm, of_baseline = self.usable.failures()
         return Comparison(
             arm=self.contrast.arm,
             baseline=self.contrast.baseline,
@@ -289,8 +266,8 @@ class Pairs:
             change=max(abs((low or 0) - 1), abs((high or 0) - 1)) if bounded else None,
             n_all=len(self.everything),
             ratio_all=ratio_all,
-            failures_arm=sum(pair.arm_failed for pair in self.usable),
-            failures_baseline=sum(pair.baseline_failed for pair in self.usable),
+            failures_arm=of_arm,
+            failures_baseline=of_baseline,
             constant=self._constant(),
             unstarted_arm=self._arm.lacking["not started"],
             unstarted_baseline=self._baseline.lacking["not started"],
@@ -298,7 +275,7 @@ class Pairs:
 
     def _constant(self) -> bool:
         """Whether all usable pairs, two at least, have the same ratio (`log_ratio` rounds, so that equal ones tie)."""
-        ratios = {pair.log_ratio for pair in self.usable}
+        ratios = set(self.usable.log_ratios())
         return len(self.usable) > 1 and len(ratios) == 1 and None not in ratios
 
     def refusal(self, planned: int) -> str | None:

@@ -148,7 +148,7 @@ class Sequential:
 
     def _add(self, kept: Pair, usable: Pair | None) -> None:
         """Take a block's kept-in pair, and the same pair where it is usable as it is."""
-        if kept is not usable and self._usable is self._larger:
+        if kept != usable and self._usable is self._larger:
             self._usable = copy.deepcopy(self._larger)
         if kept.lost and self._smaller is self._larger:
             self._smaller = copy.deepcopy(self._larger)

@@ -13,8 +13,9 @@ from statistics import fmean, median, stdev
 
 import msgspec
 
+from hugewise.model.deployment import Deployment
 from hugewise.model.metric import Metric
-from hugewise.model.policy import Deployment, Mechanism
+from hugewise.model.policy import Mechanism
 from hugewise.model.results import ArmSummary
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats.classical import margin_of_error, quantile

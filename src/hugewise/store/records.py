@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from hugewise.model.clock import Moment
+from hugewise.model.deployment import Deployment
 from hugewise.model.design import Kind
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.metric import Metric
-from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.policy import Treatment
 from hugewise.model.results import LeftOut
 from hugewise.model.trial import Attempt, Block, BlockState, DeliveryThreshold, Judged, at_fault
 from hugewise.model.workload import ParameterValue

@@ -249,7 +249,7 @@ BACKING = Kind('"base", "thp", "hugetlb-2m", "hugetlb-1g" or a table', _backing,
 CONCURRENCY = Kind('"alone" or "together", or a list of both', _concurrency)
 
 
-# Keys that came with guests and with layouts, and what a study without them has there.
+# Keys that came later, most of them with guests, and what a study that says nothing of them has.
 _UNSAID: Mapping[str, tuple[Any, ...]] = {
     "guest": (None,),
     "kernel": (None, []),
@@ -257,11 +257,12 @@ _UNSAID: Mapping[str, tuple[Any, ...]] = {
     "concurrency": (["alone"],),
     "counted": (None,),
     "layout": ("",),
+    "mechanism": (None,),
 }
 
 
 def without_unsaid(said: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored study without those of these keys that say nothing, so that its digest is the one from before them."""
+    """A stored study without the later keys that say nothing, so that its digest is the one from before them."""
 
     def kept(table: Mapping[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in table.items() if value not in _UNSAID.get(key, ())}

@@ -30,6 +30,9 @@ __all__ = ["at_scale", "command_study", "load", "parse", "part", "read", "with_b
 
 _MOST = 1 << 20  # bytes of a study
 
+# Of a command without a file: the pairs that the test is declared for, and the time after which it ends all the same.
+_SEQUENTIAL, _MOST_BLOCKS, _TIME = "sequential", 1000, "10m"
+
 
 def load(path: Path, scale: str | None = None) -> Study:
     """The study in the file at `path`, at the scale of that name where one is given. Raises StudyError, UserError.
@@ -81,6 +84,7 @@ def command_study(
     baseline: str | None = None,
     name: str = "command",
     metric: str | None = None,
+    method: str | None = None,
     margin: str | float | None = None,
     confidence: str | float | None = None,
     blocks: int | None = None,
@@ -95,9 +99,13 @@ def command_study(
 ) -> Study:
     """`hugewise run --policy a,b -- CMD`: the study that compares `policies` on one command.
 
-    Options left out have the defaults of a study file and are written as there; `values` are metrics in the command's
-    output. Raises StudyError.
+    By the sequential method it ends when all is decided, else when the time is over: 10 minutes where neither `time`
+    nor `blocks` is given. Other options that are left out have the defaults of a study file; all are written as there.
+    `values` are metrics in the command's output. Raises StudyError.
     """
+    method = _SEQUENTIAL if method is None else method
+    if method == _SEQUENTIAL and blocks is None:
+        blocks, time = _MOST_BLOCKS, _TIME if time is None else time
     workload = {
         "name": "command",
         "metric": metric,
@@ -113,6 +121,7 @@ def command_study(
         "question": f"Which pages for: {shlex.join(argv)}"[:200].translate(dict.fromkeys((*range(32), 127), " ")),
         "policies": list(policies),
         "baseline": baseline,
+        "method": method,
         "margin": margin,
         "confidence": confidence,
         "budget": _given({"blocks": blocks, "time": time}),

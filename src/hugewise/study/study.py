@@ -84,9 +84,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = 0.99
     method: Annotated[
         str,
-        keys.choice("fixed-n", "sequential"),
+        keys.choice("fixed-n", "sequential", "screening"),
         Key(
-            "The statistical method: a planned number of blocks, or an exact test after every block.",
+            "The statistical method: a planned number of blocks; an exact test after every block; or a screening, which"
+            " drops arms that others beat, ends when one is not behind any other by more than the margin, and claims"
+            " nothing (confidence: that the one that it chose is not).",
             'method = "sequential"',
         ),
     ] = "fixed-n"
@@ -169,7 +171,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def stored_digest(text: bytes) -> str:
     """The digest of a study that was stored as JSON, whatever keys later versions have added to studies since.
 
-    Keys of guests that say nothing do not count. Raises msgspec.DecodeError.
+    Later keys that say nothing do not count. Raises msgspec.DecodeError.
     """
     said = without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": ""})
     return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()

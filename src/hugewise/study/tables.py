@@ -11,6 +11,7 @@ import msgspec
 from hugewise import published
 from hugewise.model.design import Kind
 from hugewise.model.guest import Backing
+from hugewise.model.policy import Mechanism
 from hugewise.model.trial import Judged
 from hugewise.quantity import parse_cpus
 from hugewise.study import keys
@@ -123,15 +124,21 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "thp_disable = true",
         ),
     ] = False
-
     layout: Annotated[
         str,
         LAYOUT,
-        Key(
-            "What a command's heap is made of, instead of what the policy `layout-thp` or `layout-base` says.",
-            'layout = "mosaic:0-25%=thp,heap=1g"',
-        ),
+        Key("What a command's heap is made of, instead of as its policy says.", 'layout = "mosaic:0-25%=thp,heap=1g"'),
     ] = ""
+    mechanism: Annotated[
+        Mechanism | None,
+        keys.choice("process", "system"),
+        Key(
+            "How the policy reaches the program: by what a process may ask for itself (prctl, advice, tunables of"
+            " malloc) under the machine's settings as they are, or by those settings.",
+            'mechanism = "process"',
+            default="system for root, process for everybody else",
+        ),
+    ] = None
     judged: Annotated[
         Judged,
         Key(
@@ -175,7 +182,7 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         How it is judged changes nothing of that, nor do the kernel and the backing of its guests: those are factors of
         their own.
         """
-        return bool(self.set or self.environment or self.parameters or self.thp_disable or self.layout)
+        return any((self.set, self.environment, self.parameters, self.thp_disable, self.layout, self.mechanism))
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,10 +265,10 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keys.duration(0.02),
         Key(
             "Of a resident design: how long one arm works before the next one's turn.",
-            'slice = "250ms"',
-            default='"250ms"',
+            'slice = "100ms"',
+            default='"50ms"',
         ),
-    ] = 0.25
+    ] = 0.05
     wash_out: Annotated[
         float,
         keys.share(below=0.9),

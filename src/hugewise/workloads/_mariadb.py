@@ -18,11 +18,12 @@ from functools import lru_cache
 import msgspec
 
 from hugewise import unprivileged
+from hugewise.deployment import servers
 from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import probe, programs
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Places, Server, Step, Write
-from hugewise.model.workload import Missing
+from hugewise.model.workload import Configuration, Missing
 from hugewise.reading import whole
 from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
@@ -107,6 +108,11 @@ def installed(folder: str = "") -> MariadbPrograms:
     if isinstance(found, Missing):
         raise UserError(found.reason, hint=f"apt install {PACKAGE}")
     return found
+
+
+def configuration(treatment: Treatment) -> Configuration:
+    """Whether its buffer pool is made of a pool's pages; no file keeps it from refusing transparent ones."""
+    return {}, (servers.mariadb(large=treatment.target.kind == "hugetlb"),)
 
 
 def advice_refused(treatment: Treatment) -> str | None:

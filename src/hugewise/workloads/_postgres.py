@@ -21,11 +21,12 @@ from pathlib import Path
 import msgspec
 
 from hugewise import beneath, unprivileged
+from hugewise.deployment import servers
 from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import programs
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Server, Step
-from hugewise.model.workload import Missing
+from hugewise.model.workload import Configuration, Missing
 from hugewise.quantity import format_size
 from hugewise.workloads import _program
 
@@ -198,6 +199,11 @@ def paging(treatment: Treatment) -> dict[str, str]:
     if treatment.target.kind == "hugetlb":
         return {"huge_pages": "on", "huge_page_size": f"{treatment.target.size >> 10}kB"}
     return {"huge_pages": "off"}
+
+
+def configuration(treatment: Treatment) -> Configuration:
+    """The same as a file; its processes need no variables."""
+    return {}, (servers.postgresql(paging(treatment)),)
 
 
 def segment(folder: str, chosen: Mapping[str, str], page: int) -> int:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hugewise.deployment import servers
 from hugewise.machine import programs as at_hand
 from hugewise.model.metric import Metric
 from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Reading, Server, Step
-from hugewise.model.workload import Missing, Parameter
+from hugewise.model.workload import Configuration, Missing, Parameter
 from hugewise.reading import whole
 from hugewise.workloads._keyvalue import STEP, KeyValue, facts, parameters, program, tunables
 from hugewise.workloads._micro import whole_pages
@@ -97,9 +98,13 @@ class Memcached(KeyValue):
             name=f"memcached-{number}",
             argv=(*argv, *(("-L",) if values["large_pages"] else ())),
             ready=Step(name="ready", argv=self.ask(number, places), expects="version", timeout=10.0),
-            environment=tunables(treatment, *(_STEPS if values["heap"] == "steps" else ())),
+            environment=_environment(treatment, values),
             cpus=self.cpu(places, number),
         )
+
+    def configuration(self, treatment: Treatment, values: Values) -> Configuration:
+        """glibc's variables, and memcached's own large pages where the arm had them."""
+        return _environment(treatment, values), (servers.memcached(),) if values["large_pages"] else ()
 
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
         """All that `stats` tells."""
@@ -114,6 +119,10 @@ class Memcached(KeyValue):
             )
         evicted = sum(whole(each["evictions"], "evictions") for each in stats)
         return Reading(metrics={"evictions": float(evicted)}, facts=facts(stats[0], _TOLD))
+
+
+def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
+    return tunables(treatment, *(_STEPS if values["heap"] == "steps" else ()))
 
 
 def _hash_power(values: Values) -> int:

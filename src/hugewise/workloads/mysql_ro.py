@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Window, counted
-from hugewise.model.workload import Launch, Missing, Parameter
+from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs, _sysbench_log, _sysbench_oltp
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._staged import StagedWorkload
@@ -105,6 +105,10 @@ class MysqlReadOnly(StagedWorkload):
     def pooled(self, treatment: Treatment, values: Values) -> int:
         """The buffer pool and what else the server maps in large pages."""
         return _mariadb.pool(treatment, integer(values, "buffer_pool"))
+
+    def configuration(self, treatment: Treatment, values: Values) -> Configuration:
+        """The server's own settings."""
+        return _mariadb.configuration(treatment)
 
     def data(self, values: Values) -> Data:
         """sysbench's tables with their secondary indexes, statistics gathered; cleanly stopped."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Window, Write, counted
-from hugewise.model.workload import Launch, Missing, Parameter
+from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import figure, whole
 from hugewise.workloads import _outputs, _postgres
 from hugewise.workloads._parameters import Values, integer, number
@@ -179,6 +179,10 @@ class Pgbench(StagedWorkload):
     def _settings(self, values: Values) -> dict[str, str]:
         connections, given = integer(values, "clients"), str(values["settings"])
         return _postgres.settings(integer(values, "shared_buffers"), connections, given)
+
+    def configuration(self, treatment: Treatment, values: Values) -> Configuration:
+        """The server's own settings."""
+        return _postgres.configuration(treatment)
 
     def data(self, values: Values) -> Data:
         """pgbench's tables at the scale, vacuumed and frozen, with the extensions of the warm-up; cleanly stopped.

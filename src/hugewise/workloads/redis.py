@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 
+from hugewise.deployment import servers
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Reading, Server, Step
-from hugewise.model.workload import Parameter
+from hugewise.model.workload import Configuration, Parameter
 from hugewise.reading import whole
 from hugewise.workloads._keyvalue import STEP, KeyValue, facts, mean_payload, parameters, program, tunables
 from hugewise.workloads._micro import whole_pages
@@ -107,6 +108,10 @@ class Redis(KeyValue):
             environment=_environment(treatment, values),
             cpus=self.cpu(places, number),
         )
+
+    def configuration(self, treatment: Treatment, values: Values) -> Configuration:
+        """The allocator's variables, and whether it may have transparent huge pages."""
+        return _environment(treatment, values), (servers.redis(disable_thp=bool(values["disable_thp"])),)
 
     def beside(self, values: Values, places: Places) -> tuple[Step, ...]:
         """The background save of each instance."""

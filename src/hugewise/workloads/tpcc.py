@@ -23,7 +23,7 @@ from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window
-from hugewise.model.workload import Launch, Missing, Parameter
+from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs, _postgres, _program, _tpcc_output
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._staged import StagedWorkload
@@ -113,6 +113,12 @@ class Tpcc(StagedWorkload):
         if values["server"] == "mariadb":
             return _mariadb.pool(treatment, integer(values, "buffers"))
         return _postgres.segment(str(values["folder"]), _settings(values), treatment.target.size)
+
+    def configuration(self, treatment: Treatment, values: Values) -> Configuration:
+        """The server's own settings."""
+        if values["server"] == "mariadb":
+            return _mariadb.configuration(treatment)
+        return _postgres.configuration(treatment)
 
     def data(self, values: Values) -> Data:
         """The warehouses, their statistics gathered; cleanly stopped."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report.document import Commands, Line, Section
-from hugewise.report.sentences import winners
+from hugewise.report.sentences import strength, winners
 
 __all__ = ["brief", "settings"]
 
@@ -26,8 +26,8 @@ def brief(results: Results) -> Iterator[Section]:
     best: dict[str, tuple[Comparison, Commands]] = {}
     for cell, comparison, arm in winners(results):
         known = best.get(cell.cell)
-        if known is None or _distance(comparison) > _distance(known[0]):
-            told = arm.deployment.now if arm.deployment else ()
+        if known is None or strength(comparison) > strength(known[0]):
+            told = arm.deployment.commands() if arm.deployment else ()
             best[cell.cell] = comparison, Commands(arm.arm, cell.cell, "", steps=(("now", told),) if told else ())
     if blocks := tuple(_joined(one for _, one in best.values() if one.steps)):
         yield Section("To set the best policy of a cell now (at boot: see the report)", blocks)
@@ -37,7 +37,12 @@ def _commands(cell: CellResult, arm: ArmSummary) -> Commands:
     known = arm.deployment
     if known is None:
         return Commands(arm.arm, cell.cell, None, arm.treatment)
-    steps = (("Now", known.now), ("At boot", known.boot))
+    steps = [("Now", known.now), ("At boot", known.boot)]  # of runs that were made before deployments were files
+    for file in known.files:
+        where = "in the guest: " if file.on == "guest" else ""
+        other = "or: " if file.instead else ""
+        lines = [line for line in file.content.splitlines() if line not in ("", "#!/bin/sh", "set -eu")]
+        steps.append((f"{other}{where}{file.path} ({file.scope}; {file.label})", tuple(lines)))
     return Commands(arm.arm, cell.cell, known.note, steps=tuple(step for step in steps if step[1]))
 
 
@@ -48,8 +53,3 @@ def _joined(several: Iterable[Commands]) -> Iterator[Commands]:
         places.setdefault(replace(one, place=""), {})[one.place] = None
     for one, names in places.items():
         yield replace(one, place=", ".join(names))
-
-
-def _distance(comparison: Comparison) -> float:
-    ratio = comparison.ratio
-    return 1.0 if ratio is None or ratio <= 0 else max(ratio, 1 / ratio)

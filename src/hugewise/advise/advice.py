@@ -1,0 +1,215 @@
+"""The answer: what to set, for whom, what it gains, what it costs, and how sure that is. Pure.
+
+state       finished, interrupted, or over with nothing to try
+chosen      the candidate that was confirmed or refuted, with `verdict` of the confirmation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from hugewise.advise.candidates import Candidate, LeftOutCandidate
+from hugewise.advise.pilot import LARGEST_BASE, Pilot
+from hugewise.advise.question import Question
+from hugewise.model.metric import Metric
+from hugewise.model.results import CellResult, Comparison, Verdict
+from hugewise.quantity import format_duration, format_size
+from hugewise.report import numbers
+from hugewise.report.sentences import arm_of
+
+__all__ = ["Advice", "Arrived", "Confirmed", "Screen", "answer", "confirmed", "details"]
+
+Arrived = Literal["pilot", "screening", "confirmation", "finished", "interrupted"]
+GROWTH = 0.1
+"""By so much more memory a faster setting is not recommended without asking."""
+
+
+class Screen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a screening chose. `unsure`: it was over before it was clear. `estimates`: ratio to as-is, by candidate."""
+
+    folder: str
+    chosen: str
+    unsure: bool
+    reason: str
+    better: str
+    estimates: dict[str, float | None]
+    dropped: dict[str, str]
+
+
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the confirmation found of the candidate against `as-is`. Memory in bytes, medians; shares 0 to 1.
+
+    huge_before, huge_after  share of private memory in pages above the base size; None where it was not seen
+    """
+
+    folder: str
+    candidate: str
+    verdict: Verdict
+    reason: str
+    metric: str
+    better: str
+    n: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    memory_before: int | None
+    memory_after: int | None
+    huge_before: float | None
+    huge_after: float | None
+
+    @property
+    def growth(self) -> float | None:
+        """How much more memory the program had, as a share."""
+        if not self.memory_before or self.memory_after is None:
+            return None
+        return self.memory_after / self.memory_before - 1
+
+
+class Advice(msgspec.Struct, kw_only=True):
+    """An advice, as far as it has come. Folders are those of runs, as they were named."""
+
+    format: int = 1
+    question: Question
+    arrived: Arrived = "pilot"
+    seconds: float = 0.0
+    pilot_folder: str = ""
+    pilot: Pilot | None = None
+    remarks: tuple[str, ...] = ()
+    tried: tuple[Candidate, ...] = ()
+    left_out: tuple[LeftOutCandidate, ...] = ()
+    screening_folder: str = ""
+    screen: Screen | None = None
+    chosen: str = ""
+    confirmation_folder: str = ""
+    confirmed: Confirmed | None = None
+
+    def candidate(self, name: str) -> Candidate:
+        """The candidate of that name."""
+        return next(each for each in self.tried if each.name == name)
+
+
+def confirmed(folder: str, cell: CellResult, comparison: Comparison) -> Confirmed:
+    """What the confirmation's run says of its one comparison."""
+    before, after = arm_of(cell, comparison.baseline), arm_of(cell, comparison.arm)
+    metric: Metric = cell.metric
+    return Confirmed(
+        folder=folder,
+        candidate=comparison.arm,
+        verdict=comparison.verdict,
+        reason=comparison.reason,
+        metric=metric.name,
+        better=metric.better,
+        n=comparison.n,
+        ratio=comparison.ratio,
+        low=comparison.low,
+        high=comparison.high,
+        confidence=comparison.confidence,
+        memory_before=None if before is None else before.peak_bytes,
+        memory_after=None if after is None else after.peak_bytes,
+        huge_before=None if before is None else _huge(before.coverage),
+        huge_after=None if after is None else _huge(after.coverage),
+    )
+
+
+def _huge(coverage: Mapping[str, float]) -> float | None:
+    """Share of private memory in huge pages; `coverage` has shares by `kind:page size`."""
+    private = {name: share for name, share in coverage.items() if name.startswith(("anon:", "hugetlb:"))}
+    total = sum(private.values())
+    huge = sum(share for name, share in private.items() if int(name.partition(":")[2]) > LARGEST_BASE)
+    return huge / total if total else None
+
+
+def answer(found: Advice) -> str:
+    """One sentence: what to set, the gain with its interval, the price, and how sure."""
+    last = found.confirmed
+    if last is None:
+        if found.arrived == "finished":
+            return "Leave it as it is: no setting can reach this program that it does not have already."
+        return f"No answer yet: it ended in the {_PHASES[found.arrived]}."
+    chosen = found.candidate(last.candidate)
+    effect = (
+        f"{last.metric} {numbers.effect(last.ratio, last.low, last.high)}, {last.n} pairs at {_sure(last.confidence)}"
+    )
+    match last.verdict:
+        case "better" if last.growth is not None and last.growth > GROWTH:
+            more = f"but the program has {100 * last.growth:.0f}% more memory"
+            return f"`{chosen.name}` is faster ({effect}), {more}: that is yours to weigh. {_how(chosen)}"
+        case "better":
+            return f"Set `{chosen.name}`: {effect}. {_how(chosen)}"
+        case "equivalent":
+            return (
+                f"Leave it as it is: the best that was found, `{chosen.name}`, makes no difference above"
+                f" {numbers.percent(found.question.margin)} ({effect})."
+            )
+        case "worse":
+            return f"Leave it as it is: the best that was found, `{chosen.name}`, is worse ({effect})."
+        case "undecided":
+            return f"Undecided: `{chosen.name}` {effect}. More time may decide it: --time."
+        case _:
+            return f"No verdict on `{chosen.name}`: {last.reason}."
+
+
+_PHASES = {
+    "pilot": "pilot",
+    "screening": "screening",
+    "confirmation": "confirmation",
+    "finished": "end",
+    "interrupted": "middle",
+}
+
+
+def _how(chosen: Candidate) -> str:
+    return {
+        "process": "It reaches this program alone.",
+        "pool": "It reaches this program alone, from a pool that stays reserved.",
+        "host": "It reaches every program of this machine.",
+    }[chosen.reach]
+
+
+def _sure(confidence: float) -> str:
+    return f"{100 * confidence:.4g}%"
+
+
+def details(found: Advice) -> Iterator[str]:
+    """What stands behind the answer, line by line."""
+    if found.pilot is not None:
+        huge = f"{100 * found.pilot.huge:.0f}% of it in huge pages"
+        spread = "" if found.pilot.sd is None else f", pairs of the same differ by {100 * found.pilot.sd:.2g}% (sd)"
+        memory = format_size(found.pilot.memory) if found.pilot.memory else "unknown"
+        yield (
+            f"As it is: {format_duration(found.pilot.wall_s)} a run ({found.pilot.runs} runs{spread}), at most"
+            f" {_mib(found.pilot.memory) if found.pilot.memory else memory} of memory, {huge}."
+        )
+    yield from (f"Note: {one}." for one in found.remarks)
+    for one in found.tried:
+        yield f"Tried: {one.name} ({one.reach}): {one.reason}{_fate(found, one.name)}."
+    for left in found.left_out:
+        yield f"Not tried: {left.name}: {left.reason}."
+    last = found.confirmed
+    if last is not None and last.huge_after is not None:
+        before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"
+        yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in huge pages{before}."
+        if last.growth is not None and last.memory_after is not None:
+            yield f"Price: at most {_mib(last.memory_after)} of memory, {100 * last.growth:+.1f}%."
+
+
+def _fate(found: Advice, name: str) -> str:
+    screen = found.screen
+    if found.confirmed is not None and found.confirmed.candidate == name:
+        return f"; confirmed by blocks of its own: {found.confirmed.verdict}"
+    if screen is None:
+        return ""
+    estimate = screen.estimates.get(name)
+    about = "" if estimate is None else f", about {numbers.change(estimate)}"
+    why = screen.dropped.get(name)
+    if why is not None:
+        return f"; dropped by the screening{about} ({why})"
+    return f"; screened{about}, at the screening's rate of 10%" if not screen.unsure else f"; screened{about}, unsure"
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"

@@ -1,0 +1,240 @@
+"""The phases of an advice, one run each, and its record: `results/advice/<when>/advice.json`.
+
+The record is written after every phase, so that an interrupted advice says what it knows and goes on from there. Each
+run puts the machine back itself, as any run does.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+
+import msgspec
+
+from hugewise import reading
+from hugewise.advise import advice as words
+from hugewise.advise import pilot as pilots
+from hugewise.advise import question as questions
+from hugewise.advise.advice import Advice, Screen
+from hugewise.advise.candidates import Candidate, Found, candidates
+from hugewise.advise.program import allocator_of
+from hugewise.advise.question import AS_IS, Question
+from hugewise.analysis.analysis import analyze
+from hugewise.errors import UserError
+from hugewise.files import made_folder, own, storing, write_whole
+from hugewise.host.local_host import LocalHost
+from hugewise.model.pages import PageSizes
+from hugewise.model.results import Results
+from hugewise.policies import _thp
+from hugewise.session import progress, session
+from hugewise.stats.family import methods_for
+from hugewise.stats.screening import Screened
+from hugewise.store.folder import RunFolder
+from hugewise.study.study import Study
+
+__all__ = ["advise", "resume"]
+
+_POOL_ROOM = 1.1  # of the memory that was seen: the heap grows in steps
+_SCREENED = 1 / 3  # of the time, at most
+
+
+@dataclass
+class _Asking:
+    """An advice under way."""
+
+    advice: Advice
+    folder: Path
+    results: Path
+    listener: progress.Listener
+    anyway: bool
+    began: float
+
+    @property
+    def left(self) -> float:
+        """Seconds of the time that was given."""
+        return self.advice.question.seconds - self.spent
+
+    @property
+    def spent(self) -> float:
+        return self.advice.seconds + time.monotonic() - self.began
+
+    def say(self, text: str) -> None:
+        self.listener(progress.Message(text))
+
+    def keep(self) -> None:
+        """Have on disk what is known."""
+        stored = msgspec.structs.replace(self.advice, seconds=self.spent)
+        with storing(f"the advice {self.folder}"):
+            write_whole(self.folder / "advice.json", msgspec.json.format(msgspec.json.encode(stored), indent=1))
+
+    def run(self, study: Study, begun: str) -> RunFolder:
+        """A phase's run: a new one, or the one that was begun."""
+        if begun:
+            return session.resume(Path(begun), listener=self.listener, anyway=self.anyway)
+        return session.run(study, self.results, listener=self.listener, anyway=self.anyway)
+
+
+class _InterruptedError(Exception):
+    """A phase was interrupted: what it has measured stays."""
+
+
+def advise(
+    asked: Question, results: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False
+) -> tuple[Advice, Path]:
+    """Find out what to set for a command; the advice and its folder. Interrupted, it says so in its state.
+
+    Raises UserError where the command cannot be measured, HugewiseError.
+    """
+    questions.pilot(asked)  # what is wrong with the question is said before there is a folder
+    folder = results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
+    with storing(f"the advice {folder}"):
+        own(results, f"results = {str(results)!r}")
+        made_folder(folder)
+    return _conducted(_Asking(Advice(question=asked), folder, results, listener, anyway, time.monotonic()))
+
+
+def resume(folder: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False) -> tuple[Advice, Path]:
+    """Go on with an advice that was interrupted. Raises UserError where there is none, HugewiseError."""
+    try:
+        own(folder, f"the advice {folder}")
+        found = reading.stored(folder / "advice.json", Advice)
+    except (OSError, reading.UnreadableError) as error:
+        raise UserError(f"{folder}: no advice: {error}", hint="name the folder that `hugewise advise` told") from None
+    return _conducted(_Asking(found, folder, folder.parents[1], listener, anyway, time.monotonic()))
+
+
+def _conducted(asking: _Asking) -> tuple[Advice, Path]:
+    advice = asking.advice
+    try:
+        for phase in (_pilot, _screen, _confirm):
+            phase(asking)
+            asking.keep()
+        advice.arrived = "finished"
+    except _InterruptedError:
+        asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
+    advice.seconds, asking.began = asking.spent, time.monotonic()
+    asking.keep()
+    return advice, asking.folder
+
+
+def _ended(asking: _Asking, folder: RunFolder) -> Results:
+    """What a phase's run found. Raises _InterruptedError where it has not ended."""
+    found = analyze(folder.path)
+    if found.state == "interrupted":
+        asking.keep()
+        raise _InterruptedError
+    return found
+
+
+def _pilot(asking: _Asking) -> None:
+    """The program as it is, and what can be tried on it."""
+    advice = asking.advice
+    if advice.pilot is not None:
+        return
+    asked = advice.question
+    asking.say("pilot: the program as it is")
+    folder = asking.run(questions.pilot(asked), advice.pilot_folder)
+    advice.pilot_folder = str(folder.path)
+    _ended(asking, folder)
+    found = pilots.judged(folder.read().blocks, folder.path, asked.seconds)
+    advice.pilot = found
+    advice.remarks = tuple(pilots.remarks(found, asking.left, 1 - asked.confidence))
+    tried, left = candidates(_found(found, asked), asked.most)
+    advice.tried, advice.left_out = tuple(tried), tuple(left)
+    for remark in advice.remarks:
+        asking.say(remark)
+    asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
+
+
+def _found(found: pilots.Pilot, asked: Question) -> Found:
+    host = LocalHost()
+    sizes = PageSizes.discover(host)
+    known = allocator_of(asked.argv[0])
+    return Found(
+        root=host.privileged(),
+        mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd),
+        pmd=sizes.pmd,
+        mthp=tuple(size for size in sizes.mthp if size != sizes.pmd),
+        pools=tuple(sizes.hugetlb),
+        huge=found.huge,
+        memory=found.memory,
+        tuned=None if known is None else known.tuned,
+        why="" if known is None else known.why,
+    )
+
+
+def _screen(asking: _Asking) -> None:
+    """Which of several candidates goes on."""
+    advice = asking.advice
+    if advice.chosen or not advice.tried:
+        return
+    if len(advice.tried) == 1:
+        advice.chosen = advice.tried[0].name
+        return
+    advice.arrived = "screening"
+    study = questions.screening(advice.question, advice.tried, _pool(advice), asking.left * _SCREENED)
+    asking.say(f"screening: {len(advice.tried)} candidates, at most {asking.left * _SCREENED:.0f} s")
+    folder = asking.run(study, advice.screening_folder)
+    advice.screening_folder = str(folder.path)
+    found = _ended(asking, folder)
+    advice.screen = _screened(study, folder, found)
+    advice.chosen = _going_on(advice.screen, advice.tried)
+    asking.say(f"screening: {advice.screen.chosen}: {advice.screen.reason}")
+
+
+def _screened(study: Study, folder: RunFolder, found: Results) -> Screen:
+    """What the screening says: it is fed its stored blocks again."""
+    run = folder.read()
+    methods = [each for each in methods_for(study, run.opened.cells) if isinstance(each, Screened)]
+    for block in run.blocks:
+        for method in methods:
+            method.observe(block)
+    made = methods[0].screening
+    chosen = made.chosen()
+    (cell,) = found.cells
+    estimates = {one.arm: one.ratio for one in cell.comparisons}
+    return Screen(
+        folder=str(folder.path),
+        chosen=chosen.arm,
+        unsure=chosen.unsure,
+        reason=chosen.reason,
+        better=cell.metric.better,
+        estimates=estimates,
+        dropped=dict(made.dropped),
+    )
+
+
+def _going_on(screen: Screen, tried: tuple[Candidate, ...]) -> str:
+    """Whom the confirmation looks at: the chosen one; where that is `as-is`, the candidate that came closest."""
+    if screen.chosen != AS_IS:
+        return screen.chosen
+    every = {name: ratio for name, ratio in screen.estimates.items() if ratio is not None}
+    known = {name: ratio for name, ratio in every.items() if name not in screen.dropped} or every
+    if not known:
+        return tried[0].name
+    return (max if screen.better == "higher" else min)(known, key=lambda name: known[name])
+
+
+def _confirm(asking: _Asking) -> None:
+    """The verdict, on blocks that had no part in the choice."""
+    advice = asking.advice
+    if not advice.chosen or advice.confirmed is not None:
+        return
+    advice.arrived = "confirmation"
+    chosen = advice.candidate(advice.chosen)
+    asking.say(f"confirmation: {chosen.name} against the program as it is, at most {max(1.0, asking.left):.0f} s")
+    study = questions.confirmation(advice.question, chosen, _pool(advice), asking.left)
+    folder = asking.run(study, advice.confirmation_folder)
+    advice.confirmation_folder = str(folder.path)
+    found = _ended(asking, folder)
+    (cell,) = found.cells
+    (comparison,) = cell.comparisons
+    advice.confirmed = words.confirmed(str(folder.path), cell, comparison)
+
+
+def _pool(advice: Advice) -> int:
+    """Bytes of a pool that a candidate of it needs; 0 where there is none."""
+    assert advice.pilot is not None
+    return int(advice.pilot.memory * _POOL_ROOM) if any(each.reach == "pool" for each in advice.tried) else 0

@@ -1,0 +1,153 @@
+"""What the runs of a program as it is say: its time, its spread, its memory, and what cannot be answered. Pure but for
+the outputs of the runs, which are compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+import msgspec
+
+from hugewise import reading
+from hugewise.errors import UserError
+from hugewise.model.trial import Attempt, Block
+from hugewise.quantity import format_duration
+from hugewise.stats import power
+
+__all__ = ["LARGEST_BASE", "Pilot", "judged", "remarks"]
+
+_SHORT_S = 0.02  # of which starting a process is a large part
+_MOST_SAID = 4 << 20  # bytes of an output that are compared
+_POWER = 0.8
+_MANY, _ROOM = 1000, 1.5  # pairs that are declared; how much more time than the fewest of them need
+LARGEST_BASE = 64 << 10
+"""Bytes: no kernel has larger base pages."""
+
+
+class Pilot(msgspec.Struct, frozen=True, kw_only=True):
+    """A program as it is.
+
+    runs         how many there were
+    wall_s       median, seconds; block_s: what a pair of runs took with all that is done around it
+    sd           standard deviation of log(second/first) over pairs of the same; None where there are too few
+    coverage     mean bytes by `kind:page size`
+    memory       bytes at its most
+    faults       page faults of a run; None where nobody counted them
+    same_output  whether every run said the same; None where that is not known
+    """
+
+    runs: int
+    wall_s: float
+    block_s: float
+    sd: float | None
+    coverage: dict[str, float]
+    memory: int
+    faults: float | None
+    same_output: bool | None
+
+    @property
+    def huge(self) -> float:
+        """Share of its private memory that is in huge pages."""
+        private = {
+            int(name.partition(":")[2]): size for name, size in self.coverage.items() if name.startswith("anon:")
+        }
+        total = sum(private.values())
+        return sum(size for page, size in private.items() if page > LARGEST_BASE) / total if total else 0.0
+
+    def pairs_in(self, seconds: float) -> int:
+        """Pairs of runs that fit into so much time."""
+        return int(seconds / self.block_s) if self.block_s > 0 else 0
+
+    def shown_in(self, seconds: float, alpha: float) -> float | None:
+        """The smallest change that so much time shows four times in five, as a share; None where it shows none."""
+        pairs = min(self.pairs_in(seconds), power.WALKED)
+        least = power.least_pairs(alpha, max(2, pairs))
+        if self.sd is None or least is None or pairs < least:
+            return None
+        low, high = 0.0, 20.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (low, middle) if power.power(middle, pairs, alpha) >= _POWER else (middle, high)
+        return math.expm1(high * self.sd)
+
+
+def judged(blocks: Sequence[Block], folder: Path, seconds: float) -> Pilot:
+    """What the pilot showed. Raises UserError where the program cannot be measured, with the cure."""
+    attempts = [one for block in blocks for one in block.attempts]
+    ended = [one for one in attempts if one.state == "accepted" and one.wall_s is not None]
+    if bad := next((one for one in attempts if one.state == "failed"), None):
+        raise _failed(bad, seconds)
+    if not ended:
+        why = next((one.reason for one in attempts if one.reason), "no run of it counted")
+        raise UserError(f"the command could not be measured: {why}", hint="see it by itself: hugewise run --policy ...")
+    whole = [block for block in blocks if block.state == "complete" and block.seconds is not None]
+    pairs = [[one.wall_s for one in block.attempts if one.wall_s] for block in whole]
+    logs = [math.log(pair[1] / pair[0]) for pair in pairs if len(pair) == 2]
+    faults = [one.metrics.get("lifetime_faults") for one in ended]
+    known = [one for one in faults if one is not None]
+    coverage: dict[str, float] = {}
+    for one in ended:
+        for name, size in one.delivery.coverage.items():
+            coverage[name] = coverage.get(name, 0.0) + size / len(ended)
+    return Pilot(
+        runs=len(ended),
+        wall_s=median(one.wall_s for one in ended if one.wall_s is not None),
+        block_s=fmean(block.seconds or 0.0 for block in whole) if whole else 0.0,
+        sd=stdev(logs) if len(logs) > 2 and stdev(logs) > 0 else None,
+        coverage=coverage,
+        memory=max((one.peak_bytes or 0 for one in ended), default=0),
+        faults=fmean(known) if known else None,
+        same_output=_same(folder, ended),
+    )
+
+
+def _failed(bad: Attempt, seconds: float) -> UserError:
+    reason = bad.reason or "it failed"
+    if "time" in reason and "out" in reason:
+        hint = f"give more time than {format_duration(seconds)} (--time), or a shorter input: some 25 runs are needed"
+        return UserError(f"the command does not end in time: {reason}", hint=hint)
+    hint = "it must end with status 0 by itself, without a terminal; give files by whole paths, and write to none twice"
+    return UserError(f"the command fails: {reason}", hint=hint)
+
+
+def _same(folder: Path, ended: Sequence[Attempt]) -> bool | None:
+    digests = set(_outputs(folder, ended))
+    return None if None in digests or not digests else len(digests) == 1
+
+
+def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
+    for one in ended:
+        place = folder / "attempts" / f"b{one.block:05d}-{one.order}-{one.arm}-{one.number}" / "stdout"
+        try:
+            yield hashlib.sha256(reading.content(place, _MOST_SAID, part="head")).hexdigest()
+        except reading.AbsentError:
+            yield ""
+        except reading.UnreadableError:
+            yield None
+
+
+def remarks(found: Pilot, seconds: float, alpha: float) -> Iterator[str]:
+    """What can be said at once: what the time can show, and what stands in the way."""
+    pairs = found.pairs_in(seconds)
+    least = power.least_pairs(alpha, max(2, pairs)) if pairs >= 2 else None
+    if least is None or pairs < least:
+        needed = power.least_pairs(alpha, _MANY) or 0
+        wanted = format_duration(math.ceil(needed * _ROOM * found.block_s))
+        yield (
+            f"{format_duration(seconds)} are enough for {pairs} pairs of runs, and no verdict is possible before"
+            f" {needed}: give {wanted} or more (--time), or a shorter input"
+        )
+    elif (shown := found.shown_in(seconds, alpha)) is not None:
+        change = f"a change of {100 * shown:.2g}% is seen 4 times in 5"
+        yield f"{change} in {format_duration(seconds)} ({pairs} pairs of runs)"
+    if found.wall_s < _SHORT_S:
+        yield (
+            f"a run takes {format_duration(found.wall_s)}, of which starting it is a large part: let the command repeat"
+            " its work, such as by a larger input"
+        )
+    if found.same_output is False:
+        yield "its output differs between runs of the same: see that each does the same work"

@@ -1,0 +1,99 @@
+"""What is asked: which program, by which metric, how sure, and in how much time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hugewise.advise.candidates import Candidate
+from hugewise.errors import UserError
+from hugewise.quantity import format_duration
+from hugewise.study import load as studies
+from hugewise.study.study import Study
+
+__all__ = ["AS_IS", "SCREENED", "Question", "confirmation", "pilot", "screening"]
+
+AS_IS = "as-is"
+AGAIN = "again"
+SCREENED = 0.9
+"""One less the chance that a screening passes over a candidate that is better by more than the margin."""
+
+_PILOT_BLOCKS = 3
+_MOST_PAIRS = 1000
+_LEAST_S = 10.0
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A command and what its user wants to know.
+
+    margin      a share: smaller differences make none
+    confidence  of the verdict
+    seconds     for all of it
+    most        candidates beside `as-is`
+    pool        hugetlb memory that the command needs, in bytes; 0: as the pilot finds
+    """
+
+    argv: tuple[str, ...]
+    metric: str | None = None
+    values: tuple[str, ...] = ()
+    margin: float = 0.02
+    confidence: float = 0.99
+    seconds: float = 600.0
+    most: int = 6
+    pool: int = 0
+
+
+def pilot(asked: Question) -> Study:
+    """The study of the program as it is, twice under two names. Raises StudyError, UserError."""
+    if asked.seconds < _LEAST_S:
+        told = f"--time {format_duration(asked.seconds)}: nothing can be found in less than {_LEAST_S:g} s"
+        raise UserError(told, hint="leave it out for 10 minutes")
+    again = {"name": AGAIN, "from": AS_IS, "environment": {"HUGEWISE_AGAIN": "1"}}
+    budget = {"blocks": _PILOT_BLOCKS, "time": f"{asked.seconds / 3:.0f}s"}
+    return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", timeout=asked.seconds / 4)
+
+
+def screening(asked: Question, chosen: Sequence[Candidate], pool: int, seconds: float) -> Study:
+    """The study that drops candidates others beat, in so many seconds."""
+    budget = {"blocks": _MOST_PAIRS, "time": f"{max(1.0, seconds):.0f}s"}
+    uses = [AS_IS, *(each.use for each in chosen)]
+    return _study("advise-screening", asked, uses, budget, method="screening", pool=pool, confidence=SCREENED)
+
+
+def confirmation(asked: Question, chosen: Candidate, pool: int, seconds: float) -> Study:
+    """The study whose verdict is the advice's: the chosen one against what is there."""
+    budget = {"blocks": _MOST_PAIRS, "time": f"{max(1.0, seconds):.0f}s"}
+    uses = [AS_IS, chosen.use]
+    confidence = asked.confidence
+    return _study("advise-confirmation", asked, uses, budget, method="sequential", pool=pool, confidence=confidence)
+
+
+def _study(
+    name: str,
+    asked: Question,
+    policies: Sequence[str | Mapping[str, Any]],
+    budget: Mapping[str, Any],
+    *,
+    pool: int = 0,
+    timeout: float | None = None,
+    **how: Any,
+) -> Study:
+    parameters: dict[str, Any] = {"argv": list(asked.argv)}
+    parameters |= {"values": list(asked.values)} if asked.values else {}
+    parameters |= {"pool_bytes": asked.pool or pool} if asked.pool or pool else {}
+    workload: dict[str, Any] = {"name": "command", "parameters": parameters, "delivery": {"share": 0.0}}
+    workload |= {"metric": asked.metric} if asked.metric else {}
+    workload |= {"timeout": f"{max(1.0, timeout):.0f}s"} if timeout else {}
+    data = {
+        "format": 1,
+        "name": name,
+        "policies": list(policies),
+        "baseline": AS_IS,
+        "margin": asked.margin,
+        "budget": dict(budget),
+        "workload": [workload],
+        **how,
+    }
+    return studies.read(data, "command line")

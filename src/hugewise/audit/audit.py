@@ -1,0 +1,162 @@
+"""A host audited: its settings with what runs say of them, and the traps that its rules find."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hugewise.audit.collect import collect
+from hugewise.audit.evidence import Searched, search
+from hugewise.audit.facts import HostFacts
+from hugewise.audit.inventory import SettingShown, inventory
+from hugewise.audit.root import Root
+from hugewise.audit.rule import SEVERITIES, Severity
+from hugewise.audit.rules import discover
+from hugewise.errors import UserError
+
+__all__ = ["AuditReport", "TrapFound", "audit", "traps", "units_named"]
+
+
+class TrapFound(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule's fault on this host: the rule's id, severity, title, why, cure and sources; what was seen; whose service.
+
+    unit   null for what concerns the whole host
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    found: str
+    why: str
+    cure: str
+    sources: tuple[str, ...]
+    unit: str | None = None
+
+
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What `hugewise audit --json` prints. `format` rises when a meaning changes; new keys may come without that.
+
+    root      the folder whose files were read; units: the services that were asked for, none: all
+    machine   the machine's id, as in report.json; null where it has none, and then no run counts
+    settings  those in force; with `units` those of these services and of the host
+    traps     what the rules found, errors first
+    searched  how many runs of the results folder count, and how many do not
+    unread    what could not be read, and why
+    """
+
+    format: int = 1
+    host: str
+    root: str
+    kernel: str
+    machine: str | None
+    systemd: int | None
+    glibc: str | None
+    units: tuple[str, ...]
+    settings: tuple[SettingShown, ...]
+    traps: tuple[TrapFound, ...]
+    searched: Searched
+    unread: tuple[str, ...]
+
+    def worst(self) -> Severity | None:
+        """The gravest of the severities found."""
+        found = {trap.severity for trap in self.traps}
+        return next((severity for severity in SEVERITIES if severity in found), None)
+
+
+def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
+    """All that can be said of the host below `root`, with the runs below `results`; `units`: of these services alone.
+
+    Raises UserError for a unit that is not there, and where there is no host.
+    """
+    facts = collect(root, map(_service, units))
+    named = units_named(facts, units)
+    # What a process is by the kernel's word has no links; a program that a run names is made so too.
+    programs = {each.program for each in facts.processes if not named or each.unit in named}
+    searched = search(results, facts, root, programs)
+    shown = tuple(one for one in inventory(facts, searched) if not named or one.unit is None or one.unit in named)
+    report = AuditReport(
+        host=root.name,
+        root=str(root.folder),
+        kernel=facts.kernel,
+        machine=facts.machine,
+        systemd=facts.systemd,
+        glibc=None if facts.glibc is None else f"{facts.glibc[0]}.{facts.glibc[1]}",
+        units=named,
+        settings=_of_named(shown, facts, named),
+        traps=tuple(one for one in traps(facts) if not named or one.unit is None or one.unit in named),
+        searched=searched,
+        unread=facts.unread,
+    )
+    return msgspec.convert(_encodable(msgspec.to_builtins(report)), AuditReport)
+
+
+def _encodable(value: Any) -> Any:
+    """The same with every text one that UTF-8 has: names of files may be none."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(one) for key, one in value.items()}
+    return [_encodable(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _of_named(shown: Sequence[SettingShown], facts: HostFacts, named: Sequence[str]) -> tuple[SettingShown, ...]:
+    """Where services are named, programs and servers of no service are left out, and a service that is masked or has no
+    setting of its own is said to be so.
+    """
+    if not named:
+        return tuple(shown)
+    own = ("programs that run", "what their makers say", "settings of servers")
+    kept = [one for one in shown if one.unit is not None or one.section not in own]
+    for name in named:
+        unit = facts.unit(name)
+        if unit is not None and unit.masked:
+            kept.append(SettingShown(section="services", name=name, value="masked", where=unit.path, unit=name))
+        elif not any(one.unit == name and one.section == "services" for one in kept):
+            where = "" if unit is None else unit.path
+            kept.append(SettingShown(section="services", name=name, value="nothing of pages", where=where, unit=name))
+    return tuple(kept)
+
+
+def traps(facts: HostFacts) -> tuple[TrapFound, ...]:
+    """What the rules find, errors first, in the order of the rules. Pure."""
+    found = [
+        TrapFound(
+            rule=rule.id,
+            severity=rule.severity,
+            title=rule.title,
+            found=hit.said,
+            why=rule.why,
+            cure=rule.cure,
+            sources=rule.sources,
+            unit=hit.unit,
+        )
+        for rule in discover().values()
+        for hit in rule.check(facts)
+    ]
+    return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+
+
+def _service(text: str) -> str:
+    """The service that is meant: `redis` is redis.service."""
+    return text if re.search(r"\.[a-z]+$", text) else f"{text}.service"
+
+
+def units_named(facts: HostFacts, asked: Sequence[str]) -> tuple[str, ...]:
+    """The services that are meant, by their own names: without `.service`, or by an alias. Raises UserError."""
+    known = {unit.name for unit in facts.units} | {each.unit for each in facts.processes if each.unit is not None}
+    named = []
+    for text in asked:
+        name = _service(text)
+        name = facts.aliases.get(name, name)
+        if name not in known:
+            other = "only services are audited; " if not name.endswith(".service") else ""
+            close = difflib.get_close_matches(name, sorted(known | facts.aliases.keys()), 3, 0.5)
+            meant = f"one of these? {', '.join(close)}" if close else "see: systemctl list-unit-files --type=service"
+            raise UserError(f"--unit {text}: there is no such service here", hint=f"{other}{meant}")
+        named.append(name)
+    return tuple(dict.fromkeys(named))

@@ -1,0 +1,266 @@
+"""Servers whose own settings ask for pages that they do not get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hugewise.audit.facts import HostFacts, HugePool, ServerConfig, ServerKind
+from hugewise.audit.rule import Hit, Rule, collected
+from hugewise.quantity import format_size, parse_size, readable_size
+
+RULES: list[Rule] = []
+_rule = collected(RULES)
+
+_POSTGRESQL = "https://www.postgresql.org/docs/current/kernel-resources.html#LINUX-HUGE-PAGES"
+_MYSQL = "https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables#large_pages"
+_JAVA = "https://docs.oracle.com/en/java/javase/21/docs/specs/man/java.html"
+_MONGODB = "https://www.mongodb.com/docs/manual/tutorial/transparent-huge-pages/"
+_UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
+_AMOUNT = re.compile(r"(\d{1,15})\s*([kmgt]?b?)", re.IGNORECASE)
+_ON = ("1", "on", "true", "yes")
+_VERSION = re.compile(r"(?:1\.)?(\d{1,4})(?:\.(\d{1,4}))?(?:[._](\d{1,4}))?")
+_BUFFERS = 8192  # PostgreSQL counts shared_buffers in blocks
+# First releases with the fix; of 11 the fix came after 11.0.31, and 8 had none in September 2026.
+_STACKS_FIXED = {17: (0, 9), 21: (0, 1), 11: (0, 32)}
+
+
+def _of(facts: HostFacts, kind: ServerKind) -> Iterator[ServerConfig]:
+    return (each for each in facts.servers if each.kind == kind)
+
+
+def _amount(text: str, unit: int = 1) -> int | None:
+    """Bytes of a size as databases write it; a bare number counts `unit` bytes each."""
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None:
+        return None
+    return int(match[1]) * (1 << _UNITS[match[2].lower()] if match[2] else unit)
+
+
+def _postgresql(facts: HostFacts, server: ServerConfig) -> tuple[int, int]:
+    """Bytes of the huge page that it asks for, and how many it needs: exact of one that runs, at least of a file."""
+    wanted = _amount(server.value("huge_page_size", "0"), 1 << 10) or facts.default_huge_size
+    memory = server.shared or _amount(server.value("shared_buffers", "128MB"), _BUFFERS) or 0
+    return wanted, -(-memory // wanted)
+
+
+def _needs(size: int, pages: int, pool: HugePool | None) -> str:
+    there = "no such pool" if pool is None else f"the pool has {pool.total}, {pool.available} to be had"
+    return f"needs {pages} pages of {format_size(size)}; {there}"
+
+
+@_rule(
+    "postgresql-fell-back",
+    "warning",
+    "PostgreSQL was to have huge pages, and runs on base pages",
+    why="huge_pages = try, the default, falls back in silence where the pool is short. The pages that were"
+    " reserved for it"
+    " lie idle then.",
+    sources=(_POSTGRESQL, "https://github.com/Tanguille/cluster/issues/4150"),
+    cure="reserve what `postgres -D DATA -C shared_memory_size_in_huge_pages` says, restart, and set huge_pages = on",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "postgresql"):
+        size, pages = _postgresql(facts, each)
+        pool = facts.pool(size)
+        trying = each.value("huge_pages", "try") == "try"
+        if each.pid and trying and each.shared and not each.shared_huge and pool is not None and pool.total:
+            yield Hit(f"{each.what}: {_needs(size, pages, pool)}", each.unit)
+
+
+@_rule(
+    "postgresql-will-not-start",
+    "error",
+    "PostgreSQL insists on huge pages, and the pool is too small for its next start",
+    why="With huge_pages = on it does not start without them.",
+    sources=(_POSTGRESQL,),
+    cure="reserve what `postgres -D DATA -C shared_memory_size_in_huge_pages` says before it starts",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "postgresql"):
+        size, pages = _postgresql(facts, each)
+        pool = facts.pool(size)
+        if each.value("huge_pages") in _ON and not each.pid and (pool is None or pool.available < pages):
+            yield Hit(f"{each.what} ({each.where('huge_pages')}): {_needs(size, pages, pool)}", each.unit)
+
+
+@_rule(
+    "postgresql-over-group-limit",
+    "error",
+    "PostgreSQL needs more huge pages than its cgroup may have",
+    why="The pool has them, the group does not: mmap succeeds and the first touch ends in SIGBUS, or it falls back.",
+    sources=(_POSTGRESQL, "https://github.com/cloudnative-pg/cloudnative-pg/issues/714"),
+    cure="raise the limit (in Kubernetes: resources.limits hugepages-2Mi), or huge_pages = off",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "postgresql"):
+        size, pages = _postgresql(facts, each)
+        if each.value("huge_pages", "try") in ("off", "false", "no", "0"):
+            continue
+        for group in facts.hugetlb_groups:
+            inside = f"{each.group}/".startswith(f"{group.group.rstrip('/')}/") if each.group else False
+            at_rest = each.unit is not None and not each.pid and group.group.endswith(f"/{each.unit}")
+            limits = [limit for limit in (group.limit, group.reserved_limit) if limit is not None]
+            if group.size == size and (inside or at_rest) and limits and min(limits) < pages * size:
+                said = f"{each.what}: needs {pages} pages of {format_size(size)}"
+                yield Hit(f"{said}; {group.group} may have {readable_size(min(limits))}", each.unit)
+
+
+@_rule(
+    "postgresql-page-size",
+    "error",
+    "PostgreSQL asks for a size of huge pages that this machine does not have",
+    why="huge_page_size must be one of the sizes below /sys/kernel/mm/hugepages.",
+    sources=("https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-HUGE-PAGE-SIZE",),
+    cure="huge_page_size = 0 takes the default size",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "postgresql"):
+        size = _amount(each.value("huge_page_size", "0"), 1 << 10)
+        if size and facts.pool(size) is None:
+            said = f"huge_page_size = {each.value('huge_page_size')} ({each.where('huge_page_size')})"
+            yield Hit(f"{each.what}: {said}", each.unit)
+
+
+@_rule(
+    "mysql-large-pages-short",
+    "error",
+    "MySQL or MariaDB asks for large pages, and the pool cannot hold its buffer pool",
+    why="It warns in its log and goes on with base pages; what the pool has stays reserved and idle.",
+    sources=(_MYSQL, "https://dev.mysql.com/doc/refman/8.4/en/large-page-support.html"),
+    cure="vm.nr_hugepages for innodb_buffer_pool_size and some more, LimitMEMLOCK=infinity, and a restart",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "mysql"):
+        wanted = _amount(each.value("innodb_buffer_pool_size", "128M")) or 0
+        pool = facts.default_pool
+        asked = each.value("large_pages") in _ON and each.value("skip_large_pages") not in _ON
+        if asked and (pool is None or (pool.total + pool.overcommit) * pool.size < wanted):
+            pages = -(-wanted // facts.default_huge_size)
+            said = _needs(facts.default_huge_size, pages, pool)
+            yield Hit(f"{each.what} ({each.where('large_pages')}): {said}", each.unit)
+
+
+@_rule(
+    "redis-thp-fork",
+    "warning",
+    "redis may have huge pages while it forks to save",
+    why="After the fork each first write to a huge page copies all of it: a stall of about 0.25 ms for 2 MiB, and up to"
+    " 512 times the memory.",
+    sources=(
+        "https://redis.io/docs/latest/operate/oss_and_stack/management/optimization/latency/",
+        "https://github.com/redis/redis/issues/7381",
+    ),
+    cure="disable-thp yes, its default; or measure the tail of writes during BGSAVE under both",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "redis"):
+        if each.value("disable-thp", "yes") == "no" and facts.top == "always" and facts.thp_possible:
+            yield Hit(f"{each.what}: disable-thp no ({each.where('disable-thp')}) while enabled = always", each.unit)
+
+
+@_rule(
+    "memcached-large-pages-off",
+    "error",
+    "memcached -L asks for huge pages, and the host gives none",
+    why="-L looks at the host's setting when memcached starts. Under never it ends with `Cannot enable large pages on"
+    " this system`; one that runs already gets no huge pages any more.",
+    sources=("memcached(1), -L", "Linux: Documentation/admin-guide/mm/transhuge.rst"),
+    cure="echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or take -L out",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "memcached"):
+        if "large-pages" in each.settings and not facts.thp_possible:
+            yield Hit(f"{each.what}: -L ({each.where('large-pages')}) while enabled = {facts.top}", each.unit)
+
+
+@_rule(
+    "jvm-large-pages-short",
+    "error",
+    "a JVM asks for large pages, and there is no pool of them",
+    why="-XX:+UseLargePages takes hugetlb pages. Where none can be reserved the JVM warns once and uses base pages.",
+    sources=(_JAVA,),
+    cure="reserve pages for the heap, or use -XX:+UseTransparentHugePages, which needs none",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "jvm"):
+        if each.value("UseLargePages") != "on" or each.value("UseTransparentHugePages") == "on":
+            continue
+        size = facts.default_huge_size
+        if "LargePageSizeInBytes" in each.settings:
+            try:
+                size = parse_size(each.value("LargePageSizeInBytes")) or size
+            except ValueError:
+                continue
+        pool = facts.pool(size)
+        if pool is None or pool.total + pool.overcommit == 0:
+            there = "no such pool" if pool is None else "a pool of 0 pages"
+            said = f"-XX:+UseLargePages ({each.where('UseLargePages')})"
+            yield Hit(f"{each.what}: {said} with {there} of {format_size(size)}", each.unit)
+
+
+@_rule(
+    "jvm-thp-off",
+    "error",
+    "a JVM asks for transparent huge pages, and the host gives none",
+    why="-XX:+UseTransparentHugePages advises the heap. Under never the JVM warns once and goes on without.",
+    sources=(_JAVA,),
+    cure="echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or take the option out",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "jvm"):
+        if each.value("UseTransparentHugePages") == "on" and not facts.thp_possible:
+            said = f"-XX:+UseTransparentHugePages ({each.where('UseTransparentHugePages')})"
+            yield Hit(f"{each.what}: {said} while enabled = {facts.top}", each.unit)
+
+
+@_rule(
+    "jvm-thread-stacks",
+    "warning",
+    "the thread stacks of this JVM become huge pages under always",
+    why="Before the fix of JDK-8312182 stacks of 2 MiB and more are backed whole: 10,020 threads were seen with 13 GB.",
+    sources=("https://bugs.openjdk.org/browse/JDK-8312182", "https://github.com/openjdk/jdk/pull/14919"),
+    cure="17.0.9, 21.0.1, 22 or newer; else enabled = madvise, or -Xss below the size of a huge page",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each in _of(facts, "jvm"):
+        match = _VERSION.match(each.version or "")
+        if facts.top != "always" or not facts.thp_possible or match is None:
+            continue
+        major, rest = int(match[1]), (int(match[2] or 0), int(match[3] or 0))
+        if major < 22 and (major not in _STACKS_FIXED or rest < _STACKS_FIXED[major]):
+            yield Hit(f"{each.what}: version {each.version} while enabled = always", each.unit)
+
+
+def _mongodb(facts: HostFacts) -> Iterator[tuple[ServerConfig, int]]:
+    for each in _of(facts, "mongodb"):
+        if match := re.match(r"(\d{1,3})\.", each.version or ""):
+            yield each, int(match[1])
+
+
+@_rule(
+    "mongodb-before-8-with-thp",
+    "note",
+    "MongoDB before 8 with huge pages: its makers advise never",
+    why="Its allocator of then gives memory back in pieces of a huge page.",
+    sources=("https://www.mongodb.com/docs/v7.0/tutorial/transparent-huge-pages/",),
+    cure="measure it both ways; for it alone: MemoryTHP=disable, or a launcher with prctl",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each, major in _mongodb(facts):
+        if major < 8 and facts.top != "never" and facts.thp_possible:
+            yield Hit(f"{each.what}: version {each.version} while enabled = {facts.top}", each.unit)
+
+
+@_rule(
+    "mongodb-8-without-thp",
+    "note",
+    "MongoDB 8 without huge pages: its makers advise always, defer+madvise and max_ptes_none = 0",
+    why="From 8.0 on its allocator is laid out for huge pages, and does not advise them.",
+    sources=(_MONGODB, "https://github.com/ansible-collections/community.mongodb/issues/695"),
+    cure="measure it both ways with your own load",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    for each, major in _mongodb(facts):
+        if major >= 8 and facts.top != "always":
+            yield Hit(f"{each.what}: version {each.version} while enabled = {facts.top}", each.unit)

@@ -1,0 +1,169 @@
+"""The processes of a host that have to do with page settings, from /proc: what they were started with, what they map.
+
+Of a process's environment only known variables are kept, of its command line nothing but what a reader of a server's
+options takes. One that ends meanwhile is passed over. Source: proc(5), getauxval(3).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import msgspec
+
+from hugewise.audit import known
+from hugewise.audit.facts import RunningProcess, ServerKind
+from hugewise.audit.root import Root
+from hugewise.machine.maps import mappings
+
+__all__ = ["Seen", "processes"]
+
+_MOST_PROCESSES = 1 << 16
+_MOST_WORDS = 1 << 18
+_MOST_ENVIRONMENT = 1 << 20
+_MOST_MAPS = 16 << 20
+_LOOKED_AT = 64 << 20  # bytes of memory from which on a process's allocator is looked for
+_LIBRARIES = {
+    "libjemalloc": "jemalloc",
+    "libtcmalloc": "tcmalloc",
+    "libmimalloc": "mimalloc",
+    "libhugetlbfs": "libhugetlbfs",
+    "libjvm": "jvm",
+    "libc.so.6": "glibc",
+    "ld-musl": "musl",
+    "libc.musl": "musl",
+}
+_HUGE = re.compile(r"/anon_hugepage|/dev/hugepages|/mnt/huge")
+_SHARED = re.compile(r"/dev/zero \(deleted\)|/anon_hugepage \(deleted\)|/SYSV[0-9a-f]+ \(deleted\)")
+_SERVICE = re.compile(r"/([A-Za-z0-9:_.\\@-]{1,240}\.service)(?:/|$)")
+_CONTAINED = re.compile(r"docker|libpod|kubepods|containerd|crio-|/lxc")
+_AUX = struct.Struct("<QQ")
+_AT_BASE, _AT_SECURE = 7, 23
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A process, and the command line of one that is a server: for the readers of options alone.
+
+    contained   it runs in a container: the files that it names are not this host's
+    """
+
+    process: RunningProcess
+    kind: ServerKind | None
+    argv: tuple[str, ...]
+    parent: int
+    contained: bool
+
+
+def processes(root: Root) -> list[Seen]:
+    """Those that are servers, have a known variable, belong to a service, are large, or have THP turned off."""
+    pids = sorted(int(name) for name in root.names("/proc") if name.isascii() and name.isdigit() and len(name) < 10)
+    found = (_process(root, pid) for pid in pids[:_MOST_PROCESSES])
+    return [each for each in found if each is not None]
+
+
+def _process(root: Root, pid: int) -> Seen | None:
+    folder = f"/proc/{pid}"
+    status = root.text(f"{folder}/status", 1 << 16)
+    if status is None or (fields := _fields(status)).get("VmRSS") is None:
+        return None  # ended, or a thread of the kernel
+    argv = _words(root.data(f"{folder}/cmdline", _MOST_WORDS, whole=False))
+    name = fields.get("Name", "")
+    exe = (root.target(f"{folder}/exe") or "").removesuffix(" (deleted)")
+    program = (exe or (argv[0] if argv else name)).encode("utf-8", "replace").decode()
+    kind = known.server_kind(argv[0].partition(" ")[0] if argv else "", name, program)
+    raw = root.data(f"{folder}/environ", _MOST_ENVIRONMENT, whole=False) or b""
+    pairs = (one.partition("=") for one in _variables(raw))
+    environment = known.environment((key, value, f"environment of {pid}") for key, _, value in pairs)
+    group, unit, contained = _group(root.text(f"{folder}/cgroup", 1 << 16) or "")
+    rss = _kib(fields.get("VmRSS"))
+    off = fields.get("THP_enabled") == "0"
+    looked_at = kind is not None or bool(environment) or off or (rss or 0) >= _LOOKED_AT
+    if not looked_at and unit is None:
+        return None
+    secure = static = libraries = None
+    shared, huge = 0, False
+    if looked_at:
+        secure, static = _auxiliary(root.data(f"{folder}/auxv", 1 << 14, whole=False))
+        maps = root.text(f"{folder}/maps", _MOST_MAPS, whole=False)
+        if maps:
+            libraries, shared, huge = _mapped(maps)
+    process = RunningProcess(
+        pid=pid,
+        name=known.shown_value(name),
+        program=program,
+        unit=unit,
+        group=group,
+        thp_enabled=None if "THP_enabled" not in fields else not off,
+        secure=secure,
+        static=static,
+        libraries=libraries,
+        environment=environment,
+        rss=rss,
+        shared=shared,
+        shared_huge=huge,
+    )
+    parent = fields.get("PPid", "0")
+    return Seen(process, kind, tuple(argv) if kind else (), int(parent) if parent.isdecimal() else 0, contained)
+
+
+def _variables(raw: bytes) -> Iterator[str]:
+    """The assignments of an environment. glibc writes an end of text over each colon of GLIBC_TUNABLES, in place (to
+    2.37 at least): what follows as `glibc.NAME=VALUE` belongs to it.
+    """
+    held = ""
+    for one in raw.decode("utf-8", "replace").split("\0"):
+        if held.startswith("GLIBC_TUNABLES=") and one.startswith("glibc."):
+            held += f":{one}"
+            continue
+        yield held
+        held = one
+    yield held
+
+
+def _fields(status: str) -> dict[str, str]:
+    lines = (line.partition(":") for line in status.splitlines())
+    return {key: value.strip() for key, colon, value in lines if colon}
+
+
+def _kib(text: str | None) -> int | None:
+    match = re.fullmatch(r"(\d{1,15}) kB", text or "", re.ASCII)
+    return int(match[1]) << 10 if match else None
+
+
+def _words(raw: bytes | None) -> list[str]:
+    return [] if not raw else raw.decode("utf-8", "replace").rstrip("\0").split("\0")
+
+
+def _group(text: str) -> tuple[str, str | None, bool]:
+    """The cgroup that limits hugetlb pages, the service, and whether it looks like a container's."""
+    paths = {fields[1]: fields[2] for line in text.splitlines() if len(fields := line.split(":", 2)) == 3}
+    hugetlb = next((path for names, path in paths.items() if "hugetlb" in names.split(",")), None)
+    unified = paths.get("", "")
+    services = [_SERVICE.findall(path) for path in (unified, paths.get("name=systemd", ""))]
+    unit = next((names[-1] for names in services if names), None)
+    return hugetlb or unified, unit, _CONTAINED.search(text) is not None
+
+
+def _auxiliary(raw: bytes | None) -> tuple[bool | None, bool | None]:
+    """AT_SECURE, and whether there is no interpreter; None for a process of another word length."""
+    if not raw:
+        return None, None
+    found = dict(_AUX.iter_unpack(raw[: len(raw) // _AUX.size * _AUX.size]))
+    if _AT_SECURE not in found:
+        return None, None
+    return found[_AT_SECURE] == 1, found.get(_AT_BASE, 0) == 0
+
+
+def _mapped(maps: str) -> tuple[frozenset[str], int, bool]:
+    """Known libraries, and the largest shared anonymous mapping."""
+    libraries = set()
+    largest, name = 0, ""
+    for each in mappings(maps):
+        if each.shared and each.size > largest and (_SHARED.fullmatch(each.name) or _HUGE.match(each.name)):
+            largest, name = each.size, each.name
+        if each.name.startswith("/"):
+            file = PurePosixPath(each.name).name
+            libraries |= {kind for begin, kind in _LIBRARIES.items() if file.startswith(begin)}
+    return frozenset(libraries), largest, _HUGE.match(name) is not None

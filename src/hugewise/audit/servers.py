@@ -1,0 +1,295 @@
+"""The servers of a host with their settings about pages: those that run, those of services, those of the usual places.
+
+A server that runs in a container names files that are not this host's: of it only what stands on its command line.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath
+
+import msgspec
+
+from hugewise.audit import known, server_files
+from hugewise.audit.facts import Placed, ServerConfig, ServerKind
+from hugewise.audit.root import Root
+from hugewise.audit.running import Seen
+from hugewise.audit.unit_files import LoadedUnit
+
+__all__ = ["servers"]
+
+_USUAL: Mapping[ServerKind, tuple[str, ...]] = {
+    "postgresql": (
+        "/etc/postgresql/*/*/postgresql.conf",
+        "/var/lib/pgsql/*/data/postgresql.conf",
+        "/var/lib/pgsql/data/postgresql.conf",
+        "/usr/local/pgsql/data/postgresql.conf",
+    ),
+    "mysql": ("/etc/my.cnf", "/etc/mysql/my.cnf"),
+    "redis": ("/etc/redis/redis.conf", "/etc/redis.conf", "/etc/valkey/valkey.conf"),
+    "memcached": ("/etc/memcached.conf", "/etc/sysconfig/memcached"),
+    "mongodb": ("/etc/mongod.conf",),
+}
+_ON_LINE = "on its command line"
+_JVM = re.compile(
+    r"-XX:(?:([+-])(UseTransparentHugePages|UseLargePages|UseHugeTLBFS|UseSHM)|"
+    r"(LargePageSizeInBytes|ThreadStackSize)=([\w.]{1,32}))"
+)
+_JVM_SHORT = re.compile(r"-(Xss|Xmx|Xms)(\d{1,15}[kKmMgG]?)")
+_JAVA_VERSION = re.compile(r'^JAVA_VERSION="([\w.+-]{1,64})"', re.MULTILINE)
+_MOST_PACKAGES = 64 << 20
+_PACKAGED = re.compile(
+    r"^Package: (?:mongodb-org-server|mongodb-server|percona-server-mongodb-server)\n(?:(?!\n).+\n){0,60}?"
+    r"Version: (?:\d+:)?([\w.+~-]{1,64})$",
+    re.MULTILINE,
+)
+
+
+class _Launched(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server is started: what it is called, its words, and whether the files they name are not this host's."""
+
+    kind: ServerKind
+    what: str
+    argv: Sequence[str]
+    pid: int | None = None
+    unit: str | None = None
+    contained: bool = False
+
+
+def servers(root: Root, seen: Sequence[Seen], units: Iterable[LoadedUnit]) -> tuple[ServerConfig, ...]:
+    """All that are found, those that run first."""
+    loaded = list(units)
+    found = [_running(root, each, loaded) for each in seen if _is_server(each, seen)]
+    taken = {(each.kind, each.unit) for each in found}
+    for unit in loaded:
+        for argv in unit.argvs:
+            kind = known.server_kind(argv[0])
+            name = unit.config.name
+            # A template starts nothing by itself.
+            if kind is not None and (kind, name) not in taken and not name.endswith("@.service"):
+                launched = _Launched(kind=kind, what=name, argv=argv, unit=name)
+                found.append(_configured(root, launched))
+    kinds = {each.kind for each in found}
+    found += [each for kind in _USUAL if kind not in kinds for each in _at_rest(root, kind)]
+    return tuple(found)
+
+
+def _is_server(each: Seen, seen: Sequence[Seen]) -> bool:
+    """A postmaster's children are not servers of their own."""
+    parents = {one.process.pid for one in seen if one.kind == each.kind}
+    return each.kind is not None and not (each.kind == "postgresql" and each.parent in parents)
+
+
+def _running(root: Root, seen: Seen, units: Iterable[LoadedUnit]) -> ServerConfig:
+    assert seen.kind is not None
+    process = seen.process
+    argv: Sequence[str] = seen.argv or (process.program,)
+    if seen.kind == "redis":
+        # It writes its own title over its words: those of its service are what it was started with.
+        by_unit = [argv for unit in units if unit.config.name == process.unit for argv in unit.argvs]
+        argv = next((each for each in by_unit if known.server_kind(each[0]) == "redis"), argv)
+        if not any(word.startswith("/") for word in argv[1:]) and not seen.contained:
+            root.tell(f"process {process.pid} ({process.name})", "which file it read is not to be seen from outside")
+    launched = _Launched(
+        kind=seen.kind,
+        what=f"process {process.pid} ({process.name})",
+        argv=argv,
+        pid=process.pid,
+        unit=process.unit,
+        contained=seen.contained,
+    )
+    found = _configured(root, launched)
+    version = found.version
+    if seen.kind == "jvm" and not seen.contained:
+        version = _java_version(root, process.program)
+    environment = {key: placed for one in process.environment for key, placed in _of_jvm_environment(one)}
+    return msgspec.structs.replace(
+        found,
+        version=version,
+        group=process.group,
+        shared=process.shared,
+        shared_huge=process.shared_huge,
+        settings={**environment, **found.settings} if seen.kind == "jvm" else found.settings,
+    )
+
+
+def _configured(root: Root, launched: _Launched) -> ServerConfig:
+    """What the files say that its command line names, and over them that line itself."""
+    if launched.contained:
+        root = _Nothing()
+    settings: dict[str, Placed] = {}
+    version = None
+    match launched.kind:
+        case "postgresql":
+            settings, version = _postgresql(root, launched.argv)
+        case "mysql":
+            settings = _mysql(root, launched.argv)
+        case "redis":
+            settings = _redis(root, launched.argv)
+        case "memcached":
+            settings = _memcached(launched.argv)
+        case "jvm":
+            settings = dict(_of_jvm(launched.argv, f"{_ON_LINE}, {launched.what}"))
+            version = _java_version(root, launched.argv[0])
+        case "mongodb":
+            path = _option(launched.argv, "--config", "-f")
+            settings = server_files.mongodb(root, path) if path else {}
+            version = _mongodb_version(root)
+    return ServerConfig(
+        kind=launched.kind,
+        what=launched.what,
+        pid=launched.pid,
+        unit=launched.unit,
+        version=version,
+        settings=settings,
+    )
+
+
+class _Nothing(Root):
+    """The files of a host that are not to be seen."""
+
+    def content(self, path: str, most: int = 0, *, whole: bool = True) -> bytes:
+        """There is none."""
+        del most, whole
+        raise FileNotFoundError(2, "in a container", path)
+
+    def listed(self, path: str) -> list[str] | None:
+        """There is none."""
+        del path
+        return None
+
+
+def _at_rest(root: Root, kind: ServerKind) -> Iterator[ServerConfig]:
+    """Servers of which there are only files."""
+    for path in (each for pattern in _USUAL[kind] for each in _matching(root, pattern)):
+        settings: dict[str, Placed] = {}
+        version = None
+        match kind:
+            case "postgresql":
+                settings = server_files.postgresql(root, path)
+                settings.pop("data_directory", None)
+            case "mysql":
+                settings = server_files.mysql(root, [path])
+            case "redis":
+                settings = server_files.redis(root, path)
+            case "memcached":
+                settings = _memcached(server_files.memcached(root, path), path)
+            case "mongodb":
+                settings, version = server_files.mongodb(root, path), _mongodb_version(root)
+            case "jvm":
+                continue
+        yield ServerConfig(kind=kind, what=path, settings=settings, version=version)
+
+
+def _matching(root: Root, pattern: str) -> Iterator[str]:
+    """The files that a pattern with `*` between slashes means."""
+    found = [""]
+    for part in pattern.split("/")[1:]:
+        if "*" in part:
+            found = [f"{at}/{name}" for at in found for name in root.names(at) if fnmatch.fnmatchcase(name, part)]
+        else:
+            found = [f"{at}/{part}" for at in found]
+    for path in found:
+        if root.status(path) is not None:
+            yield path
+
+
+def _postgresql(root: Root, argv: Sequence[str]) -> tuple[dict[str, Placed], str | None]:
+    data = _option(argv, "-D", "--data-directory") or ""
+    given = dict(_assigned(argv))
+    path = given.get("config_file") or (f"{data}/postgresql.conf" if data else "")
+    settings = server_files.postgresql(root, path) if path.startswith("/") else {}
+    for key in ("huge_pages", "huge_page_size", "shared_buffers"):
+        if key in given:
+            settings[key] = Placed(key, known.shown_value(given[key]), _ON_LINE)
+    said = settings.pop("data_directory", None)
+    version = root.text(f"{data or (said.value if said else '')}/PG_VERSION", 64)
+    return settings, version.strip()[:16] if version else None
+
+
+def _assigned(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What `-c name=value`, `-cname=value` and `--name=value` say; `-B` are PostgreSQL's buffers of 8 KiB."""
+    at = 1
+    while at < len(argv):
+        word = argv[at]
+        at += 1
+        if word in ("-c", "-B") and at < len(argv):
+            word, at = f"{word}{argv[at]}", at + 1
+        if word.startswith("-B") and word[2:].isdecimal():
+            yield "shared_buffers", word[2:]
+        key, equals, value = word.removeprefix("-c").removeprefix("--").partition("=")
+        if equals and word.startswith(("-c", "--")):
+            yield key.replace("-", "_"), value
+
+
+def _mysql(root: Root, argv: Sequence[str]) -> dict[str, Placed]:
+    only = _option(argv, "--defaults-file")
+    extra = _option(argv, "--defaults-extra-file")
+    paths = [only] if only else [*_USUAL["mysql"], *([extra] if extra else [])]
+    settings = {} if "--no-defaults" in argv else server_files.mysql(root, paths)
+    for word in argv[1:]:
+        key, equals, value = word.removeprefix("--").partition("=")
+        name = key.replace("-", "_")
+        if word.startswith("--") and name in ("large_pages", "skip_large_pages", "innodb_buffer_pool_size"):
+            settings[name] = Placed(name, known.shown_value(value) if equals else "ON", _ON_LINE)
+    return settings
+
+
+def _redis(root: Root, argv: Sequence[str]) -> dict[str, Placed]:
+    path = argv[1] if len(argv) > 1 and argv[1].startswith("/") else ""
+    settings = server_files.redis(root, path) if path else {}
+    for word, value in pairwise(argv):
+        if word == "--disable-thp":
+            settings["disable-thp"] = Placed("disable-thp", known.shown_value(value), _ON_LINE)
+    return settings
+
+
+def _memcached(argv: Sequence[str], where: str = _ON_LINE) -> dict[str, Placed]:
+    large = any(word in ("-L", "--enable-largepages") for word in argv)
+    return {"large-pages": Placed("large-pages", "on", where)} if large else {}
+
+
+def _of_jvm(argv: Iterable[str], where: str) -> Iterator[tuple[str, Placed]]:
+    for word in argv:
+        if match := _JVM.fullmatch(word):
+            key, value = (match[2], "on" if match[1] == "+" else "off") if match[2] else (match[3], match[4])
+            yield key, Placed(key, value, where)
+        elif match := _JVM_SHORT.fullmatch(word):
+            yield match[1], Placed(match[1], match[2], where)
+
+
+def _of_jvm_environment(one: Placed) -> Iterator[tuple[str, Placed]]:
+    if "JAVA" in one.key.upper():
+        yield from _of_jvm(one.value.split(), f"{one.key}, {one.where}")
+
+
+def _java_version(root: Root, program: str) -> str | None:
+    """Of JAVA_HOME/release, where the program is JAVA_HOME/bin/java."""
+    if not program.startswith("/"):
+        return None
+    said = root.text(f"{PurePosixPath(program).parent.parent}/release", 1 << 16)
+    match = _JAVA_VERSION.search(said or "")
+    return match[1] if match else None
+
+
+def _mongodb_version(root: Root) -> str | None:
+    """Of the package that brought it, where that is Debian's kind."""
+    match = _PACKAGED.search(root.text("/var/lib/dpkg/status", _MOST_PACKAGES) or "")
+    return match[1] if match else None
+
+
+def _option(argv: Sequence[str], *names: str) -> str | None:
+    """The value of an option, as a word of its own or behind `=`; the last one."""
+    found = None
+    for at, word in enumerate(argv):
+        for name in names:
+            if word == name and at + 1 < len(argv):
+                found = argv[at + 1]
+            elif word.startswith(f"{name}="):
+                found = word.partition("=")[2]
+            elif len(name) == 2 and word.startswith(name) and len(word) > 2:
+                found = word[2:]
+    return found

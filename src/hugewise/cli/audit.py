@@ -1,0 +1,132 @@
+"""`hugewise audit`: the report of a host's settings and traps for a terminal, or as JSON."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hugewise.audit.audit import AuditReport, audit
+from hugewise.audit.evidence import Label, Searched
+from hugewise.audit.root import Root
+from hugewise.audit.rule import SEVERITIES
+from hugewise.cli.facts import leftover
+from hugewise.console import TextConsole
+from hugewise.errors import UserError
+from hugewise.host.journal import JOURNAL
+from hugewise.visible import say, say_json
+
+__all__ = ["FOUND", "main", "render"]
+
+FOUND = 3
+"""The exit status where an error or a warning was found: 1 and 2 say that the audit itself could not be made."""
+
+_MOST_SHOWN = 10
+_STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
+_LABELS = {"supported here": "green", "contradicted here": "red", "not tested here": "dim"}
+
+
+def main(units: Sequence[str], results: Path, folder: Path, *, as_json: bool, traps_only: bool, exit_zero: bool) -> int:
+    """`hugewise audit`: 0 when nothing graver than a note was found, else `FOUND`. Raises UserError."""
+    if not folder.is_dir():
+        raise UserError(f"--root {folder}: no such folder", hint="name the folder that holds etc/, proc/ and sys/")
+    root = Root(Path("/") if folder.resolve() == Path("/") else folder)
+    report = audit(root, results, units)
+    if as_json:
+        say_json(report)
+    else:
+        console = TextConsole()
+        console.print(render(report, traps_only=traps_only), width=min(console.width, 100), crop=False)
+    if root.folder == Path("/") and (left := leftover(root, JOURNAL)) is not None:
+        say(f"hugewise: {left[0]}: what is in force now is what it has set", err=True)
+    return 0 if exit_zero or report.worst() in (None, "note") else FOUND
+
+
+def render(report: AuditReport, *, traps_only: bool = False) -> RenderableType:
+    """The report for a terminal of 80 columns or more."""
+    named = f", {', '.join(report.units)}" if report.units else ""
+    parts: list[RenderableType] = [Text(f"{report.host}, kernel {report.kernel or 'unknown'}{named}")]
+    if not traps_only:
+        parts += _settings(report)
+    parts += _traps(report)
+    if report.unread:
+        parts.append(Text("\nnot read", style="bold"))
+        parts += [Text(f"  {line}", overflow="fold") for line in report.unread]
+    parts.append(Text(f"\n{_runs(report.searched)}"))
+    counts = {severity: sum(trap.severity == severity for trap in report.traps) for severity in SEVERITIES}
+    said = ", ".join(f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in counts.items() if count)
+    parts.append(Text(said or "no trap found"))
+    return Group(*parts)
+
+
+def _settings(report: AuditReport) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for section, several in itertools.groupby(report.settings, key=lambda one: one.section):
+        shown = list(several)
+        alike = len({one.label for one in shown}) == 1 and not shown[0].label.said
+        table = _table(28)
+        if not alike:
+            table.add_column(width=17, overflow="fold")
+        for one in shown:
+            value = Text(one.value)
+            if one.where:
+                value.append(f"\n{one.where}", style="dim")
+            if one.label.said:
+                value.append(f"\n{_words(one.label)}")
+            state = Text(one.label.state, style=_LABELS[one.label.state])
+            table.add_row(Text(one.name), value, *(() if alike else (state,)))
+        head = Text(f"\n{section}", style="bold")
+        if alike:
+            head.append(f"  {shown[0].label.state}", style=f"not bold {_LABELS[shown[0].label.state]}")
+        parts += [head, Padding(table, (0, 0, 0, 2))]
+    return parts
+
+
+def _words(label: Label) -> str:
+    more = f" and {len(label.runs) - 1} more" if len(label.runs) > 1 else ""
+    return f"{label.said}: {label.runs[0]}{more}" if label.runs else label.said
+
+
+def _traps(report: AuditReport) -> list[RenderableType]:
+    if not report.traps:
+        return []
+    table = _table(7)
+    for rule, group in itertools.groupby(report.traps, key=lambda one: one.rule):
+        several = list(group)
+        first = several[0]
+        said = Text(f"{rule}: {first.title}", style="bold")
+        for one in several[:_MOST_SHOWN]:
+            said.append(f"\nfound: {one.found}", style="not bold")
+        if len(several) > _MOST_SHOWN:
+            said.append(f"\nand {len(several) - _MOST_SHOWN} more (--json has all)", style="not bold")
+        said.append(f"\nwhy: {first.why}", style="not bold dim")
+        said.append(f"\ncure: {first.cure}")
+        said.append(f"\nsource: {'; '.join(first.sources)}", style="not bold dim")
+        table.add_row(Text(first.severity, style=_STYLES[first.severity]), said)
+    return [Text("\ntraps", style="bold"), Padding(table, (0, 0, 0, 2))]
+
+
+def _runs(searched: Searched) -> str:
+    """How far the labels reach."""
+    said = [f"labels by {searched.runs} run{'' if searched.runs == 1 else 's'} of these programs on this host"]
+    if searched.left_out:
+        said.append(f"{searched.left_out} older ones were not looked at")
+    if searched.of_others:
+        said.append(f"{searched.of_others} of other programs do not count")
+    if searched.elsewhere:
+        said.append(f"{searched.elsewhere} of another machine or kernel do not count")
+    if searched.unread:
+        said.append(f"{searched.unread} folders cannot be read")
+    return "; ".join(said)
+
+
+def _table(width: int) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1), expand=True)
+    table.add_column(width=width, overflow="fold")
+    table.add_column(overflow="fold", ratio=1)
+    return table

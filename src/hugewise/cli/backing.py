@@ -1,0 +1,112 @@
+"""`hugewise verify PID|UNIT`: what backs a program that runs, and what was promised; for a terminal, or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hugewise.cli import completion
+from hugewise.errors import UserError
+from hugewise.quantity import format_size, parse_share, readable_size
+from hugewise.visible import printable, say, say_json
+
+if TYPE_CHECKING:
+    from hugewise.inspection.verify import MappingSeen, Verified
+
+__all__ = ["lines", "verify"]
+
+_MOST_PROCESSES = 10
+_SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
+
+
+@click.command("verify")
+@click.argument("who", metavar="PID|UNIT")
+@click.option(
+    "--policy", metavar="NAME", shell_complete=completion.policy_names, help="What was promised, such as thp."
+)
+@click.option("--share", help="The share of its memory that is enough (default: 95%).")
+@click.option(
+    "--memory",
+    type=click.Choice(["all", "shared", "large"]),
+    default="all",
+    show_default=True,
+    help="Of each process: all, its largest shared mapping (as PostgreSQL has), or its private ones of 32m and more.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def verify(who: str, *, as_json: bool, **asked: Any) -> None:
+    """Is a running program backed by the pages that were promised, and if not, why?
+
+    Looks once at the process PID and its children, or at all processes of UNIT; changes nothing. Without --policy the
+    promise is that of the rules in force. As an ordinary user on processes of one's own.
+
+    Exit status 0: as promised; 1: not, or not proven; 2: there is nothing to look at, or it is not allowed.
+    """
+    from hugewise.host.local_host import LocalHost  # noqa: PLC0415
+    from hugewise.inspection import verify as inspection  # noqa: PLC0415
+
+    share = inspection.SHARE
+    if (text := asked.pop("share")) is not None:
+        try:
+            share = parse_share(text)
+        except ValueError as error:
+            raise UserError(f"--share {text}: {error}", hint="write for example --share 90%") from None
+    found = inspection.verify(who, LocalHost(), asked["policy"], share=share, named=asked["memory"])
+    if as_json:
+        say_json(found)
+    else:
+        for line in lines(found):
+            say(line)
+    sys.exit(0 if found.delivered else 1)
+
+
+def lines(found: Verified) -> Iterator[str]:
+    """The answer first, then what backs it, why, and the rules."""
+    verdict = {True: "as promised", False: "NOT as promised", None: "NOT PROVEN"}[found.delivered]
+    by = f"the policy {found.promise.policy}" if found.promise.policy else "the rules in force"
+    yield f"{printable(found.subject)}: {verdict}: {found.said}"
+    yield f"  promised by {by}: {found.promise.text}"
+    yield from (f"  note: {printable(note)}" for note in found.notes)
+    yield ""
+    yield f"Backed by (from {_SOURCES[found.source]}):"
+    yield from _backed(found.coverage)
+    yield ""
+    yield f"  {'memory':>10} {'huge':>10} {'pool':>10}  mapping"
+    yield from map(_mapping, found.mappings)
+    yield ""
+    yield "Processes:"
+    for one in found.processes[:_MOST_PROCESSES]:
+        off = "; transparent huge pages are off for it" if one.thp_disabled else ""
+        tunable = f"; glibc.malloc.hugetlb={one.tunable}" if one.tunable is not None else ""
+        yield f"  {one.pid} {printable(one.command)[:80]} (allocator: {one.allocator}{tunable}{off})"
+    if more := found.processes[_MOST_PROCESSES:]:
+        yield f"  and {len(more)} more"
+    if found.reasons:
+        yield ""
+        yield "Why:" if not found.delivered else "To be known:"
+    for reason in found.reasons:
+        yield f"  - {printable(reason.text)} [{reason.id}]"
+        if reason.cure:
+            yield f"    cure: {printable(reason.cure)}"
+    yield ""
+    yield "Rules in force now:"
+    yield from (f"  {line}" for line in found.rules)
+
+
+def _backed(coverage: Mapping[str, int]) -> Iterator[str]:
+    whole = sum(coverage.values())
+    for key, size in sorted(coverage.items(), key=lambda each: -each[1]):
+        kind, _, page = key.partition(":")
+        called = f"{kind} {format_size(int(page))}" if page else f"{kind} (base pages, or sizes between)"
+        yield f"  {readable_size(size):>10} {size / whole:6.1%}  {called}"
+    if not whole:
+        yield "  nothing"
+
+
+def _mapping(one: MappingSeen) -> str:
+    told = {True: ", eligible", False: ", not eligible", None: ""}[one.eligible] + (", advised" if one.advised else "")
+    where = f" at {one.start}" if one.start else ""
+    sizes = " ".join(f"{readable_size(each) if each else '-':>10}" for each in (one.memory, one.huge, one.pool))
+    return f"  {sizes}  {printable(one.name)[:60]}{where}{told}"

@@ -1,0 +1,253 @@
+"""One program as it is started: by hand, as a service, in a container, in a pod.
+
+Sources: systemd.exec(5) of systemd 260 (MemoryTHP=), systemd.service(5); prctl(2), PR_SET_THP_DISABLE; the glibc
+manual, Memory Allocation Tunables; the Compose specification; Kubernetes, "Manage HugePages".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from hugewise.deployment.quoting import plain, shell_words, unit_environment, unit_word, yaml_text
+from hugewise.model.deployment import UNREAD, DeployedFile
+from hugewise.model.host import Host
+from hugewise.model.policy import Treatment
+
+__all__ = ["LAUNCHER", "Destination", "UnitFacts", "for_program", "of_unit", "unit_facts"]
+
+LAUNCHER = "/usr/local/bin/hugewise-exec"
+"""Where the static launcher is to lie: `hugewise-exec --pages off|advised -- COMMAND`."""
+
+_MEMORY_THP = 260  # the first systemd with MemoryTHP=
+_UNIT = "PROGRAM.service"  # until its name is known
+_DROPIN = "50-page-sizes.conf"
+_WRAPPER = "/usr/local/bin/with-page-sizes"
+_LIBRARY = "libsystemd-shared-"
+_PAGES = {"all": "off", "except-advised": "advised"}
+_WORDS = {"all": "disable", "except-advised": "madvise"}
+
+
+class UnitFacts(msgspec.Struct, frozen=True):
+    """What decides how a unit is written there: the version of systemd (None: there is none)."""
+
+    systemd: int | None = None
+
+
+def unit_facts(host: Host) -> UnitFacts:
+    """Those of `host`: systemd names its own library by its version."""
+    for folder in ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd", "/usr/lib/x86_64-linux-gnu/systemd"):
+        for name in host.names(folder):
+            version = name.removeprefix(_LIBRARY).partition(".")[0].partition("-")[0]
+            if name.startswith(_LIBRARY) and version.isdigit():
+                return UnitFacts(int(version))
+    return UnitFacts()
+
+
+class Destination(msgspec.Struct, frozen=True, kw_only=True):
+    """The program whose pages are to be set.
+
+    words        its command, where it is known; then it can stand in an ExecStart=
+    environment  variables that it is started with
+    facts        of the machine that it is to run on
+    """
+
+    words: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    facts: UnitFacts = UnitFacts()
+
+
+def for_program(treatment: Treatment, where: Destination, pool_bytes: int = 0) -> tuple[DeployedFile, ...]:
+    """The files by which the program alone gets what the treatment gives to one process, the narrowest reach first.
+
+    None where it gives nothing to a process: then the host's settings are all. `pool_bytes`: hugetlb memory of a pod.
+    """
+    disable, variables = treatment.thp_disable, where.environment
+    if disable == "none" and not variables:
+        return ()
+    check = f"hugewise verify PID --policy {treatment.policy}"
+    made = [_launched(treatment, where, check), *_unit(treatment, where)]
+    made += [_compose(treatment, where, check), _pod(treatment, where, pool_bytes, check)]
+    return tuple(made)
+
+
+def of_unit(file: DeployedFile, name: str) -> DeployedFile:
+    """The drop-in of PROGRAM.service as one of the unit `name` (`quoting.unit_name`); any other file as it is."""
+    if file.kind != "unit":
+        return file
+
+    def named(text: str) -> str:
+        return text.replace(_UNIT, name)
+
+    return msgspec.structs.replace(
+        file,
+        path=named(file.path),
+        apply=tuple(map(named, file.apply)),
+        undo=tuple(map(named, file.undo)),
+        check=named(file.check),
+    )
+
+
+def _start(treatment: Treatment, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The words before a command that give it all of this."""
+    env = ("env", *(f"{name}={value}" for name, value in variables.items())) if variables else ()
+    pages = _PAGES.get(treatment.thp_disable)
+    return (*env, *((LAUNCHER, "--pages", pages, "--") if pages else ()))
+
+
+def _needs(treatment: Treatment) -> tuple[str, ...]:
+    if treatment.thp_disable == "none":
+        return ()
+    kernel = "Linux 6.18 (PR_THP_DISABLE_EXCEPT_ADVISED)" if treatment.thp_disable == "except-advised" else "Linux 3.15"
+    return (f"hugewise-exec as {LAUNCHER}", kernel)
+
+
+def _launched(treatment: Treatment, where: Destination, check: str) -> DeployedFile:
+    """A script that starts the program, or any command where its words are not known."""
+    usage = "Starts the program." if where.words else "with-page-sizes COMMAND..."
+    command = shell_words((*_start(treatment, where.environment), *where.words))
+    return DeployedFile(
+        kind="launcher",
+        path=_WRAPPER,
+        content=f'#!/bin/sh\n# {usage}\nexec {command} "$@"\n',
+        scope="process",
+        apply=(f"chmod 755 {_WRAPPER}", f"{_WRAPPER}{'' if where.words else ' COMMAND...'}"),
+        undo=("# start it without", f"rm {_WRAPPER}"),
+        check=check,
+        label="read by sh",
+        needs=_needs(treatment),
+    )
+
+
+def _unit(treatment: Treatment, where: Destination) -> Iterator[DeployedFile]:
+    """A drop-in, where systemd knows how, or where the words of the unit's command are known."""
+    lines = [f"Environment={unit_environment(*each)}" for each in where.environment.items()]
+    needs: tuple[str, ...] = ("systemd",)
+    label = "read by systemd-analyze"
+    if treatment.thp_disable != "none":
+        if (where.facts.systemd or 0) >= _MEMORY_THP:
+            lines.append(f"MemoryTHP={_WORDS[treatment.thp_disable]}")
+            needs = (f"systemd {_MEMORY_THP} or later", _needs(treatment)[-1])
+            label = UNREAD
+        elif where.words:
+            words = (unit_word(word) for word in where.words)
+            lines += [
+                "# The list is emptied first: these must be the words of the unit's own ExecStart=.",
+                "ExecStart=",
+                f"ExecStart={LAUNCHER} --pages {_PAGES[treatment.thp_disable]} -- {' '.join(words)}",
+            ]
+            needs += _needs(treatment)
+        else:
+            return
+    folder = f"/etc/systemd/system/{_UNIT}.d"
+    again = ("systemctl daemon-reload", f"systemctl restart {_UNIT}")
+    yield DeployedFile(
+        kind="unit",
+        path=f"{folder}/{_DROPIN}",
+        content="\n".join(["[Service]", *lines, ""]),
+        scope="service",
+        apply=again,
+        undo=(f"rm {folder}/{_DROPIN}", *again),
+        check=f"hugewise verify {_UNIT} --policy {treatment.policy}",
+        label=label,
+        needs=needs,
+    )
+
+
+def _compose(treatment: Treatment, where: Destination, check: str) -> DeployedFile:
+    """An override for `docker compose`, with the options of `docker run` and `podman run` that say the same."""
+    pages = _PAGES.get(treatment.thp_disable)
+    options = [word for each in where.environment.items() for word in ("--env", "=".join(each))]
+    told = [
+        "# docker run and podman run: " + _one_line(shell_words(tuple(options))) if options else "",
+        f"# The launcher, which is static, is put before the command: --volume {LAUNCHER}:{LAUNCHER}:ro"
+        if pages
+        else "",
+        "# A container has no option for transparent huge pages; pages of a pool need none.",
+    ]
+    body = ["services:", "  program:"]
+    if where.environment:
+        body.append("    environment:")
+        body += [f"      {plain(name)}: {yaml_text(_composed(value))}" for name, value in where.environment.items()]
+    if pages:
+        body += ["    volumes:", f"      - {LAUNCHER}:{LAUNCHER}:ro"]
+        body.append(f'    entrypoint: ["{LAUNCHER}", "--pages", "{pages}", "--"]')
+        words = ", ".join(yaml_text(_composed(word)) for word in where.words)
+        body.append(
+            f"    command: [{words}]" if words else "    # command: the image's own ENTRYPOINT and CMD, as a list"
+        )
+    return DeployedFile(
+        kind="compose",
+        path="/srv/program/compose.page-sizes.yaml",
+        content="\n".join([*filter(None, told), *body, ""]),
+        scope="process",
+        apply=("docker compose -f compose.yaml -f compose.page-sizes.yaml up -d",),
+        undo=("docker compose -f compose.yaml up -d",),
+        check=f"{check}  # the PID on the host: docker inspect -f '{{{{.State.Pid}}}}' CONTAINER",
+        label=UNREAD,
+        needs=_needs(treatment),
+        instead=True,
+    )
+
+
+def _pod(treatment: Treatment, where: Destination, pool_bytes: int, check: str) -> DeployedFile:
+    """What stands in the container of a pod: variables, and pages of a pool as a resource."""
+    lines = [
+        "# Kubernetes has no field for transparent huge pages: the node's settings decide, and the program's own.",
+        *(
+            ["# To switch them off, have hugewise-exec in the image, and put it before the command:"]
+            if treatment.thp_disable != "none"
+            else []
+        ),
+        "spec:",
+        "  containers:",
+        "    - name: program",
+    ]
+    if treatment.thp_disable != "none":
+        words = ", ".join(yaml_text(word.replace("$(", "$$(")) for word in where.words)
+        lines.append(f'      command: ["{LAUNCHER}", "--pages", "{_PAGES[treatment.thp_disable]}", "--"]')
+        lines.append(
+            f"      args: [{words}]" if words else "      # args: the image's own ENTRYPOINT and CMD, as a list"
+        )
+    if where.environment:
+        lines.append("      env:")
+        for name, value in where.environment.items():
+            lines += [f"        - name: {plain(name)}", f"          value: {yaml_text(value.replace('$(', '$$('))}"]
+    if treatment.target.kind == "hugetlb" and pool_bytes:
+        size = _quantity(treatment.target.size)
+        lines += [
+            "      resources:",
+            "        limits:",
+            f"          hugepages-{size}: {_quantity(-(-pool_bytes // treatment.target.size) * treatment.target.size)}",
+            "          memory: 256Mi  # a pod of huge pages must ask for memory or CPU too: as much as it needs beside",
+        ]
+    return DeployedFile(
+        kind="kubernetes",
+        path="/srv/program/pod.page-sizes.yaml",
+        content="\n".join([*lines, ""]),
+        scope="pod",
+        apply=("kubectl patch --local -f pod.yaml --patch-file pod.page-sizes.yaml -o yaml  # then apply it",),
+        undo=("kubectl apply -f pod.yaml",),
+        check=f"{check}  # on the node",
+        label=UNREAD,
+        needs=("a pool that is there before the kubelet starts",) if treatment.target.kind == "hugetlb" else (),
+        instead=True,
+    )
+
+
+def _one_line(text: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
+def _composed(text: str) -> str:
+    """A dollar begins a variable in a file of compose."""
+    return text.replace("$", "$$")
+
+
+def _quantity(size: int) -> str:
+    """Bytes as Kubernetes writes them: 2Mi, 1Gi."""
+    for unit, shift in (("Gi", 30), ("Mi", 20), ("Ki", 10)):
+        if size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return str(size)

@@ -1,0 +1,154 @@
+"""Which allocator a program has, and whether glibc's tunables reach it.
+
+glibc reads GLIBC_TUNABLES in static programs too (measured with 2.36: a static program takes hugetlb=2): what counts
+is whether glibc's malloc is in it, which the name of the tunable in its file shows.
+
+Sources: elf(5); the glibc manual, Memory Allocation Tunables and "Tunables" (AT_SECURE); jemalloc(3); the Go source,
+debug/buildinfo.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from typing import BinaryIO
+
+import msgspec
+
+__all__ = ["NEEDLES", "Allocator", "ProgramFile", "allocator", "read_program", "tunable"]
+
+NEEDLES = {
+    "tunable": b"glibc.malloc.hugetlb",
+    "go": b"\xff Go buildinf:",
+    "jemalloc": b"<jemalloc>: ",
+    "tcmalloc": b"TCMALLOC_SAMPLE_PARAMETER",
+    "mimalloc": b"mimalloc: ",
+}
+"""What stands in the file of a program that has it."""
+
+_MOST = 256 << 20  # bytes of a program's file
+_PIECE = 4 << 20
+_OVERLAP = 64
+_HEADERS = {1: "<HHIIIIIHHH", 2: "<HHIQQQIHHH"}  # by class: type ... phnum, behind e_ident
+_PT_INTERP = 3
+_OF_LIBRARY = {
+    "jemalloc": re.compile(r"libjemalloc"),
+    "tcmalloc": re.compile(r"libtcmalloc"),
+    "mimalloc": re.compile(r"libmimalloc"),
+    "the JVM": re.compile(r"libjvm\.so"),
+}
+_OLD_GLIBC = re.compile(r"libc-2\.([0-9]{1,2})\.so")
+_PYTHON = re.compile(r"(?:libpython3|/python3)[0-9.]*")
+
+
+class ProgramFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file of a program says: whether it is ELF, its interpreter (None: it is static), what stands in it."""
+
+    elf: bool = False
+    interpreter: str | None = None
+    holds: frozenset[str] = frozenset()
+
+
+class Allocator(msgspec.Struct, frozen=True, kw_only=True):
+    """What gives the program its memory, in words; whether glibc's tunables reach it (None: not known), and why not."""
+
+    name: str
+    tuned: bool | None
+    why: str = ""
+
+
+def read_program(file: BinaryIO) -> ProgramFile:
+    """Read a program's file, at most its first 256 MiB; never raises for what stands in it. Raises OSError."""
+    holds: set[str] = set()
+    head = tail = b""
+    left = _MOST
+    while left > 0 and (piece := file.read(min(_PIECE, left))):
+        left -= len(piece)
+        head = head or piece
+        looked = tail + piece
+        holds |= {name for name, needle in NEEDLES.items() if name not in holds and needle in looked}
+        tail = looked[-_OVERLAP:]
+    if not head.startswith(b"\x7fELF"):
+        return ProgramFile(holds=frozenset(holds))
+    return ProgramFile(elf=True, interpreter=_interpreter(head), holds=frozenset(holds))
+
+
+def _interpreter(head: bytes) -> str | None:
+    """The PT_INTERP of an ELF file of this byte order; None where it has none, or is broken."""
+    form = _HEADERS.get(head[4]) if len(head) > 64 and head[5] == 1 else None
+    if form is None:
+        return None
+    _, _, _, _, offset, _, _, _, each, count = struct.unpack_from(form, head, 16)
+    wide = head[4] == 2
+    for place in range(offset, offset + each * count, max(each, 1)):
+        if each < (56 if wide else 32) or place + each > len(head):
+            return None
+        kind = struct.unpack_from("<I", head, place)[0]
+        if kind == _PT_INTERP:
+            start, size = (
+                (struct.unpack_from("<Q", head, place + 8)[0], struct.unpack_from("<Q", head, place + 32)[0])
+                if wide
+                else (struct.unpack_from("<I", head, place + 4)[0], struct.unpack_from("<I", head, place + 16)[0])
+            )
+            return head[start : start + min(size, 4096)].rstrip(b"\0").decode("utf-8", "replace") or None
+    return None
+
+
+def tunable(environment: Mapping[str, str]) -> int | None:
+    """The value of glibc.malloc.hugetlb in GLIBC_TUNABLES: 0, 1, 2 or bytes of a page; None where it says none."""
+    found = None
+    for word in environment.get("GLIBC_TUNABLES", "").split(":"):
+        name, _, value = word.partition("=")
+        if name == "glibc.malloc.hugetlb" and re.fullmatch(r"[0-9]{1,18}|0x[0-9a-fA-F]{1,15}", value):
+            found = int(value, 16 if value.startswith("0x") else 10)
+    return found
+
+
+def allocator(
+    file: ProgramFile | None, mapped: Iterable[str], environment: Mapping[str, str], *, secure: bool | None
+) -> Allocator:
+    """From the program's file (None: it could not be read), the names of what it has mapped, its variables, and whether
+    it was begun with another's rights (AT_SECURE; None: not known).
+    """
+    names = sorted({name for name in mapped if name.startswith("/")})
+    for called, pattern in _OF_LIBRARY.items():
+        if any(pattern.search(name.rpartition("/")[2]) for name in names):
+            return Allocator(name=called, tuned=False, why=f"it has {called}, which glibc's tunables do not reach")
+    holds = file.holds if file is not None else frozenset()
+    if "go" in holds:
+        return Allocator(name="Go", tuned=False, why="it is a Go program: its runtime maps its memory itself")
+    for called in ("jemalloc", "tcmalloc", "mimalloc"):
+        if called in holds:
+            return Allocator(name=called, tuned=False, why=f"{called} is built into it, which no tunable reaches")
+    if secure:
+        return Allocator(
+            name="glibc",
+            tuned=False,
+            why="it was begun with another account's rights (setuid), for which glibc ignores it",
+        )
+    return _glibc(file, names, environment)
+
+
+def _glibc(file: ProgramFile | None, names: list[str], environment: Mapping[str, str]) -> Allocator:
+    old = next((found for name in names if (found := _OLD_GLIBC.search(name))), None)
+    if old is not None:
+        return Allocator(
+            name=f"glibc 2.{old[1]}", tuned=False, why="its glibc is older than 2.35, which has the tunable"
+        )
+    if any("ld-musl" in name or "libc.musl" in name for name in names):
+        return Allocator(name="musl", tuned=False, why="its C library is musl, which has no tunables")
+    if any(_PYTHON.search(name.rpartition("/")[2] if "libpython" in name else name) for name in names):
+        if environment.get("PYTHONMALLOC", "").startswith("malloc"):
+            return Allocator(name="CPython (malloc)", tuned=True)
+        why = "CPython maps the arenas of small objects itself; the tunable reaches the rest (PYTHONMALLOC=malloc: all)"
+        return Allocator(name="CPython", tuned=True, why=why)
+    if any(name.rpartition("/")[2] == "libc.so.6" for name in names):
+        return Allocator(name="glibc", tuned=True)
+    if file is not None and file.elf and file.interpreter is None:
+        if "tunable" in file.holds:
+            return Allocator(name="glibc (static)", tuned=True)
+        return Allocator(
+            name="its own (static)", tuned=False, why="it is static, and has no glibc that knows the tunable"
+        )
+    return Allocator(name="not known", tuned=None)

@@ -1,0 +1,234 @@
+"""One look at a process that runs: its mappings, what backs them, and how it was begun.
+
+Nothing of the process is changed or stopped. What the kernel does not let the caller read is None, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import ProbeError
+from hugewise.inspection.allocator import Allocator, ProgramFile, allocator, read_program
+from hugewise.inspection.smaps import BackedMapping, backed_mappings
+from hugewise.machine import maps, probe
+from hugewise.model.scene import Named
+
+__all__ = ["DeniedError", "GoneError", "Look", "Looker", "whole_blocks"]
+
+_WANTED = ("GLIBC_TUNABLES", "MALLOC_CONF", "PYTHONMALLOC", "LD_PRELOAD")
+_AT_SECURE = 23
+_MOST = 1 << 20  # bytes of environment, of a command line, of a status
+_MOST_BLOCKS = 64 << 30  # bytes of addresses that are looked at page by page
+_PAGES = 1 << 17  # entries at a time
+_PRESENT = 62  # the lowest of the two bits that say that a page is in memory or in swap
+_SCANS = 5  # of a process that maps and unmaps while it is looked at
+_MOST_RANGES = 8192  # of one call of the probe: 256 GiB of mappings that lie apart
+
+
+class GoneError(Exception):
+    """The process has ended, or has no memory of its own."""
+
+
+class DeniedError(Exception):
+    """The kernel does not let the caller look into the process."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen of a process.
+
+    coverage      bytes by `kind:page size`, of all its memory or of what was named (`hugewise.machine.probe`)
+    thp_disabled  whether it has no transparent huge pages at all (prctl); None: the kernel does not say
+    environment   those of its variables that are about memory, as it was begun; None: not to be read, or overwritten
+    """
+
+    pid: int
+    command: str
+    uid: int
+    coverage: Mapping[str, int]
+    mappings: list[BackedMapping]
+    thp_disabled: bool | None
+    environment: Mapping[str, str] | None
+    allocator: Allocator
+
+
+class Looker:
+    """Looks at processes; the file of a program that several of them run is read once.
+
+    source  how page sizes are looked up
+    named   which of their memory is meant
+    """
+
+    def __init__(self, source: probe.Source, named: Named = "all") -> None:
+        self.source, self.named = source, named
+        self._programs: dict[tuple[int, int, int], ProgramFile] = {}
+
+    def look(self, pid: int) -> Look:
+        """Look at a process. Raises GoneError, DeniedError, ProbeError."""
+        folder = Path(f"/proc/{pid}")
+        status = _status(folder)
+        try:
+            mappings = list(_mappings(folder))
+        except PermissionError:
+            raise DeniedError(_who(status)) from None
+        if not mappings:
+            raise GoneError("it has no memory of its own: it has ended, or is a thread of the kernel")
+        environment = _environment(folder)
+        ranges = _ranges(folder, self.named)
+        found = Look(
+            pid=pid,
+            command=_command(folder) or status.get("Name", "").strip(),
+            uid=_uid(status),
+            coverage=_coverage(pid, self.source, ranges),
+            mappings=[each for each in mappings if ranges is None or _meets(each, ranges)],
+            thp_disabled=None if "THP_enabled" not in status else status["THP_enabled"].strip() == "0",
+            environment=environment,
+            allocator=allocator(
+                self._program(folder), (each.name for each in mappings), environment or {}, secure=_secure(folder)
+            ),
+        )
+        _status(folder)  # it was there all the time
+        return found
+
+    def _program(self, folder: Path) -> ProgramFile | None:
+        """The file of the program, which the kernel keeps as it is while it runs."""
+        path = folder / "exe"
+        try:
+            its = path.stat()
+            identity = (its.st_dev, its.st_ino, its.st_mtime_ns)
+            if identity not in self._programs:
+                with path.open("rb", buffering=0) as file:
+                    self._programs[identity] = read_program(file)
+        except OSError:
+            return None
+        return self._programs[identity]
+
+
+def whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) -> int | None:
+    """Bytes of these mappings in aligned blocks of `size` all of whose pages are touched, huge or not; None where that
+    cannot be read, or is too much to.
+    """
+    import numpy as np  # noqa: PLC0415  (slow to load, and seldom needed)
+
+    if sum(each.room(size) for each in mappings) > _MOST_BLOCKS:
+        return None
+    each_block, found = size // base, 0
+    step = max(1, _PAGES // each_block) * each_block
+    try:
+        with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
+            for mapping in mappings:
+                first = -(-mapping.start // size) * each_block
+                last = first + mapping.room(size) // base
+                for page in range(first, last, step):
+                    pagemap.seek(page * 8)
+                    read = pagemap.read(8 * min(step, last - page))
+                    entries = np.frombuffer(read[: len(read) // (8 * each_block) * 8 * each_block], dtype="<u8")
+                    found += int(((entries >> _PRESENT) != 0).reshape(-1, each_block).all(axis=1).sum()) * size
+    except OSError:
+        return None
+    return found
+
+
+def _status(folder: Path) -> dict[str, str]:
+    try:
+        text = (folder / "status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        raise GoneError("it has ended") from None
+    found = dict(line.partition(":")[::2] for line in text.splitlines())
+    if found.get("State", "").strip()[:1] in ("Z", "X"):
+        raise GoneError("it has ended")
+    return found
+
+
+def _uid(status: Mapping[str, str]) -> int:
+    words = status.get("Uid", "").split()
+    return int(words[0]) if words and words[0].isdigit() else -1
+
+
+def _who(status: Mapping[str, str]) -> str:
+    """Why nothing more can be said of it, and what can be."""
+    said = f"it belongs to the account {_uid(status)}"
+    if os.geteuid() == 0:
+        said = "the kernel keeps it from root here (a container without CAP_SYS_PTRACE, or a security module)"
+    elif _uid(status) == os.getuid():
+        said = "the kernel keeps it from its own account (it is not dumpable, or has more rights)"
+    off = {"0": "has none", "1": "may have them, by the rules"}.get(status.get("THP_enabled", "").strip(), "not known")
+    pool = status.get("HugetlbPages", "not known").strip()
+    return f"{said}; what everybody may know: transparent huge pages: {off}; pages of pools: {pool}"
+
+
+def _mappings(folder: Path) -> Iterator[BackedMapping]:
+    try:
+        with (folder / "smaps").open("rb") as lines:
+            yield from backed_mappings(lines)
+    except PermissionError:
+        raise
+    except OSError:
+        raise GoneError("it has ended") from None
+
+
+def _command(folder: Path) -> str:
+    return _bytes(folder / "cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")[:200]
+
+
+def _bytes(path: Path) -> bytes:
+    """The beginning of a file; nothing where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST)
+    except OSError:
+        return b""
+
+
+def _environment(folder: Path) -> Mapping[str, str] | None:
+    """Nothing else of it is kept: it may hold secrets. A program can write its title over it."""
+    words = [word for word in _bytes(folder / "environ").split(b"\0") if word]
+    if not words or not any(b"=" in word for word in words):
+        return None
+    pairs = (word.decode("utf-8", "replace").partition("=") for word in words)
+    return {name: value for name, _, value in pairs if name in _WANTED}
+
+
+def _secure(folder: Path) -> bool | None:
+    held = _bytes(folder / "auxv")
+    found: dict[int, int] = dict(struct.iter_unpack("@LL", held[: len(held) // 16 * 16]))
+    return bool(found[_AT_SECURE]) if _AT_SECURE in found else None
+
+
+def _ranges(folder: Path, named: Named) -> list[tuple[int, int]] | None:
+    if named == "all":
+        return None
+    return maps.named(_bytes_of_maps(folder), named)
+
+
+def _bytes_of_maps(folder: Path) -> str:
+    try:
+        return (folder / "maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        raise GoneError("it has ended") from None
+
+
+def _meets(mapping: BackedMapping, ranges: list[tuple[int, int]]) -> bool:
+    return any(start < mapping.end and mapping.start < end for start, end in ranges)
+
+
+def _coverage(pid: int, source: probe.Source, ranges: list[tuple[int, int]] | None) -> Mapping[str, int]:
+    """What the probe's scan finds. Raises GoneError, ProbeError."""
+    if ranges is not None and not ranges:
+        return {}
+    words = [word for start, end in (ranges or ())[:_MOST_RANGES] for word in ("--range", f"{start:x}-{end:x}")]
+    for left in reversed(range(_SCANS)):
+        try:
+            found = probe.ask("scan", "--pid", str(pid), "--source", source, *words)
+        except ProbeError:
+            _status(Path(f"/proc/{pid}"))
+            if not left:
+                raise
+        else:
+            assert isinstance(found, probe.Coverage)
+            return found.bytes
+    raise AssertionError

@@ -1,0 +1,339 @@
+"""Why memory is not backed as it was promised: each reason with how much of it, and what cures it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from hugewise.inspection.allocator import tunable
+from hugewise.inspection.look import Look
+from hugewise.inspection.rules import Rules
+from hugewise.inspection.smaps import BackedMapping
+from hugewise.model.pages import HUGETLB, THP, PageTarget
+from hugewise.quantity import format_duration, format_size, readable_size
+
+__all__ = [
+    "Reason",
+    "ReasonId",
+    "eligible",
+    "ignored",
+    "not_base",
+    "not_huge",
+    "not_pooled",
+    "tunables",
+    "unknown",
+    "waiting",
+]
+
+
+ReasonId = Literal[
+    "rules-never",
+    "not-advised",
+    "eligible-not-backed",
+    "disabled-by-itself",
+    "except-advised",
+    "advised-against",
+    "not-eligible",
+    "too-small",
+    "shared-memory",
+    "swapped",
+    "other-size",
+    "mapped-in-pieces",
+    "larger-pages",
+    "pool-short",
+    "no-pool",
+    "tunable-missing",
+    "tunable-ignored",
+    "tunable-unknown",
+    "sizes-unproven",
+]
+"""Stable: scripts may go by them; docs/guides/deploy.md explains each."""
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why: an id, a sentence, the bytes that it is about (None: not known), and what cures it."""
+
+    id: ReasonId
+    text: str
+    bytes: int | None = None
+    cure: str | None = None
+
+
+_ADVISE = "start it with GLIBC_TUNABLES=glibc.malloc.hugetlb=1, where its memory is glibc's malloc"
+
+
+def _rest(mapping: BackedMapping) -> int:
+    """Bytes of anonymous memory that are in no page of the PMD size."""
+    return max(0, mapping.anonymous - mapping.huge)
+
+
+def _class(mapping: BackedMapping, rules: Rules, size: int, *, disabled: bool | None) -> ReasonId:
+    """Why anonymous memory of the mapping that has room for a page of `size` bytes is not in one."""
+    mode = rules.sizes.get(size, "never")
+    if disabled:
+        return "disabled-by-itself"
+    if "nh" in mapping.flags:
+        return "advised-against"
+    if mode == "never":
+        return "rules-never"
+    if mode == "madvise" and "hg" not in mapping.flags:
+        return "not-advised"
+    if mapping.eligible is False:
+        return "not-eligible" if "hg" in mapping.flags else "except-advised"
+    return "eligible-not-backed"
+
+
+def _classes(one: Look, rules: Rules, size: int) -> tuple[Counter[ReasonId], list[BackedMapping]]:
+    """Bytes by why, and the mappings that are eligible and not backed."""
+    found: Counter[ReasonId] = Counter()
+    pending = []
+    for mapping in one.mappings:
+        found["swapped"] += mapping.swapped if mapping.room(size) else 0
+        if mapping.pool or not (rest := _rest(mapping)):
+            continue
+        within = min(rest, max(0, mapping.room(size) - mapping.huge))
+        found["too-small"] += rest - within
+        if within:
+            why = _class(mapping, rules, size, disabled=one.thp_disabled)
+            found[why] += within
+            if why == "eligible-not-backed":
+                pending.append(mapping)
+    return found, pending
+
+
+def waiting(one: Look, rules: Rules, size: int) -> list[BackedMapping]:
+    """The mappings that the rules allow pages of `size` bytes, and that are not all made of them."""
+    return _classes(one, rules, size)[1]
+
+
+def eligible(one: Look, rules: Rules) -> tuple[int, int]:
+    """Bytes of anonymous memory that the rules promise huge pages, and those of it that have one of the PMD size.
+
+    A mapping counts where the kernel says that it is eligible, as far as it has room for a page of the largest size
+    that is on.
+    """
+    size = rules.on()[0] if rules.on() else rules.pmd
+    if size is None:
+        return 0, 0
+    promised = backed = 0
+    for mapping in one.mappings:
+        if mapping.eligible or mapping.huge:
+            backed += mapping.huge
+            promised += min(mapping.anonymous, max(mapping.room(size), mapping.huge))
+    return promised, backed
+
+
+def not_huge(
+    looks: Sequence[Look], rules: Rules, target: PageTarget, whole: Mapping[int, int | None]
+) -> Iterator[Reason]:
+    """Why transparent huge pages are missing.
+
+    `whole`: by process, bytes of the blocks in its eligible mappings that are touched throughout, where it is known.
+    """
+    total: Counter[ReasonId] = Counter()
+    pending: list[tuple[Look, BackedMapping]] = []
+    for one in looks:
+        found, mappings = _classes(one, rules, target.size)
+        total += found
+        pending += [(one, each) for each in mappings]
+    named = format_size(target.size)
+    given = sum(bytes_ for one in looks for key, bytes_ in one.coverage.items() if key == f"anon:{target.size}")
+    much = total["eligible-not-backed"] - (given if target.size != rules.pmd else 0)
+    if much > 0:
+        yield _pending(much, named, pending, rules, whole)
+    for name, text, cure in _SENTENCES:
+        if total[name]:
+            mode = f"{THP}/hugepages-{target.size >> 10}kB/enabled"
+            said = text.format(size=named, much=readable_size(total[name]))
+            yield Reason(id=name, text=said, bytes=total[name], cure=(cure or "").format(knob=mode, top=THP) or None)
+    yield from _shared(looks, rules, target.size)
+    yield from _other_sizes(looks, target)
+
+
+_SENTENCES: tuple[tuple[ReasonId, str, str | None], ...] = (
+    (
+        "disabled-by-itself",
+        "{much} of a process for which transparent huge pages are switched off (prctl 41, PR_SET_THP_DISABLE): by"
+        " itself, by what started it, or by MemoryTHP=disable",
+        "see who does: redis has disable-thp, MariaDB does it at its start; systemd: systemctl show -p MemoryTHP UNIT",
+    ),
+    ("advised-against", "{much} that the program itself asked to have no huge pages (MADV_NOHUGEPAGE)", None),
+    ("rules-never", "{much} could be in pages of {size}, but these are set to never", "as root: echo madvise > {knob}"),
+    (
+        "not-advised",
+        "{much} could be in pages of {size}, but the rule is madvise, and nobody has advised it",
+        f"{_ADVISE}; or (every program): echo always > {{top}}/enabled",
+    ),
+    ("not-eligible", "{much} is advised, and the kernel says that it is not eligible", None),
+    (
+        "except-advised",
+        "{much} that the rule `always` reaches is not eligible: it looks as if the process had"
+        " PR_THP_DISABLE_EXCEPT_ADVISED (prctl 41; THP_enabled of its status is 1 then too: it cannot be told)",
+        f"see what started it; {_ADVISE}",
+    ),
+    ("too-small", "{much} is in mappings, or at their ends, that have no room for an aligned page of {size}", None),
+    ("swapped", "{much} is in swap", None),
+)
+
+
+def _pending(
+    much: int,
+    size: str,
+    pending: list[tuple[Look, BackedMapping]],
+    rules: Rules,
+    whole: Mapping[int, int | None],
+) -> Reason:
+    """Memory that the rules allow huge pages and that has none: khugepaged may still give them."""
+    said = [f"{readable_size(much)} is eligible for pages of {size}, and has none"]
+    seen = [whole.get(one.pid) for one in {each[0].pid: each[0] for each in pending}.values()]
+    touched = None if None in seen else sum(each or 0 for each in seen) - sum(mapping.huge for _, mapping in pending)
+    if touched is not None:
+        touched = max(0, min(touched, much))
+        said.append(f"{readable_size(touched)} of it in blocks that are touched throughout")
+    daemon, cure = rules.khugepaged, "have it advised before it is touched, or start the program again"
+    pace = daemon.pace(rules.base)
+    if daemon.pages_to_scan == 0:
+        said.append("khugepaged, which could still make them, is off (pages_to_scan is 0)")
+    elif pace is not None:
+        said.append(
+            f"khugepaged could still make them: it looks at most at {readable_size(round(pace))} a second, of all"
+            f" programs together, so in {format_duration(much / pace)} at the earliest"
+        )
+        cure = f"wait for khugepaged, or raise {THP}/khugepaged/pages_to_scan; {cure}"
+    return Reason(id="eligible-not-backed", text="; ".join(said), bytes=much, cure=cure)
+
+
+def _shared(looks: Sequence[Look], rules: Rules, size: int) -> Iterator[Reason]:
+    """Shared memory goes by rules of its own."""
+    much = sum(
+        max(0, each.resident - each.anonymous - each.shared_huge)
+        for one in looks
+        for each in one.mappings
+        if each.is_shmem
+    )
+    mode = rules.shared.get(size, "never")
+    if much and mode not in ("always", "force"):
+        yield Reason(
+            id="shared-memory",
+            text=f"{readable_size(much)} is shared memory, for which pages of {format_size(size)} are set to {mode}",
+            bytes=much,
+            cure=f"as root: echo always > {THP}/shmem_enabled",
+        )
+
+
+def _other_sizes(looks: Sequence[Look], target: PageTarget) -> Iterator[Reason]:
+    """Larger pages than base that are not the promised ones."""
+    found: Counter[str] = Counter()
+    for one in looks:
+        found.update(one.coverage)
+    for key, much in sorted(found.items()):
+        kind, _, size = key.partition(":")
+        if kind in ("anon-pte", "shmem-pte"):
+            pages = f"pages of {format_size(int(size))} that are mapped in pieces (split, or moved)"
+            yield Reason(id="mapped-in-pieces", text=f"{readable_size(much)} is in {pages}", bytes=much)
+        elif kind == "anon" and size.isdigit() and int(size) not in (target.size, _least(found)):
+            text = f"{readable_size(much)} is in pages of {format_size(int(size))}: that size is on as well"
+            cure = f"as root: echo never > {THP}/hugepages-{int(size) >> 10}kB/enabled"
+            yield Reason(id="other-size", text=text, bytes=much, cure=cure)
+
+
+def _least(found: Mapping[str, int]) -> int:
+    """The base page, of what was found: the smallest of all sizes."""
+    return min((int(key.partition(":")[2]) for key in found if key != "unproven"), default=4096)
+
+
+def not_pooled(looks: Sequence[Look], rules: Rules, size: int) -> Iterator[Reason]:
+    """Why memory is not in pages of the pool of that size."""
+    rest = sum(_rest(each) + each.huge for one in looks for each in one.mappings if not each.pool and each.room(size))
+    small = sum(_rest(each) for one in looks for each in one.mappings if not each.pool and not each.room(size))
+    pool, named = rules.pools.get(size), format_size(size)
+    if pool is None:
+        yield Reason(id="no-pool", text=f"the kernel has no pool of {named} pages")
+        return
+    asked = [one for one in looks if (tunable(one.environment or {}) or 0) >= 2]
+    if rest and not pool.available:
+        fell = "; glibc took base pages in their place, without a word" if asked else ""
+        yield Reason(
+            id="pool-short",
+            text=f"the pool of {named} pages has {pool.free} free of {pool.pages}, {pool.reserved} of them reserved;"
+            f" {readable_size(rest)} of memory that has room for such pages is in none{fell}",
+            bytes=rest,
+            cure=f"as root: echo {pool.pages + -(-rest // size)} >"
+            f" {HUGETLB}/hugepages-{size >> 10}kB/nr_hugepages, then start it again",
+        )
+    if small:
+        text = f"{readable_size(small)} is in mappings that have no room for an aligned page of {named}"
+        yield Reason(id="too-small", text=text, bytes=small)
+
+
+def tunables(looks: Sequence[Look], rules: Rules, wanted: int) -> Iterator[Reason]:
+    """Whether glibc was told as the policy does (`wanted`: its glibc.malloc.hugetlb), each answer once."""
+    told: dict[tuple[ReasonId, str], list[Look]] = {}
+    for one in looks:
+        value = None if one.environment is None else tunable(one.environment)
+        if one.environment is None:
+            why = "the variables that it was begun with cannot be read, or it has written over them"
+            told.setdefault(("tunable-unknown", why), []).append(one)
+        elif (value or 0) != wanted and not (wanted >= 2 and (value or 0) >= 2):
+            said = "is not set" if value is None else f"is {value}"
+            why = f"the policy has glibc.malloc.hugetlb={wanted}; in its GLIBC_TUNABLES it {said}"
+            told.setdefault(("tunable-missing", why), []).append(one)
+    for (name, why), several in told.items():
+        cure = f"start it with GLIBC_TUNABLES=glibc.malloc.hugetlb={wanted}" if name == "tunable-missing" else None
+        yield Reason(id=name, text=f"{_of(several, looks)}{why}", cure=cure)
+    yield from ignored(looks, rules)
+
+
+def ignored(looks: Sequence[Look], rules: Rules) -> Iterator[Reason]:
+    """Tunables that are set and have no effect, or not on all memory; each reason once."""
+    told: dict[str, list[Look]] = {}
+    for one in looks:
+        value = tunable(one.environment or {})
+        if value and one.allocator.why:
+            told.setdefault(f"glibc.malloc.hugetlb={value} is set, but {one.allocator.why}", []).append(one)
+        if value == 1 and rules.top != "madvise":
+            why = f"glibc heeds it only where {THP}/enabled is madvise: it is {rules.top}"
+            told.setdefault(f"glibc.malloc.hugetlb=1 is set, but {why}", []).append(one)
+    for why, several in told.items():
+        yield Reason(id="tunable-ignored", text=f"{_of(several, looks)}{why}")
+
+
+def _of(some: Sequence[Look], all_: Sequence[Look]) -> str:
+    """Whom a sentence is about, where it is not about all."""
+    if len(some) == len(all_):
+        return ""
+    return f"{', '.join(str(one.pid) for one in some[:5])}{', ...' if len(some) > 5 else ''}: "
+
+
+def not_base(looks: Sequence[Look]) -> Iterator[Reason]:
+    """Which processes have larger pages than those of the base size, and where."""
+    for one in looks:
+        large = sorted((each for each in one.mappings if _large(each)), key=_large, reverse=True)
+        if much := sum(map(_large, large)):
+            where = ", ".join(f"{each.called} at {each.start:x} ({readable_size(_large(each))})" for each in large[:3])
+            state = {True: "off", False: "not off", None: "not known to be off"}[one.thp_disabled]
+            yield Reason(
+                id="larger-pages",
+                text=f"process {one.pid} has {readable_size(much)} in larger pages: {where};"
+                f" transparent ones are {state} for it",
+                bytes=much,
+                cure="start it with hugewise-exec --pages off -- COMMAND: what is huge already stays so until then",
+            )
+
+
+def _large(mapping: BackedMapping) -> int:
+    """Bytes of it in pages of the PMD size, or of a pool."""
+    return mapping.huge + mapping.shared_huge + mapping.pool
+
+
+def unknown(looks: Sequence[Look], rules: Rules) -> Iterator[Reason]:
+    """What cannot be told."""
+    if any("unproven" in one.coverage for one in looks) and any(size != rules.pmd for size in rules.on()):
+        yield Reason(
+            id="sizes-unproven",
+            text="sizes between base pages and the largest cannot be told apart without root",
+            cure="call it as root",
+        )

@@ -1,0 +1,203 @@
+"""The files of the recommended settings, written below a folder as they would lie below `/`. Nothing is ever applied.
+
+FOLDER/README.md                          what each file reaches, needs and changes, how it is checked and undone
+FOLDER/etc/tmpfiles.d/page-sizes.conf     ... one setting for all cells; several are in a folder each
+FOLDER/in-the-guest/...                   what belongs into a guest
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from hugewise.beneath import Folder
+from hugewise.deployment.evidence import with_evidence
+from hugewise.deployment.program import of_unit
+from hugewise.deployment.quoting import plain, unit_name
+from hugewise.errors import StorageError, UserError
+from hugewise.model.deployment import DeployedFile, Deployment
+from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.report.sentences import arm_of, sentence, strength, winners
+from hugewise.visible import printable
+
+__all__ = ["Recommended", "recommended", "write_files"]
+
+_GUEST = "in-the-guest"
+_README = "README.md"
+_LONGEST_NAME = 60
+
+
+class Recommended(msgspec.Struct, frozen=True, kw_only=True):
+    """The setting of some cells: its arm, the files, and what was found; or `why` there are none."""
+
+    cells: tuple[str, ...]
+    arm: str = ""
+    deployment: Deployment | None = None
+    found: tuple[str, ...] = ()
+    why: str = ""
+
+
+def recommended(results: Results) -> tuple[Recommended, ...]:
+    """For each cell the arm that beat its baseline by most, cells with the same files together; and those without."""
+    made: list[Recommended] = []
+    for cell in results.cells:
+        one = _of_cell(results, cell)
+        same = next((each for each in made if one.deployment and each.deployment == one.deployment), None)
+        if same is None:
+            made.append(one)
+        else:
+            both = msgspec.structs.replace(same, cells=same.cells + one.cells, found=same.found + one.found)
+            made[made.index(same)] = both
+    return tuple(made)
+
+
+def _of_cell(results: Results, cell: CellResult) -> Recommended:
+    best: Comparison | None = None
+    for other, comparison, _ in winners(results):
+        if other.cell == cell.cell and (best is None or strength(comparison) > strength(best)):
+            best = comparison
+    if best is None:
+        why = f"no policy was better than its baseline {cell.baseline}" if cell.comparisons else "nothing was compared"
+        return Recommended(cells=(cell.cell,), why=why)
+    arm = arm_of(cell, best.arm)
+    deployment = arm.deployment if arm is not None else None
+    if deployment is None or not deployment.files:
+        told = (
+            "the run was made before there were such files; its commands are in its report"
+            if deployment and deployment.now
+            else ""
+        )
+        why = f"{best.arm} was best, but has no files: {told or (deployment.note if deployment else 'none were kept')}"
+        return Recommended(cells=(cell.cell,), arm=best.arm, why=why)
+    found = (f"{cell.cell}: {sentence(best, cell.metric, results.margin)}",)
+    return Recommended(cells=(cell.cell,), arm=best.arm, deployment=deployment, found=found)
+
+
+def write_files(results: Results, output: Path, unit: str | None = None) -> list[str]:
+    """Write the files of every cell's recommended arm below `output`, with README.md; what was done, in lines.
+
+    `unit` is the service that they are for. Raises UserError for a folder that holds something, that is the root of
+    this host, or (as root) another account's; and for a name that is no unit's. Raises StorageError.
+    """
+    name = None if unit is None else unit_name(unit)
+    settings = recommended(results)
+    whole = [one for one in settings if one.deployment is not None]
+    evidence = _evidence(results)
+    told, readme = [], ["# Page sizes: files to deploy", "", "Nothing has been applied.", "", *_quoted(evidence)]
+    if any(file.instead for one in whole for file in (one.deployment.files if one.deployment else ())):
+        readme += ["", "Of the files marked *or* one is enough: they have the same effect as a file above them."]
+    try:
+        with _emptied(output) as held:
+            for number, one in enumerate(whole, 1):
+                below = f"{number}-{_slug(one)}" if len(whole) > 1 else ""
+                for file in one.deployment.files if one.deployment else ():
+                    mine = file if name is None else of_unit(file, name)
+                    path = f"{below}/{_GUEST if mine.on == 'guest' else ''}/{mine.path}"
+                    _put(held, path, with_evidence(mine, (*one.found, *evidence)).content, mine.kind)
+                readme += ["", *_section(one, below, name, results.settings)]
+                told.append(f"{', '.join(one.cells)}: {one.arm}: {output / below}")
+            for one in settings:
+                if one.deployment is None:
+                    told.append(f"{', '.join(one.cells)}: no files: {one.why}")
+                    readme += ["", f"## {_title(one.cells)}", "", "No files:", "", *_quoted((one.why,))]
+            _put(held, _README, "\n".join([*readme, ""]), "tuned")
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename or output}: the files cannot be written: {error.strerror or error}",
+            hint="name another folder with --output",
+        ) from error
+    return told
+
+
+def _emptied(output: Path) -> Folder:
+    """The folder, which holds nothing yet."""
+    from hugewise.report.write import held_folder  # noqa: PLC0415  (fonts and figures behind it)
+
+    held = held_folder(output, "what is to be deployed")
+    root = Path("/").stat()
+    if (held.status().st_dev, held.status().st_ino) == (root.st_dev, root.st_ino):
+        held.close()
+        raise UserError(f"--output {output}: that would put the files into force", hint="name a new folder")
+    if held.names():
+        held.close()
+        raise UserError(f"--output {output}: there is something in that folder", hint="name a new one, or an empty one")
+    return held
+
+
+def _put(held: Folder, path: str, content: str, kind: str) -> None:
+    its = held.status()
+    theirs = os.geteuid() == 0 and its.st_uid != 0  # whom root works for
+    mode = 0o755 if kind in ("script", "launcher") else 0o644
+    account = (its.st_uid, its.st_gid) if theirs else (None, None)
+    held.put(path.lstrip("/"), content.encode("utf-8", "surrogateescape"), mode, *account)
+
+
+def _evidence(results: Results) -> tuple[str, ...]:
+    last = results.integrity.hash if results.integrity is not None else None
+    return (
+        f"Run {results.run} of the study {results.study}, by hugewise",
+        f"SHA-256 of its seed: {results.seed_hash}",
+        *((f"last hash of its records: {last}",) if last else ()),
+    )
+
+
+def _section(one: Recommended, below: str, unit: str | None, former: Mapping[str, str]) -> Iterator[str]:
+    assert one.deployment is not None
+    yield f"## {_title(one.cells)}"
+    yield ""
+    yield from _quoted((*one.found, one.deployment.note))
+    for file in one.deployment.files:
+        mine = file if unit is None else of_unit(file, unit)
+        where = f"{below}/{_GUEST}" if mine.on == "guest" else below
+        yield ""
+        guest = " (in the guest)" if mine.on == "guest" else ""
+        yield f"### {'or ' if mine.instead else ''}{printable(mine.path)}{guest}"
+        yield ""
+        yield f"{mine.scope}; {printable(mine.label)}."
+        if mine.needs:
+            yield f"Needs: {'; '.join(map(printable, mine.needs))}."
+        steps = (
+            ("put it there", (_copied(mine, where),)),
+            ("have it in force", mine.apply),
+            ("check", (mine.check,)),
+            ("undo", mine.undo),
+            ("as it stood when the run began", tuple(_former(mine, former))),
+        )
+        for title, lines in steps:
+            if lines:
+                yield ""
+                yield f"{title}:"
+                yield ""
+                yield from _quoted(lines)
+
+
+def _copied(file: DeployedFile, where: str) -> str:
+    mode = "755" if file.kind in ("script", "launcher") else "644"
+    source = f"{where}{file.path}".lstrip("/")
+    return f"install -D -m {mode} {source} {file.path}"
+
+
+def _former(file: DeployedFile, former: Mapping[str, str]) -> Iterator[str]:
+    """What put the kernel's settings as they stood; of the host, as those of a guest are gone with it."""
+    for path in file.sets if file.on == "machine" else ():
+        try:
+            yield f"echo {plain(former[path])} > {plain(path)}"
+        except (KeyError, ValueError):
+            continue
+
+
+def _quoted(lines: tuple[str, ...]) -> Iterator[str]:
+    """As they are, in Markdown."""
+    return (f"    {printable(line)}" for line in lines)
+
+
+def _title(cells: tuple[str, ...]) -> str:
+    return re.sub(r"[^\w =.,:+-]", "_", printable(", ".join(cells)))
+
+
+def _slug(one: Recommended) -> str:
+    return re.sub(r"[^A-Za-z0-9=_]+", "-", f"{one.arm}-{one.cells[0]}")[:_LONGEST_NAME].strip("-")

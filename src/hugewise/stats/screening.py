@@ -1,0 +1,207 @@
+"""The method `screening`: which of many arms goes on, found with few blocks and claiming nothing.
+
+All arms of a cell, the baseline among them, are held against each other, pair by pair of the same blocks. Of each two
+the sequential sign-flip test (`signflip`) watches "no difference" and both ends of the margin. After each block
+
+1. an arm that some other arm beats (the test of no difference has crossed) drops out: it is not measured any more;
+2. an arm is *in front* when the tests have rejected, of each arm still in, that it is better by more than the margin.
+   The screening is over when an arm is in front, and each that comes before it in the study is beaten: of arms that are
+   alike the first goes on, so that whoever writes the study puts the narrowest and cheapest first;
+3. else it goes on, to the declared number of pairs or the end of the time. Then the first arm in front is chosen; where
+   there is none it is unsure, and takes the arm with the best estimate.
+
+Error. The chance that the leader of a screening that was not unsure is worse than the best arm by more than the margin
+is at most alpha: for that a test must have crossed on the wrong side, either "the best arm is worse than" another, so
+that it dropped out, or "it is not better by more than the margin" than the leader, who is worse by more. There are
+k - 1 others, and each side of each test has alpha/(k - 1) (Bonferroni); the two tests of one pair of arms share it, as
+the first is about a difference that lies further from the truth in the direction in which it errs. This holds for
+differences that are constant or symmetric about their middle. No verdict is made: a screening chooses what is to be
+confirmed by other blocks.
+
+Pairs whose pages were not delivered are left out, so that the claim is one about treatments that took effect; an arm of
+which too many were not has no part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import msgspec
+
+from hugewise.model.results import Comparison
+from hugewise.model.trial import Block
+from hugewise.stats.method import Contrast, Decision
+from hugewise.stats.pairs import Inference, Pairs, ratio_of
+from hugewise.stats.watched import Watched
+
+__all__ = ["Chosen", "Screened", "Screening"]
+
+_SEEN = 3  # blocks without a usable pair after which an arm is given up
+
+
+class Chosen(NamedTuple):
+    """What a screening has chosen, and why: `unsure` where the time or the pairs were over before it was clear."""
+
+    arm: str
+    unsure: bool
+    reason: str
+
+
+class _Duel:
+    """Two arms: the pairs of their common blocks, as `arm` over `other`, and the tests."""
+
+    def __init__(self, contrast: Contrast, alpha: float, planned: int, edge: float) -> None:
+        self.pairs = Pairs(contrast, spared=1)
+        self.watched = Watched(alpha, planned, edge)
+        self._sign = -1 if contrast.metric.better == "higher" else 1  # a larger value is worse by so much
+
+    def take(self, block: Block) -> None:
+        pair = self.pairs.take(block)
+        if pair is not None:
+            higher = self._sign < 0
+            self.watched.add(self._sign * pair.difference(higher_is_better=higher), None)
+
+    @property
+    def winner(self) -> int:
+        """-1: `arm` is better; 1: `other` is; 0: not known."""
+        return self.watched.test.sign
+
+
+class Screening:
+    """One cell's screening, over the arms in the order of the study, the baseline first.
+
+    `alpha` is the chance that is allowed of choosing an arm that another is better than by more than `margin` (a share
+    above 0); `planned` the declared number of pairs. Raises ValueError on fewer than two arms.
+    """
+
+    def __init__(self, contrasts: Sequence[Contrast], *, planned: int, alpha: float, margin: float) -> None:
+        if not contrasts:
+            raise ValueError("a screening has two arms or more")
+        first = contrasts[0]
+        self.arms = [first.baseline, *(each.arm for each in contrasts)]
+        self.planned = planned
+        each, edge = 2 * alpha / (len(self.arms) - 1), round(math.log1p(margin), 9)
+        self._margin = margin
+        self._duels = {
+            (arm, other): _Duel(msgspec.structs.replace(first, arm=arm, baseline=other), each, planned, edge)
+            for other, arm in combinations(self.arms, 2)
+        }
+        self.dropped: dict[str, str] = {}
+        """Arms that are out, and why."""
+        self.ended = False
+        self._seen = 0
+
+    def observe(self, block: Block) -> None:
+        """Take in a closed block, once; after the end nothing is taken in any more."""
+        if block.number <= self._seen or self.ended:
+            return
+        self._seen = block.number
+        for duel in self._duels.values():
+            duel.take(block)
+        self._drop()
+        self.ended = self._over()
+
+    def chosen(self) -> Chosen:
+        """Whom it chooses with what is known: unsure, as long as none is in front."""
+        if (front := next(self._in_front(), None)) is not None:
+            return Chosen(front, False, f"no other is better by more than {self._margin:.3g}")
+        left = [arm for arm in self.arms if arm not in self.dropped]
+        best = min(left, key=lambda arm: self._level(arm, left[0]))
+        return Chosen(best, True, "it has the best estimate, and the screening was over before more was clear")
+
+    def behind(self, arm: str, other: str) -> bool:
+        """Whether "`arm` is better than `other` by more than the margin" is rejected."""
+        if (arm, other) in self._duels:
+            return self._duels[arm, other].watched.above
+        return self._duels[other, arm].watched.below
+
+    def _drop(self) -> None:
+        for (arm, other), duel in self._duels.items():
+            if other == self.arms[0] and (why := self._refused(duel)):
+                self.dropped.setdefault(arm, why)
+            elif duel.winner and not {arm, other} & set(self.dropped):
+                worse, better = (arm, other) if duel.winner > 0 else (other, arm)
+                if worse != self.arms[0]:  # the baseline is in every block all the same
+                    self.dropped[worse] = f"{better} is better, after {len(duel.pairs.usable)} pairs"
+
+    def _refused(self, duel: _Duel) -> str | None:
+        """Why an arm has no part in it: nothing usable in the first blocks, or too little for good."""
+        hopeless = duel.pairs.exhausted(self.planned) or (duel.pairs.seen >= _SEEN and not duel.pairs.usable)
+        return duel.pairs.refusal(self.planned) if hopeless else None
+
+    def _in_front(self) -> Iterator[str]:
+        """Arms that no arm still in is better than by more than the margin, in the order of the study."""
+        left = [arm for arm in self.arms if arm not in self.dropped]
+        return (arm for arm in left if all(self.behind(other, arm) for other in left if other != arm))
+
+    def _over(self) -> bool:
+        front = next(self._in_front(), None)
+        if front is not None and all(self._beaten(arm) for arm in self.arms[: self.arms.index(front)]):
+            return True
+        left = [duel for both, duel in self._duels.items() if not self.dropped.keys() & set(both)]
+        return all(duel.pairs.exhausted(self.planned) for duel in left)
+
+    def _beaten(self, arm: str) -> bool:
+        return arm in self.dropped or any(
+            duel.winner == (1 if arm == mine else -1)
+            for (mine, other), duel in self._duels.items()
+            if arm in (mine, other)
+        )
+
+    def _level(self, arm: str, reference: str) -> float:
+        """How much worse than `reference`, as a log-ratio; infinite where no pair is known."""
+        if arm == reference:
+            return 0.0
+        duel = self._duels[arm, reference]
+        return duel.watched.pairs.centre() if duel.pairs.usable else math.inf
+
+    def comparison(self, contrast: Contrast) -> Comparison:
+        """The arm against the baseline as it is known: an estimate, an interval, no verdict."""
+        duel = self._duels[contrast.arm, contrast.baseline]
+        pairs, alpha = duel.pairs, duel.watched.test.alpha
+        chosen = self.chosen()
+        said = self.dropped.get(contrast.arm)
+        if said is None:
+            said = f"chosen: {chosen.reason}" if contrast.arm == chosen.arm else "not the one that goes on"
+        reason = f"a screening claims nothing; {said}"
+        finding = Inference("none", reason)
+        if pairs.usable:
+            higher = contrast.metric.better == "higher"
+            ends = duel.watched.interval()
+            low, centre, high = (ends[0], duel.watched.pairs.centre(), ends[1])
+            if higher:
+                low, centre, high = -high, -centre, -low
+            ratios = [ratio_of(each) for each in (centre, low, high)]
+            finding = Inference("none", reason, *ratios)
+        return pairs.comparison(
+            Screened.name, self.planned, finding, ratio_all=None, confidence=1 - alpha, final=self.ended
+        )
+
+
+class Screened:
+    """An arm of a screening, as the `Method` that asks for its blocks."""
+
+    name = "screening"
+
+    def __init__(self, contrast: Contrast, screening: Screening) -> None:
+        self.contrast = contrast
+        self.screening = screening
+        self.planned = screening.planned
+
+    def observe(self, block: Block) -> Decision:
+        """Take in a closed block; all arms of the cell share it."""
+        if block.cell == self.contrast.cell:
+            self.screening.observe(block)
+        return self.decision()
+
+    def decision(self) -> Decision:
+        """Whether this arm is measured any more."""
+        over = self.screening.ended or self.contrast.arm in self.screening.dropped
+        return Decision("stop" if over else "continue", None, "none", "a screening claims nothing")
+
+    def comparison(self) -> Comparison:
+        """What is known of it, without a verdict."""
+        return self.screening.comparison(self.contrast)

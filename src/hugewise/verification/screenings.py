@@ -1,0 +1,133 @@
+"""A screening and the confirmation after it, on simulated blocks: who is passed over wrongly, what is claimed wrongly.
+
+Each promise has its planted fault beside it: choosing by the estimate after a few blocks, and judging the winner of
+many on the very blocks that made it so. Both must be seen to be wrong too often, or the streams would prove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.random import Generator
+
+from hugewise.model.trial import Block
+from hugewise.stats.screening import Screening
+from hugewise.stats.sequential import Sequential
+from hugewise.stats.signflip import verdict
+from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.generators import generator
+from hugewise.verification.scenes import CONTRAST, attempt
+
+__all__ = ["CASES", "ScreeningCase", "limit", "tasks", "together"]
+
+DROPPED, CLAIMED = 0.1, 0.05  # the error of a screening, and of the confirmation after it
+MARGIN, BUDGET = 0.02, 60
+_EARLY = 4  # blocks after which the planted fault chooses
+
+
+class ScreeningCase(NamedTuple):
+    """`arms` beside the baseline, of which the last is better than all others by `gain` margins."""
+
+    noise: str
+    arms: int
+    gain: float
+
+
+_NOISE: Mapping[str, float] = {"normal": np.inf, "Student's t, 3 df": 3.0}
+_SD = 0.03  # of one attempt's log-time; blocks drift by five times as much, in common
+CASES = tuple(ScreeningCase(noise, arms, gain) for noise in _NOISE for arms in (2, 6) for gain in (0.0, 1.05))
+
+
+def limit(rate: float, streams: int) -> float:
+    """Most of so many streams that may be wrong: 3 standard errors above the rate."""
+    return rate + 3 * float(np.sqrt(rate * (1 - rate) / streams))
+
+
+def _blocks(case: ScreeningCase, random: Generator) -> Iterator[dict[str, float]]:
+    """Log-times of block after block, by arm."""
+    names = [CONTRAST.baseline, *(f"arm-{number}" for number in range(case.arms))]
+    levels = np.zeros(len(names))
+    levels[-1] -= case.gain * np.log1p(MARGIN)
+    freedom = _NOISE[case.noise]
+    while True:
+        shocks = random.standard_normal(len(names)) if np.isinf(freedom) else random.standard_t(freedom, len(names))
+        times = levels + _SD * shocks + 5 * _SD * random.standard_normal()
+        yield dict(zip(names, times.tolist(), strict=True))
+
+
+def _block(number: int, times: Mapping[str, float], of: Sequence[str]) -> Block:
+    made = tuple(msgspec.structs.replace(attempt(name, times[name]), block=number) for name in of)
+    return Block(number=number, cell=CONTRAST.cell, state="complete", reason=None, attempts=made)
+
+
+def _screened(case: ScreeningCase, stream: Iterator[dict[str, float]]) -> tuple[Screening, list[dict[str, float]]]:
+    contrasts = [msgspec.structs.replace(CONTRAST, arm=f"arm-{number}") for number in range(case.arms)]
+    made, seen = Screening(contrasts, planned=BUDGET, alpha=DROPPED, margin=MARGIN), []
+    while not made.ended:
+        seen.append(next(stream))
+        made.observe(_block(len(seen), seen[-1], [arm for arm in made.arms if arm not in made.dropped]))
+    return made, seen
+
+
+def together(case: ScreeningCase, seed: int, streams: int) -> Sequence[CheckResult]:
+    """Screening after screening, each with its confirmation on blocks of its own."""
+    random = generator(seed, "screening", *case)
+    wrong = hasty = claimed = selected = 0
+    lengths = []
+    for _ in range(streams):
+        stream = _blocks(case, random)
+        made, seen = _screened(case, stream)
+        lengths.append(len(seen))
+        best, chosen = made.arms[-1] if case.gain else None, made.chosen()
+        wrong += best is not None and not chosen.unsure and chosen.arm != best
+        early = [_estimate(arm, seen[:_EARLY]) for arm in made.arms]
+        hasty += best is not None and made.arms[int(np.argmin(early))] != best
+        if best is None:
+            candidate = min(made.arms[1:], key=lambda arm: _estimate(arm, seen))
+            claimed += _confirmed(candidate, stream)
+            again = [one[candidate] - one[CONTRAST.baseline] for one in (*seen, *(next(stream) for _ in range(5)))]
+            selected += verdict(again, CLAIMED, len(again)) != 0
+    what = f"{case.arms} arms, {case.noise}, " + (f"one better by {case.gain:g} margins" if case.gain else "all alike")
+    told = f"of {streams}, median block {np.median(lengths):g}"
+    if case.gain:
+        most = limit(DROPPED, streams)
+        return [
+            CheckResult("screening", f"{what}: the best is passed over", f"{wrong} {told}", f"<= {most:.3f}",
+                        wrong / streams <= most),
+            CheckResult("control", f"{what}: the best after {_EARLY} blocks is another", f"{hasty} of {streams}",
+                        f"> {most:.3f}", hasty / streams > most),
+        ]  # fmt: skip
+    most = limit(CLAIMED, streams)
+    found = [
+        CheckResult("screening", f"{what}: the best of them is confirmed as different", f"{claimed} {told}",
+                    f"<= {most:.3f}", claimed / streams <= most),
+    ]  # fmt: skip
+    if case.arms > 2 and np.isinf(_NOISE[case.noise]):
+        found.append(
+            CheckResult("control", f"{what}: judged on the blocks that chose it", f"{selected} of {streams}",
+                        f"> {most:.3f}", selected / streams > most)
+        )  # fmt: skip
+    return found
+
+
+def _estimate(arm: str, seen: Sequence[Mapping[str, float]]) -> float:
+    return fmean(one[arm] for one in seen)
+
+
+def _confirmed(arm: str, stream: Iterator[dict[str, float]]) -> bool:
+    """Whether the confirmation claims a difference."""
+    contrast = msgspec.structs.replace(CONTRAST, arm=arm)
+    made = Sequential(contrast, planned=BUDGET, alpha=CLAIMED, margin=MARGIN)
+    for number in range(1, BUDGET + 1):
+        if made.observe(_block(number, next(stream), (contrast.baseline, arm))).status == "stop":
+            break
+    return made.decision().verdict in ("better", "worse")
+
+
+def tasks(seed: int, streams: int) -> list[Task]:
+    """One task a case."""
+    return [Task(f"screening: {' '.join(map(str, case))}", together, (case, seed, streams)) for case in CASES]

@@ -1,0 +1,135 @@
+"""Whole advices on the real kernel: from a command to a verdict, interrupted, and refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise.advise import advise as phases
+from hugewise.advise.advice import Advice, answer
+from hugewise.advise.program import allocator_of
+from hugewise.advise.question import Question
+from hugewise.errors import UserError
+from hugewise.session import progress
+from hugewise.session.progress import AttemptStarted, Event, Message
+from hugewise.store.folder import RunFolder
+from tests.requirements import need_program, need_root
+from tests.servers.trying import need_pages
+
+pytestmark = pytest.mark.usefixtures("unchanged")
+
+# What huge pages are worth hangs on the machine: where its host takes back what lies free, they can cost. So the effect
+# is planted: with the tunable of malloc it does a third of the work.
+PLANTED = """
+import os
+b = bytearray(b"x") * (24 << 20)
+for _ in range(1 if "GLIBC_TUNABLES" in os.environ else 3):
+    sum(range(2_000_000))
+"""
+ASKED = Question(argv=(sys.executable, "-IS", "-c", PLANTED), seconds=120.0, most=2)
+
+
+def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
+    need_root()
+    need_pages()
+    said: list[str] = []
+
+    def listener(event: Event) -> None:
+        if isinstance(event, Message):
+            said.append(event.text)
+
+    found, folder = phases.advise(ASKED, tmp_path, listener=listener)
+    assert found.arrived == "finished"
+    assert [each.name for each in found.tried] == ["advised", "pool-2m"]
+    assert found.pilot is not None
+    assert found.pilot.huge == 0.0
+    last = found.confirmed
+    assert last is not None
+    assert last.verdict == "better", last.reason
+    assert last.ratio is not None
+    assert last.ratio < 0.7
+    assert last.huge_before == 0.0
+    assert last.huge_after is not None
+    assert last.huge_after > 0.5
+    assert answer(found).startswith(f"Set `{last.candidate}`: wall_s −")
+    stored = msgspec.json.decode((folder / "advice.json").read_bytes(), type=Advice)
+    assert msgspec.structs.replace(stored, seconds=found.seconds) == found
+    runs = [
+        RunFolder(Path(each)).read() for each in (found.pilot_folder, found.screening_folder, found.confirmation_folder)
+    ]
+    assert len({run.opened.seed_hash for run in runs}) == 3, "each phase has coins of its own"
+    assert [run.study.method for run in runs] == ["fixed-n", "screening", "sequential"]
+    assert said[0] == "pilot: the program as it is"
+    again, _ = phases.resume(folder)
+    assert (again.arrived, again.confirmed) == ("finished", last), "there is nothing left to be done"
+
+
+@pytest.mark.parametrize("phase", ["pilot", "screening", "confirmation"])
+def test_interrupted_it_says_how_far_it_came_and_goes_on(tmp_path: Path, phase: str) -> None:
+    need_root()
+    need_pages()
+    found, folder = phases.advise(ASKED, tmp_path, listener=interrupting(phase))
+    assert found.arrived == phase
+    assert answer(found) == f"No answer yet: it ended in the {phase}."
+    after, _ = phases.resume(folder)
+    assert after.arrived == "finished"
+    assert after.confirmed is not None
+    assert after.seconds > found.seconds
+    for begun in (found.pilot_folder, found.screening_folder, found.confirmation_folder):
+        assert not begun or begun in (after.pilot_folder, after.screening_folder, after.confirmation_folder)
+
+
+def interrupting(phase: str) -> progress.Listener:
+    """Whoever presses Ctrl-C at the second attempt of that phase."""
+    under_way, attempts = "", 0
+
+    def listener(event: Event) -> None:
+        nonlocal under_way, attempts
+        if isinstance(event, Message) and event.text.partition(":")[0] in ("pilot", "screening", "confirmation"):
+            under_way, attempts = event.text.partition(":")[0], 0
+        attempts += isinstance(event, AttemptStarted)
+        if under_way == phase and attempts == 2:
+            attempts += 1
+            raise KeyboardInterrupt
+
+    return listener
+
+
+@pytest.mark.parametrize(
+    ("argv", "seconds", "words"),
+    [
+        ((sys.executable, "-c", "raise SystemExit(3)"), 60.0, "the command fails"),
+        ((sys.executable, "-c", "import sys; sys.stdin.read(1) or exit(4)"), 60.0, "the command fails"),
+        (("/bin/sleep", "1000"), 12.0, "the command does not end in time"),
+        (("no-such-program-anywhere",), 60.0, "no such program"),
+        (("/bin/true",), 2.0, "nothing can be found in less than 10 s"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_at_once(
+    tmp_path: Path, argv: tuple[str, ...], seconds: float, words: str
+) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        phases.advise(Question(argv=argv, seconds=seconds), tmp_path)
+    assert caught.value.hint
+
+
+def test_a_folder_that_is_no_advice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "advice.json").write_text('{"format": 1')
+    with pytest.raises(UserError, match="no advice"):
+        phases.resume(tmp_path)
+
+
+def test_whose_allocator_a_tunable_reaches(tmp_path: Path) -> None:
+    need_program("gcc", "gcc")
+    assert allocator_of("no-such-program-anywhere") is None
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o755)
+    shell = allocator_of(str(script))
+    assert shell is not None
+    assert shell.tuned is not False
+    (tmp_path / "fifo").touch()
+    assert allocator_of(str(tmp_path / "fifo")) is None, "it is no program"

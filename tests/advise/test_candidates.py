@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise.advise.candidates import RULES, Found, candidates
+from hugewise.advise.question import Question, confirmation, screening
+
+HERE = Found(
+    root=True, mode="madvise", pmd=2 << 20, mthp=(64 << 10, 1 << 20), pools=(2 << 20,), huge=0.0, memory=1 << 30,
+    tuned=True,
+)  # fmt: skip
+
+
+def tried(**changes: Any) -> list[str]:
+    return [each.name for each in candidates(msgspec.structs.replace(HERE, **changes), 6)[0]]
+
+
+def left(name: str, **changes: Any) -> str:
+    return {one.name: one.reason for one in candidates(msgspec.structs.replace(HERE, **changes), 6)[1]}[name]
+
+
+def test_what_reaches_least_comes_first() -> None:
+    assert tried() == ["advised", "pool-2m", "always", "always-64k"]
+    reach = [each.reach for each in candidates(HERE, 6)[0]]
+    assert reach == sorted(reach, key=["process", "pool", "host"].index)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("off", {}, "has base pages already"),
+        ("off", {"huge": 0.5, "pmd": None}, "the kernel has no transparent huge pages"),
+        ("advised", {"tuned": False, "why": "it is a Go program"}, "do not reach it: it is a Go program"),
+        ("advised", {"mode": "always"}, "and here it is set to always"),
+        ("advised", {"mode": "never"}, "and here it is set to never"),
+        ("advised", {"huge": 0.99}, "in huge pages already"),
+        ("pool", {"root": False}, "filling a pool needs root"),
+        ("pool", {"pools": (1 << 30,)}, "no pool of pages of that size"),
+        ("pool", {"tuned": False, "why": "it has jemalloc"}, "it has jemalloc"),
+        ("always", {"root": False}, "needs root"),
+        ("always", {"mode": "always"}, "it is set so already"),
+        ("always-64k", {"mthp": ()}, "no transparent huge pages of 64k"),
+    ],
+)
+def test_what_cannot_reach_the_program_is_left_out_by_name(name: str, changes: dict[str, Any], words: str) -> None:
+    assert words in left(name, **changes)
+
+
+def test_an_allocator_that_nobody_knows_is_tried() -> None:
+    assert "advised" in tried(tuned=None)
+
+
+def test_at_most_so_many_are_tried() -> None:
+    few, others = candidates(HERE, 2)
+    assert [each.name for each in few] == ["advised", "pool-2m"]
+    assert "those that reach least are tried" in {one.name: one.reason for one in others}["always"]
+    assert len(few) + len(others) == len(RULES)
+
+
+def test_candidates_are_arms_of_ordinary_studies() -> None:
+    asked = Question(argv=("true",))
+    chosen, _ = candidates(HERE, 6)
+    study = screening(asked, chosen, 1 << 30, 60.0)
+    assert [use.name for use in study.policies] == ["as-is", "advised", "pool-2m", "always", "always-64k"]
+    assert (study.method, study.confidence, study.compared_with, study.budget.time) == ("screening", 0.9, "as-is", 60.0)
+    assert [use.mechanism for use in study.policies[1:]] == ["process", "process", "system", "system"]
+    last = confirmation(asked, chosen[0], 0, 200.4)
+    assert (last.method, last.confidence, len(last.policies), last.budget.time) == ("sequential", 0.99, 2, 200.0)
+    assert last.workload[0].delivery.share == 0.0, "the setting is judged, with what it delivered beside it"

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise.advise.pilot import Pilot, judged, remarks
+from hugewise.errors import UserError
+from hugewise.model.trial import Attempt, Block
+from tests.build.trials import attempt, block, delivery
+
+SEEN = Pilot(
+    runs=6, wall_s=1.0, block_s=2.5, sd=0.02, coverage={"anon:4096": 75.0, "anon:2097152": 25.0}, memory=100,
+    faults=10.0, same_output=True,
+)  # fmt: skip
+
+
+def ran(wall_s: float, number: int, arm: str, **changes: Any) -> Attempt:
+    made = attempt(arm, wall_s, block=number, cell="command", delivery=delivery(None, coverage={"anon:4096": 1000}))
+    return msgspec.structs.replace(made, wall_s=wall_s, peak_bytes=5000, **changes)
+
+
+def of(*pairs: tuple[float, float]) -> list[Block]:
+    return [
+        msgspec.structs.replace(
+            block(number, ran(one, number, "as-is"), ran(other, number, "again"), cell="command"), seconds=3.0
+        )
+        for number, (one, other) in enumerate(pairs, 1)
+    ]
+
+
+def test_a_program_is_described_as_it_is(tmp_path: Path) -> None:
+    found = judged(of((1.0, 1.1), (1.0, 0.9), (1.2, 1.2)), tmp_path, 600.0)
+    assert (found.runs, found.wall_s, found.block_s, found.memory) == (6, 1.05, 3.0, 5000)
+    logs = [math.log(1.1), math.log(0.9), 0.0]
+    mean = sum(logs) / 3
+    assert found.sd == pytest.approx(math.sqrt(sum((one - mean) ** 2 for one in logs) / 2))
+    assert found.coverage == {"anon:4096": pytest.approx(1000.0)}
+    assert found.huge == 0.0
+    assert found.same_output is True, "nobody said anything"
+
+
+def test_outputs_that_differ_are_seen(tmp_path: Path) -> None:
+    run = of((1.0, 1.0), (1.0, 1.0), (1.0, 1.0))
+    for place, one in enumerate(one for each in run for one in each.attempts):
+        folder = tmp_path / "attempts" / f"b{one.block:05d}-{one.order}-{one.arm}-{one.number}"
+        folder.mkdir(parents=True)
+        (folder / "stdout").write_text(f"{place}\n")
+    found = judged(run, tmp_path, 600.0)
+    assert found.same_output is False
+    assert any("output differs between runs" in one for one in remarks(found, 600.0, 0.01))
+
+
+def test_a_command_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    bad = ran(1.0, 1, "as-is", state="failed", reason="exit status 3")
+    with pytest.raises(UserError, match="the command fails: exit status 3") as caught:
+        judged([block(1, bad, ran(1.0, 1, "again"))], tmp_path, 600.0)
+    assert "without a terminal" in (caught.value.hint or "")
+    late = msgspec.structs.replace(bad, reason="timed out after 150 s")
+    with pytest.raises(UserError, match="does not end in time") as caught:
+        judged([block(1, late)], tmp_path, 600.0)
+    assert "10 min" in (caught.value.hint or "")
+    with pytest.raises(UserError, match="could not be measured: no run of it counted"):
+        judged([], tmp_path, 600.0)
+
+
+def test_it_says_at_once_what_the_time_can_show() -> None:
+    (said,) = remarks(SEEN, 600.0, 0.01)
+    assert said.endswith("is seen 4 times in 5 in 10 min 00 s (240 pairs of runs)")
+    shown = SEEN.shown_in(600.0, 0.01)
+    assert shown is not None
+    assert 0.002 < shown < 0.01
+    wider = msgspec.structs.replace(SEEN, sd=0.2).shown_in(600.0, 0.01)
+    assert wider is not None
+    assert wider > 5 * shown
+
+
+def test_too_little_time_is_said_with_what_is_needed() -> None:
+    (said,) = remarks(msgspec.structs.replace(SEEN, block_s=90.0), 600.0, 0.01)
+    assert "are enough for 6 pairs of runs, and no verdict is possible before 12" in said
+    assert "(--time), or a shorter input" in said
+
+
+def test_a_run_that_is_too_short_is_said() -> None:
+    short = msgspec.structs.replace(SEEN, wall_s=0.004, block_s=0.5)
+    assert any("of which starting it is a large part" in one for one in remarks(short, 600.0, 0.01))
+
+
+def test_the_share_in_huge_pages() -> None:
+    assert SEEN.huge == 0.25
+    assert msgspec.structs.replace(SEEN, coverage={}).huge == 0.0
+    assert msgspec.structs.replace(SEEN, coverage={"anon:65536": 1.0, "shmem:2097152": 5.0}).huge == 0.0

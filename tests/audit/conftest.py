@@ -1,0 +1,34 @@
+"""A host as a folder, and `hugewise audit` on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hugewise.cli.main import main
+from tests.build.trees import Tree, healthy
+
+Audit = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """A host on which no rule finds anything."""
+    return healthy(tmp_path / "host")
+
+
+@pytest.fixture
+def audit(tree: Tree, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Audit:
+    """`hugewise audit --root HOST` with more arguments: its exit status and what it prints, errors too."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def called(*more: str, results: Path = tmp_path / "results") -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["audit", "--root", str(tree.path), "--results", str(results), *more])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return called

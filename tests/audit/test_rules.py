@@ -1,0 +1,342 @@
+"""Every rule on a host that has its fault, and silent on one just beside it: from the files to the printed text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hugewise.audit import collect
+from hugewise.audit.rules import discover
+from tests.audit.conftest import Audit
+from tests.build.trees import KERNEL, Tree
+
+Change = Callable[[Tree], None]
+
+THP = "/sys/kernel/mm/transparent_hugepage"
+TUNABLE = "glibc.malloc.hugetlb"
+LIB = "/usr/lib/x86_64-linux-gnu"
+GROUP = "/sys/fs/cgroup/system.slice/db.service"
+ADVISED = {"GLIBC_TUNABLES": f"{TUNABLE}=1"}
+POOLED = {"GLIBC_TUNABLES": f"{TUNABLE}=2"}
+TMPFILES = "/etc/tmpfiles.d/pages.conf"
+
+
+def both(*changes: Change) -> Change:
+    def change(tree: Tree) -> None:
+        for each in changes:
+            each(tree)
+
+    return change
+
+
+def knob(name: str, value: str) -> Change:
+    return lambda tree: tree.knob(name, value)
+
+
+def put(path: str, text: str) -> Change:
+    return lambda tree: tree.put(path, text)
+
+
+def kept(name: str, value: str) -> Change:
+    """A knob turned, and a line of tmpfiles.d that keeps it so."""
+    return both(
+        knob(name, value), put(f"/etc/tmpfiles.d/{name.replace('/', '-')}.conf", f"w {THP}/{name} - - - - {value}\n")
+    )
+
+
+def program(name: str, **given: object) -> Change:
+    return lambda tree: tree.process(200, name, **given)  # type: ignore[arg-type]
+
+
+def service(*lines: str, name: str = "app") -> Change:
+    return lambda tree: tree.service(name, "ExecStart=/usr/bin/app", *lines)
+
+
+def boot(words: str) -> Change:
+    return lambda tree: tree.boot(words)
+
+
+def pool(kib: int = 2048, total: int = 0, **given: int) -> Change:
+    return lambda tree: tree.pool(kib, total, **given)
+
+
+def asked(pages: int) -> Change:
+    return put("/etc/sysctl.d/50-pages.conf", f"vm.nr_hugepages = {pages}\n")
+
+
+def tuned(*lines: str, profile: str = "mine") -> Change:
+    return both(
+        put("/etc/tuned/active_profile", f"{profile}\n"),
+        put("/etc/tuned/mine/tuned.conf", "\n".join(("[main]", "summary=mine", *lines)) + "\n"),
+    )
+
+
+def postgres(huge: str, shared: str | None, *, settings: str = "", unit: str | None = None) -> Change:
+    """PostgreSQL that runs, or that has files alone (`shared` None)."""
+    data = "/var/lib/postgresql/15/main"
+    files = put(f"{data}/postgresql.conf", f"shared_buffers = 1GB\nhuge_pages = {huge}  # as advised\n{settings}")
+    if shared is None:
+        return both(
+            put("/etc/postgresql/15/main/postgresql.conf", f"huge_pages = {huge}\nshared_buffers=1GB\n{settings}")
+        )
+    argv = ["/usr/lib/postgresql/15/bin/postgres", "-D", data]
+    return both(
+        files,
+        lambda tree: tree.process(
+            300, "postgres", exe=argv[0], argv=argv, unit=unit, maps=(f"{LIB}/libc.so.6", f"{shared}={1 << 30}")
+        ),
+    )
+
+
+def java(version: str, *options: str) -> Change:
+    home = "/usr/lib/jvm/jdk"
+    return both(
+        put(f"{home}/release", f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n'),
+        lambda tree: tree.process(400, "java", exe=f"{home}/bin/java", argv=["java", *options, "-jar", "a.jar"]),
+    )
+
+
+def mongod(version: str) -> Change:
+    return both(
+        put(
+            "/var/lib/dpkg/status",
+            f"Package: x\nVersion: 1\n\nPackage: mongodb-org-server\nStatus: ok\nVersion: {version}\n",
+        ),
+        lambda tree: tree.process(500, "mongod", argv=["/usr/bin/mongod", "--config", "/etc/mongod.conf"]),
+    )
+
+
+def group(**files: str) -> Change:
+    return both(*(put(f"{GROUP}/{name.replace('__', '.')}", f"{value}\n") for name, value in files.items()))
+
+
+SWAP = put("/proc/meminfo", "MemTotal: 8000000 kB\nSwapTotal: 4000000 kB\n")
+ALWAYS, NEVER = kept("enabled", "always"), kept("enabled", "never")
+NONE_409 = kept("khugepaged/max_ptes_none", "409")
+COLLAPSES = put(f"{THP}/hugepages-64kB/stats/collapse_exceed_none_pte", "0\n")
+MTHP = kept("hugepages-64kB/enabled", "always")
+
+CASES: dict[str, tuple[Change, Change]] = {
+    # transparent huge pages
+    "thp-shrinker-inert": (knob("shrink_underused", "1"), both(knob("shrink_underused", "1"), NONE_409)),
+    "max-ptes-none-intermediate": (both(COLLAPSES, MTHP, NONE_409), both(MTHP, NONE_409)),
+    "max-ptes-none-advice": (
+        program("worker", maps=(f"{LIB}/libtcmalloc_minimal.so.4",)),
+        both(program("worker", maps=(f"{LIB}/libtcmalloc_minimal.so.4",)), kept("khugepaged/max_ptes_none", "0")),
+    ),
+    "defrag-always": (kept("defrag", "always"), kept("defrag", "defer+madvise")),
+    "advising-allocator-stalls": (
+        both(program("app", environ=ADVISED), kept("defrag", "defer+madvise")),
+        both(program("app", environ=ADVISED), kept("defrag", "defer")),
+    ),
+    "thp-top-not-followed": (
+        kept("hugepages-2048kB/enabled", "never"),
+        both(kept("hugepages-2048kB/enabled", "never"), MTHP),
+    ),
+    "thp-swap-under-limit": (
+        both(SWAP, group(memory__max="1073741824", memory__swap__max="max", memory__stat="anon 5\nanon_thp 4194304")),
+        both(SWAP, group(memory__max="1073741824", memory__swap__max="0", memory__stat="anon 5\nanon_thp 4194304")),
+    ),
+    # allocators and the loader
+    "tunable-ignored-secure": (program("ping", environ=ADVISED, secure=True), program("ping", environ=ADVISED)),
+    "tunable-ignored-static": (
+        both(
+            service(f"Environment=GLIBC_TUNABLES={TUNABLE}=1", name="go"),
+            lambda t: t.program("/usr/bin/app", static=True),
+        ),
+        service(f"Environment=GLIBC_TUNABLES={TUNABLE}=1", name="go"),
+    ),
+    "tunable-other-allocator": (
+        program("kv", environ=ADVISED, maps=(f"{LIB}/libjemalloc.so.2", f"{LIB}/libc.so.6")),
+        program("kv", environ=ADVISED),
+    ),
+    "tunable-unknown-to-glibc": (
+        both(program("app", environ=ADVISED), lambda t: t.glibc("2.34")),
+        both(program("app", environ=ADVISED), lambda t: t.glibc("2.35")),
+    ),
+    "tunable-without-effect": (both(program("app", environ=ADVISED), ALWAYS), program("app", environ=ADVISED)),
+    "tunable-under-memorythp-madvise": (
+        both(ALWAYS, service("MemoryTHP=madvise", f"Environment=GLIBC_TUNABLES={TUNABLE}=1", name="db")),
+        service("MemoryTHP=madvise", f"Environment=GLIBC_TUNABLES={TUNABLE}=1", name="db"),
+    ),
+    "tunable-without-pool": (program("app", environ=POOLED), both(program("app", environ=POOLED), pool(overcommit=64))),
+    "tunable-malformed": (
+        program("app", environ={"GLIBC_TUNABLES": "glibc.malloc.hugepages=1"}),
+        program("app", environ={"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}),
+    ),
+    "glibc-advises-everything": (
+        both(put("/proc/sys/kernel/arch", "aarch64\n"), lambda t: t.glibc("2.43")),
+        both(put("/proc/sys/kernel/arch", "aarch64\n"), lambda t: t.glibc("2.42")),
+    ),
+    "preload-ignored": (
+        program("trail", environ={"LD_PRELOAD": "/opt/lib.so"}, static=True),
+        program("trail", environ={"LD_PRELOAD": "/opt/lib.so"}),
+    ),
+    "preload-missing": (
+        service("Environment=LD_PRELOAD=/opt/libjemalloc.so"),
+        both(service("Environment=LD_PRELOAD=/opt/libjemalloc.so"), put("/opt/libjemalloc.so", "")),
+    ),
+    "libhugetlbfs-morecore": (
+        lambda tree: tree.service("heap", "ExecStart=/usr/bin/hugectl --heap /usr/bin/app"),
+        lambda tree: tree.service("heap", "ExecStart=/usr/bin/numactl -m 0 /usr/bin/app"),
+    ),
+    "tcmalloc-without-always": (
+        program("worker", maps=(f"{LIB}/libtcmalloc.so.4",)),
+        both(program("worker", maps=(f"{LIB}/libtcmalloc.so.4",)), ALWAYS),
+    ),
+    "program-disables-thp": (
+        program("agent", thp="0"),
+        both(service("MemoryTHP=disable"), lambda t: t.process(100, "app", unit="app.service", thp="0")),
+    ),
+    "pymalloc-hugepages-fork": (
+        program("python3.15", environ={"PYTHON_PYMALLOC_HUGEPAGES": "1"}),
+        program("python3.15", environ={"PYTHON_PYMALLOC_HUGEPAGES": "0"}),
+    ),
+    # systemd
+    "unit-memorythp-invalid": (service("MemoryTHP=never"), service("MemoryTHP=disable")),
+    "unit-memorythp-too-new": (
+        both(service("MemoryTHP=disable"), lambda t: t.systemd(252)),
+        service("MemoryTHP=disable"),
+    ),
+    "unit-memorythp-madvise-kernel": (service("MemoryTHP=madvise"), service("MemoryTHP=disable")),
+    "cgroup-thp-invented": (
+        put(TMPFILES, "w /sys/fs/cgroup/system.slice/memory.huge_pages - - - - never\n"),
+        put(TMPFILES, "w /sys/fs/cgroup/system.slice/hugetlb.2MB.max - - - - max\n"),
+    ),
+    "sysctl-thp-invented": (
+        put("/etc/sysctl.d/a.conf", "kernel.mm.transparent_hugepage.enabled = never\n"),
+        put("/etc/sysctl.d/a.conf", "vm.nr_overcommit_hugepages = 0\n"),
+    ),
+    "setting-without-knob": (
+        put(TMPFILES, f"w {THP}/hugepages-16kB/enabled - - - - never\n"),
+        put(TMPFILES, f"w {THP}/hugepages-64kB/enabled - - - - never\n"),
+    ),
+    # what is set at boot
+    "tuned-tmpfiles-conflict": (
+        both(tuned("[vm]", "transparent_hugepages=never"), put(TMPFILES, f"w {THP}/enabled - - - - madvise\n")),
+        both(tuned("[vm]", "transparent_hugepages=madvise"), put(TMPFILES, f"w {THP}/enabled - - - - madvise\n")),
+    ),
+    "pool-asked-twice": (
+        both(asked(8), tuned("[sysctl]", "vm.nr_hugepages=4"), pool(total=8, free=8)),
+        both(asked(8), tuned("[sysctl]", "vm.nr_hugepages=8"), pool(total=8, free=8)),
+    ),
+    "boot-value-overwritten": (
+        both(boot("transparent_hugepage=never"), ALWAYS),
+        both(boot("transparent_hugepage=always"), ALWAYS),
+    ),
+    "setting-not-in-force": (
+        put(TMPFILES, f"w {THP}/defrag - - - - defer\n"),
+        put(TMPFILES, f"w {THP}/defrag - - - - madvise\n"),
+    ),
+    "tuned-profile-missing": (tuned(profile="gone"), tuned()),
+    "thp-lost-at-boot": (
+        knob("enabled", "always"),
+        both(knob("enabled", "always"), service(f'ExecStartPre=sh -c "echo always > {THP}/enabled"', name="turn")),
+    ),
+    "pool-lost-at-boot": (pool(total=8, free=8), both(pool(total=8, free=8), asked(8))),
+    # pools
+    "pool-stranded": (
+        both(asked(512), pool(total=512, free=500, reserved=100)),
+        both(asked(512), pool(total=512, free=500, reserved=480)),
+    ),
+    "pool-granted-short": (both(asked(512), pool(total=300, free=0)), both(asked(300), pool(total=300, free=0))),
+    "gigantic-pool-after-boot": (
+        put(TMPFILES, "w /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages - - - - 4\n"),
+        both(
+            put(TMPFILES, "w /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages - - - - 4\n"),
+            boot("hugetlb_cma=8G"),
+        ),
+    ),
+    "boot-hugepages-pairs": (
+        boot("hugepagesz=1G hugepagesz=2M hugepages=8"),
+        boot("hugepagesz=1G hugepages=0 hugepagesz=2M hugepages=8"),
+    ),
+    "cgroup-hugetlb-sigbus": (
+        group(hugetlb__2MB__max="2097152", hugetlb__2MB__rsvd__max="max"),
+        group(hugetlb__2MB__max="2097152", hugetlb__2MB__rsvd__max="2097152"),
+    ),
+    # servers
+    "postgresql-fell-back": (
+        both(postgres("try", "/dev/zero (deleted)"), asked(400), pool(total=400, free=400, reserved=400)),
+        both(postgres("try", "/anon_hugepage (deleted)"), asked(600), pool(total=600, free=88)),
+    ),
+    "postgresql-will-not-start": (
+        both(postgres("on", None), asked(400), pool(total=400, free=400)),
+        both(postgres("on", None), asked(600), pool(total=600, free=600)),
+    ),
+    "postgresql-over-group-limit": (
+        both(
+            postgres("try", "/dev/zero (deleted)", unit="db.service"),
+            group(hugetlb__2MB__max="536870912", hugetlb__2MB__rsvd__max="536870912"),
+        ),
+        both(
+            postgres("try", "/dev/zero (deleted)", unit="db.service"),
+            group(hugetlb__2MB__max="2147483648", hugetlb__2MB__rsvd__max="2147483648"),
+        ),
+    ),
+    "postgresql-page-size": (
+        postgres("try", None, settings="huge_page_size = 32MB\n"),
+        postgres("try", None, settings="huge_page_size = 2MB\n"),
+    ),
+    "mysql-large-pages-short": (
+        put("/etc/mysql/my.cnf", "[mysqld]\nlarge-pages\ninnodb_buffer_pool_size = 2G\n"),
+        put("/etc/mysql/my.cnf", "[mysql]\nlarge-pages\ninnodb_buffer_pool_size = 2G\n"),
+    ),
+    "redis-thp-fork": (
+        both(ALWAYS, put("/etc/redis/redis.conf", "port 6379\ndisable-thp no\n")),
+        both(ALWAYS, put("/etc/redis/redis.conf", "port 6379\ndisable-thp yes\n")),
+    ),
+    "memcached-large-pages-off": (
+        both(NEVER, program("memcached", argv=["/usr/bin/memcached", "-m", "64", "-L"])),
+        program("memcached", argv=["/usr/bin/memcached", "-m", "64", "-L"]),
+    ),
+    "jvm-large-pages-short": (
+        java("21.0.4", "-XX:+UseLargePages"),
+        java("21.0.4", "-XX:+UseLargePages", "-XX:+UseTransparentHugePages"),
+    ),
+    "jvm-thp-off": (
+        both(NEVER, java("21.0.4", "-XX:+UseTransparentHugePages")),
+        java("21.0.4", "-XX:+UseTransparentHugePages"),
+    ),
+    "jvm-thread-stacks": (both(ALWAYS, java("17.0.8")), both(ALWAYS, java("17.0.9"))),
+    "mongodb-before-8-with-thp": (mongod("7.0.14"), mongod("8.0.4")),
+    "mongodb-8-without-thp": (mongod("8.0.4"), both(mongod("8.0.4"), ALWAYS)),
+}
+
+
+def test_every_rule_has_its_two_hosts() -> None:
+    assert CASES.keys() == discover().keys()
+    assert len(CASES) >= 20
+
+
+def test_a_host_without_faults_has_none(audit: Audit) -> None:
+    status, said = audit()
+    assert (status, said.splitlines()[-1]) == (0, "no trap found")
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_a_fault_is_found(rule: str, tree: Tree, audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "except_advised", lambda root: False)
+    CASES[rule][0](tree)
+    status, said = audit("--traps")
+    found = discover()[rule]
+    assert f"{found.severity:8} {rule}: {found.title[:20]}" in said
+    whole = " ".join(said.split())
+    assert found.cure in whole and "source: " in whole
+    assert status == (0 if found.severity == "note" and "warning " not in said and "error " not in said else 3)
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_beside_the_fault_nothing_is_said(rule: str, tree: Tree, audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "except_advised", lambda root: False)
+    CASES[rule][1](tree)
+    _, said = audit("--traps")
+    assert f" {rule}: " not in said
+
+
+def test_the_kernel_that_can_is_not_accused(tree: Tree, audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    service("MemoryTHP=madvise")(tree)
+    monkeypatch.setattr(collect, "except_advised", lambda root: True)
+    assert "unit-memorythp-madvise-kernel" not in audit("--traps")[1]
+    assert KERNEL in audit()[1]

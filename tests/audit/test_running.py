@@ -1,0 +1,178 @@
+"""Processes and servers: what is kept of them, includes of their files, those that end meanwhile, containers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hugewise.audit.collect import collect
+from hugewise.audit.facts import HostFacts, ServerConfig
+from hugewise.audit.root import Root
+from hugewise.audit.running import processes
+from tests.audit.conftest import Audit
+from tests.build.trees import Tree
+from tests.requirements import need_root
+
+SECRET = "hunter2"  # noqa: S105  (it is looked for in what is printed)
+
+
+def facts(tree: Tree) -> HostFacts:
+    return collect(Root(tree.path))
+
+
+def server(tree: Tree, kind: str) -> ServerConfig:
+    (found,) = [each for each in facts(tree).servers if each.kind == kind]
+    return found
+
+
+def test_of_this_process_the_kernel_says_what_is_so() -> None:
+    environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0:glibc.malloc.arena_max=1", "TOKEN": SECRET}
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print('there', flush=True); input()", SECRET],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert child.stdout is not None and child.stdout.readline() == b"there\n"
+        (found,) = [each.process for each in processes(Root()) if each.process.pid == child.pid]
+        assert [(one.key, one.value) for one in found.environment] == [
+            ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=0:glibc.malloc.arena_max=1")
+        ]
+        assert (found.secure, found.static, found.thp_enabled is not None) == (False, False, True)
+        assert "glibc" in (found.libraries or ())
+        assert found.program == str(Path(sys.executable).resolve())
+        assert SECRET not in repr(found)
+    finally:
+        child.communicate(b"\n")
+
+
+def test_nothing_of_environments_and_command_lines_but_known_settings_is_printed(tree: Tree, audit: Audit) -> None:
+    tree.process(
+        200,
+        "java",
+        argv=["java", "-Dpassword=" + SECRET, "-XX:+UseLargePages", SECRET],
+        environ={
+            "DB_PASSWORD": SECRET,
+            "JAVA_TOOL_OPTIONS": f"-Dkey={SECRET} -XX:LargePageSizeInBytes=2m",
+            "MALLOC_CONF": f"{SECRET} x",
+        },
+        unit="app.service",
+    )
+    tree.put("/etc/mysql/my.cnf", f"[mysqld]\npassword={SECRET}\nlarge_pages={SECRET};x\n[client]\npassword={SECRET}\n")
+    tree.put("/etc/redis/redis.conf", f"requirepass {SECRET}\ndisable-thp no\n")
+    for more in ((), ("--json",)):
+        _, said = audit(*more)
+        assert SECRET not in said
+        assert "UseLargePages" in said and "disable-thp" in said
+
+
+def test_terminal_escapes_do_not_reach_the_terminal(tree: Tree, audit: Audit) -> None:
+    tree.process(200, "evil\x1b[2J", environ={"MALLOC_CONF": "\x1b]0;x\x07"}, exe="/usr/bin/\x1b[31mx")
+    tree.put("/etc/systemd/system/evil.service", "[Service]\nMemoryTHP=\x1b[2Jnever\nExecStart=/bin/\x1b[31m\n")
+    for more in ((), ("--json",)):
+        assert "\x1b" not in audit(*more)[1]
+
+
+def test_a_process_that_ends_meanwhile_is_passed_over(tree: Tree) -> None:
+    tree.process(300, "gone")
+    for name in ("status", "maps"):
+        tree.at(f"/proc/300/{name}").unlink()
+    tree.put("/proc/301/cmdline", "")
+    found = facts(tree)
+    assert {each.pid for each in found.processes} == {1, 100} & {each.pid for each in found.processes}
+    assert found.unread == ()
+
+
+def test_a_user_is_told_what_cannot_be_read() -> None:
+    need_root()
+    collect(Root())  # what is imported lies where the account may not read
+    os.seteuid(65534)
+    try:
+        found = collect(Root())
+    finally:
+        os.seteuid(0)
+    (line,) = [line for line in found.unread if line.startswith("/proc/PID/environ: Permission denied (")]
+    assert int(line.partition("(")[2].split()[0]) >= 1
+    assert found.thp and found.pools
+
+
+@pytest.mark.parametrize("where", ["file", "line"])
+def test_postgresql_with_includes_and_what_overrides_them(tree: Tree, where: str) -> None:
+    data = "/var/lib/pg"
+    tree.put(
+        f"{data}/postgresql.conf",
+        "huge_pages = on\ninclude 'more.conf'\ninclude_dir 'conf.d'\nshared_buffers='1GB' # x\n",
+    )
+    tree.put(f"{data}/more.conf", "include 'postgresql.conf'\nhuge_page_size = 2MB\npassword = 'x'\n")
+    tree.put(f"{data}/conf.d/a.conf", "HUGE_PAGES = off\n")
+    tree.put(f"{data}/conf.d/.hidden.conf", "huge_pages = on\n")
+    tree.put(f"{data}/postgresql.auto.conf", "shared_buffers = '2GB'\n")
+    tree.put(f"{data}/PG_VERSION", "17\n")
+    argv = [
+        "/usr/bin/postgres",
+        "-D",
+        data,
+        *(["-c", "huge_pages=try", "--shared-buffers=3GB"] if where == "line" else []),
+    ]
+    tree.process(300, "postgres", argv=argv)
+    tree.process(301, "postgres", argv=["postgres: checkpointer"], parent=300)
+    found = server(tree, "postgresql")
+    assert found.version == "17"
+    values = {key: one.value for key, one in found.settings.items()}
+    assert values == (
+        {"huge_pages": "try", "huge_page_size": "2MB", "shared_buffers": "3GB"}
+        if where == "line"
+        else {"huge_pages": "off", "huge_page_size": "2MB", "shared_buffers": "2GB"}
+    )
+
+
+def test_redis_that_wrote_over_its_words_is_known_by_its_service(tree: Tree) -> None:
+    tree.service("kv", "ExecStart=/usr/bin/redis-server /etc/kv.conf --disable-thp no")
+    tree.put("/etc/kv.conf", "include /etc/kv-more.conf\n")
+    tree.put("/etc/kv-more.conf", 'disable-thp "yes"\n')
+    tree.process(300, "redis-server", argv=["redis-server *:6379"], unit="kv.service")
+    assert server(tree, "redis").settings["disable-thp"].value == "no"
+    tree.service("kv", "ExecStart=/usr/bin/redis-server /etc/kv.conf")
+    assert server(tree, "redis").settings["disable-thp"].where == "/etc/kv-more.conf:1"
+
+
+def test_mysql_reads_its_groups_of_all_files(tree: Tree) -> None:
+    tree.put("/etc/mysql/my.cnf", "[client]\nlarge-pages\n[mysqld-8.4]\nlarge_pages=0\n!includedir /etc/mysql/conf.d\n")
+    tree.put("/etc/mysql/conf.d/z.cnf", "[mariadb]\nlarge-pages = ON\n")
+    tree.put("/etc/mysql/conf.d/z.txt", "[mariadb]\nlarge-pages = OFF\n")
+    tree.process(300, "mariadbd", exe="/usr/sbin/mariadbd", argv=["/usr/sbin/mariadbd", "--innodb-buffer-pool-size=1G"])
+    found = server(tree, "mysql")
+    assert {key: one.value for key, one in found.settings.items()} == {
+        "large_pages": "ON",
+        "innodb_buffer_pool_size": "1G",
+    }
+
+
+def test_the_files_of_a_container_are_not_this_hosts(tree: Tree) -> None:
+    tree.put("/data/postgresql.conf", "huge_pages = on\n")
+    argv = ["postgres", "-D", "/data", "-c", "shared_buffers=1GB"]
+    tree.process(300, "postgres", argv=argv, group="/system.slice/docker-0123.scope")
+    assert {key: one.value for key, one in server(tree, "postgresql").settings.items()} == {"shared_buffers": "1GB"}
+
+
+def test_files_of_servers_at_rest(tree: Tree) -> None:
+    tree.put("/etc/memcached.conf", "# x\n-m 64\n-L\n")
+    tree.put(
+        "/etc/mongod.conf", "storage:\n  wiredTiger:\n    engineConfig:\n      cacheSizeGB: 2 # of 8\nsecurity: x y\n"
+    )
+    found = {each.kind: {key: one.value for key, one in each.settings.items()} for each in facts(tree).servers}
+    assert found == {"memcached": {"large-pages": "on"}, "mongodb": {"cacheSizeGB": "2"}}
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_file_does_not_block(tree: Tree, audit: Audit) -> None:
+    for path in ("/etc/redis/redis.conf", "/etc/mysql/my.cnf", "/etc/sysctl.d/a.conf", "/etc/systemd/system/p.service"):
+        tree.at(path).parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(tree.at(path))
+    _, said = audit()
+    assert "/etc/redis/redis.conf: not a regular file" in " ".join(said.split())

@@ -1,0 +1,139 @@
+"""Services from their files: continuation, quotes, resets, the order of the folders, drop-ins, masks, templates."""
+
+from __future__ import annotations
+
+import pytest
+
+from hugewise.audit.facts import UnitConfig
+from hugewise.audit.root import Root
+from hugewise.audit.unit_files import aliases, load, services
+from hugewise.audit.unit_text import directives, specified, words
+from tests.build.trees import Tree
+
+
+def unit(tree: Tree, name: str) -> UnitConfig:
+    root = Root(tree.path)
+    return load(root, name, services(root).get(name)).config
+
+
+def variables(config: UnitConfig) -> dict[str, str]:
+    return {one.key: one.value for one in config.environment}
+
+
+def test_a_line_goes_on_over_comments() -> None:
+    text = (
+        "[Service]\nExecStart=/bin/a \\\n# no part of it\n; nor this\n   b \\\n c\n\nType=x\n=none\nnot an assignment\n"
+    )
+    assert [(one.section, one.key, one.value, one.line) for one in directives(text)] == [
+        ("Service", "ExecStart", "/bin/a  b  c", 2),
+        ("Service", "Type", "x", 8),
+        ("Service", "", "none", 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a  b\tc", ["a", "b", "c"]),
+        ('"A=1 2" \'B=x "y"\' C=3', ["A=1 2", 'B=x "y"', "C=3"]),
+        (r"a\x41\101\ts\s b\\", ["aAA\ts ", "b\\"]),
+        ('"open', ["open"]),
+        ('""', [""]),
+        ("", []),
+        ("end\\", ["end\\"]),
+    ],
+)
+def test_words_are_as_systemd_splits_them(text: str, found: list[str]) -> None:
+    assert words(text) == found
+
+
+def test_specifiers_of_the_name() -> None:
+    assert specified("%n %N %p %i %% %H", "pg@15-main.service") == "pg@15-main.service pg@15-main pg 15-main % %H"
+
+
+def test_the_environment_is_the_last_word_and_empty_resets(tree: Tree) -> None:
+    tree.put(
+        "/etc/default/app", "# c\nexport MALLOC_CONF='thp:always'\nSECRET=hunter2\nGODEBUG=disablethp=1,gctrace=1\n"
+    )
+    tree.service(
+        "app",
+        "Environment=MALLOC_CONF=lost",
+        "Environment=",
+        'Environment="LD_PRELOAD=/opt/a.so /opt/b.so" PASSWORD=hunter2',
+        'Environment="GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.rtld.x=2"',
+        "EnvironmentFile=-/etc/default/app",
+        "EnvironmentFile=-/etc/default/none",
+        "ExecStart=/bin/lost",
+        "ExecStart=",
+        "ExecStart=-@/usr/bin/env called MIMALLOC_ALLOW_THP=2 numactl -m 0 -- /usr/bin/app --password hunter2",
+    )
+    found = unit(tree, "app.service")
+    assert variables(found) == {
+        "LD_PRELOAD": "(set; not shown)",
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+        "MALLOC_CONF": "thp:always",
+        "GODEBUG": "disablethp=1",
+        "MIMALLOC_ALLOW_THP": "2",
+    }
+    assert [(one.program, one.wrappers) for one in found.commands] == [("/usr/bin/app", ("env", "numactl"))]
+    assert "hunter2" not in repr(found)
+
+
+def test_the_first_folder_decides_and_drop_ins_are_sorted_over_all(tree: Tree) -> None:
+    tree.put("/usr/lib/systemd/system/app.service", "[Service]\nMemoryTHP=system\nExecStart=/usr/bin/other\n")
+    tree.put("/usr/lib/systemd/system/app.service.d/50-a.conf", "[Service]\nMemoryTHP=disable\n")
+    tree.put("/etc/systemd/system/app.service.d/20-b.conf", "[Service]\nMemoryTHP=madvise\n")
+    found = unit(tree, "app.service")
+    assert found.path == "/etc/systemd/system/app.service"
+    assert found.memory_thp is not None and found.memory_thp.value == "disable"
+    assert found.memory_thp.where == "/usr/lib/systemd/system/app.service.d/50-a.conf:2"
+    # One of the same name in a folder before it takes its place; a link to /dev/null takes it away.
+    tree.put("/etc/systemd/system/app.service.d/50-a.conf", "[Service]\nMemoryTHP=inherit\n")
+    assert (unit(tree, "app.service").memory_thp or found.memory_thp).value == "inherit"
+    tree.link("/etc/systemd/system/app.service.d/50-a.conf", "/dev/null")
+    assert (unit(tree, "app.service").memory_thp or found.memory_thp).value == "madvise"
+    tree.put("/etc/systemd/system/app.service.d/99-reset.conf", "[Service]\nMemoryTHP=\n")
+    assert unit(tree, "app.service").memory_thp is None
+
+
+def test_drop_ins_for_templates_prefixes_and_all_services(tree: Tree) -> None:
+    tree.put("/usr/lib/systemd/system/pg-a@.service", "[Service]\nExecStart=/usr/bin/app %i\n")
+    for folder, name in (("service", "1"), ("pg-@.service", "2"), ("pg-a@.service", "3"), ("pg-a@x.service", "4")):
+        tree.put(f"/etc/systemd/system/{folder}.d/{name}.conf", f"[Service]\nEnvironment=MALLOC_CONF=n:{name}\n")
+    root = Root(tree.path)
+    found = load(root, "pg-a@x.service", "/usr/lib/systemd/system/pg-a@.service").config
+    assert [file.rpartition("/")[2] for file in found.files[1:]] == ["1.conf", "2.conf", "3.conf", "4.conf"]
+    assert variables(found) == {"MALLOC_CONF": "n:4"}
+
+
+def test_a_masked_service_has_no_settings(tree: Tree) -> None:
+    tree.put("/usr/lib/systemd/system/redis.service", "[Service]\nMemoryTHP=never\n")
+    tree.link("/etc/systemd/system/redis.service", "/dev/null")
+    assert unit(tree, "redis.service").masked and unit(tree, "redis.service").memory_thp is None
+    tree.put("/usr/lib/systemd/system/empty.service", "")
+    assert unit(tree, "empty.service").masked
+
+
+def test_an_alias_is_the_service_that_it_leads_to(tree: Tree) -> None:
+    tree.put("/usr/lib/systemd/system/redis-server.service", "[Service]\nExecStart=/usr/bin/app\n")
+    tree.link("/etc/systemd/system/redis.service", "/usr/lib/systemd/system/redis-server.service")
+    root = Root(tree.path)
+    assert aliases(root, services(root)) == {"redis.service": "redis-server.service"}
+
+
+def test_programs_are_looked_at_and_scripts_are_not_known(tree: Tree) -> None:
+    tree.program("/usr/bin/up", mode=0o4755)
+    tree.program("/usr/bin/go", static=True)
+    tree.put("/usr/bin/script", "#!/bin/sh\n", 0o755)
+    for name in ("up", "go", "script", "gone"):
+        tree.service(name, f"ExecStart=+/usr/bin/{name}")
+    assert {
+        name: (one.setuid, one.static)
+        for name in ("up", "go", "script", "gone")
+        for one in unit(tree, f"{name}.service").commands
+    } == {
+        "up": (True, False),
+        "go": (False, True),
+        "script": (False, None),
+        "gone": (None, None),
+    }

@@ -1,0 +1,208 @@
+"""Each kind of file is read by the tool that reads it where it is deployed; what no tool reads here is a kept text."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise.deployment import program, quoting, servers
+from hugewise.deployment.host import boot, now, sysctl, tmpfiles, tuned
+from hugewise.deployment.program import Destination, UnitFacts, for_program, of_unit, unit_facts
+from hugewise.host.local_host import LocalHost
+from hugewise.machine.proc import meminfo
+from hugewise.model.deployment import UNREAD, DeployedFile, FileKind
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from tests import golden
+from tests.build.hosts import Files
+from tests.deployment.test_quoting import HOSTILE
+from tests.requirements import need_program
+
+OFF = Treatment(policy="base", mechanism="process", target=PageTarget("base", 4096), thp_disable="all")
+ADVISED = Treatment(policy="madvise", mechanism="process", target=PageTarget("any", 4096), thp_disable="except-advised")
+POOL = Treatment(
+    policy="hugetlb-2m",
+    mechanism="system",
+    target=PageTarget("hugetlb", 2 << 20),
+    environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
+)
+WORDS = ("/usr/bin/demo", *HOSTILE)
+
+
+def place(file: DeployedFile, root: Path) -> Path:
+    path = root / file.path.lstrip("/")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(file.content, encoding="utf-8")
+    return path
+
+
+def one(files: tuple[DeployedFile, ...], kind: FileKind) -> DeployedFile:
+    (found,) = (file for file in files if file.kind == kind)
+    return found
+
+
+def verified(root: Path, drop_in: DeployedFile) -> str:
+    """What systemd says to a service with that drop-in, below a root folder of its own."""
+    analyze = need_program("systemd-analyze", "systemd")
+    for name in ("usr/bin/demo", "usr/local/bin/hugewise-exec"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("#!/bin/sh\n")
+        (root / name).chmod(0o755)
+    place(drop_in, root)
+    unit = root / "etc/systemd/system/demo.service"
+    unit.write_text("[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nExecStart=/usr/bin/demo\n")
+    done = subprocess.run(
+        [analyze, "verify", f"--root={root}", "--man=no", "demo.service"], capture_output=True, text=True, check=False
+    )
+    return done.stderr + (f"[{done.returncode}]" if done.returncode else "")
+
+
+@pytest.mark.parametrize("variables", [{}, {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, {"A": "".join(HOSTILE)}])
+@pytest.mark.parametrize("treatment", [OFF, ADVISED, POOL])
+def test_systemd_reads_a_drop_in(treatment: Treatment, variables: dict[str, str], tmp_path: Path) -> None:
+    where = Destination(words=WORDS, environment=variables or treatment.environment, facts=UnitFacts(252))
+    drop_in = of_unit(one(for_program(treatment, where), "unit"), "demo.service")
+    assert drop_in.label == "read by systemd-analyze"
+    assert drop_in.path == "/etc/systemd/system/demo.service.d/50-page-sizes.conf"
+    assert verified(tmp_path, drop_in) == ""
+    assert ("--pages" in drop_in.content) == (treatment is not POOL)
+
+
+def test_systemd_would_have_said_what_is_wrong(tmp_path: Path) -> None:
+    """A key that a hostile text could have become is seen by the same call."""
+    drop_in = of_unit(one(for_program(OFF, Destination(words=("/usr/bin/demo",))), "unit"), "demo.service")
+    broken = msgspec.structs.replace(drop_in, content=f"{drop_in.content}Bogus=1\n")
+    assert "Unknown key 'Bogus'" in verified(tmp_path, broken)
+
+
+def test_memory_thp_is_for_a_systemd_that_knows_it() -> None:
+    """systemd here is older: its text is kept, and says that no tool here has read it."""
+    for treatment, word in ((OFF, "disable"), (ADVISED, "madvise")):
+        drop_in = one(for_program(treatment, Destination(facts=UnitFacts(260))), "unit")
+        assert (drop_in.content, drop_in.label) == (f"[Service]\nMemoryTHP={word}\n", UNREAD)
+        assert drop_in.needs[0] == "systemd 260 or later"
+    assert "Linux 6.18" in drop_in.needs[1]
+    # Without it, and without the unit's words, there is no drop-in that could do it.
+    assert not any(file.kind == "unit" for file in for_program(OFF, Destination(facts=UnitFacts(259))))
+
+
+@pytest.mark.parametrize(
+    ("files", "version"),
+    [
+        ({}, None),
+        ({"/usr/lib/systemd/libsystemd-shared-252.so": ""}, 252),
+        ({"/usr/lib/x86_64-linux-gnu/systemd/libsystemd-shared-260.1-2.so": ""}, 260),
+        ({"/lib/systemd/libsystemd-shared-x.so": "", "/lib/systemd/systemd": ""}, None),
+    ],
+)
+def test_the_version_of_systemd_is_that_of_its_library(files: dict[str, str], version: int | None) -> None:
+    assert unit_facts(Files(files)) == UnitFacts(version)
+
+
+def test_the_version_here_is_what_systemd_says() -> None:
+    analyze = need_program("systemd-analyze", "systemd")
+    said = subprocess.run([analyze, "--version"], capture_output=True, text=True, check=True).stdout
+    assert unit_facts(LocalHost()).systemd == int(said.split()[1])
+
+
+def test_a_treatment_of_the_host_alone_has_no_files_of_a_program() -> None:
+    assert (
+        for_program(Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20)), Destination()) == ()
+    )
+
+
+def test_a_launcher_hands_the_words_on_as_they_are(tmp_path: Path) -> None:
+    where = Destination(words=("printf", "%s\\0", *HOSTILE), environment={"A": "x y"})
+    file = one(for_program(POOL, where), "launcher")
+    done = subprocess.run(["sh", place(file, tmp_path)], capture_output=True, check=True)
+    assert done.stdout.decode().split("\0")[:-1] == list(HOSTILE)
+    any_command = one(for_program(POOL, Destination(environment={"A": "x y"})), "launcher")
+    done = subprocess.run(
+        ["sh", place(any_command, tmp_path), "sh", "-c", 'printf "$A"'], capture_output=True, check=True
+    )
+    assert done.stdout == b"x y"
+
+
+def test_a_launcher_that_turns_pages_off_calls_hugewise_exec() -> None:
+    file = one(for_program(OFF, Destination(words=("/bin/true", "a b"))), "launcher")
+    assert file.content.splitlines()[-1] == f"exec {program.LAUNCHER} --pages off -- /bin/true 'a b' \"$@\""
+
+
+def test_systemd_tmpfiles_writes_the_settings(tmp_path: Path) -> None:
+    tool = need_program("systemd-tmpfiles", "systemd")
+    settings = {"/sys/kernel/mm/x/hugepages-64kB/enabled": "never", "/sys/kernel/mm/x/enabled": "always"}
+    for name in settings:
+        (tmp_path / name.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name.lstrip("/")).touch()  # sysfs takes a write as a whole
+    path = place(tmpfiles(settings), tmp_path)
+    subprocess.run([tool, "--create", f"--root={tmp_path}", path], check=True)
+    assert {name: (tmp_path / name.lstrip("/")).read_text() for name in settings} == settings
+
+
+def test_sysctl_reads_the_pool(tmp_path: Path) -> None:
+    tool = need_program("sysctl", "procps")
+    path = place(sysctl(5), tmp_path)
+    done = subprocess.run([tool, "--dry-run", f"--load={path}"], capture_output=True, text=True, check=True)
+    assert done.stdout == "vm.nr_hugepages = 5\n"
+    assert "Hugepagesize" in meminfo(LocalHost())
+
+
+def test_a_script_sets_what_it_says(tmp_path: Path) -> None:
+    """On a file of its own: no setting of this machine is turned."""
+    knob = tmp_path / "enabled"
+    file = now({str(knob): "always"})
+    subprocess.run(["sh", place(file, tmp_path)], check=True)
+    assert knob.read_text() == "always\n"
+    shown = subprocess.run(["sh", "-c", file.check], capture_output=True, text=True, check=True)
+    assert shown.stdout == "always\n"
+
+
+def test_a_shell_takes_the_words_of_the_kernels_command_line(tmp_path: Path) -> None:
+    path = place(boot(("hugepagesz=2M", "hugepages=0:2,2:1")), tmp_path)
+    command = f'GRUB_CMDLINE_LINUX=quiet; . {path}; printf %s "$GRUB_CMDLINE_LINUX"'
+    done = subprocess.run(["sh", "-euc", command], capture_output=True, text=True, check=True)
+    assert done.stdout == "quiet hugepagesz=2M hugepages=0:2,2:1"
+
+
+def test_what_no_tool_here_reads_is_kept() -> None:
+    where = Destination(
+        words=("/usr/bin/demo", "a b", "$X: 'y'"), environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
+    )
+    files = [
+        tuned({"/sys/kernel/mm/transparent_hugepage/enabled": "always"}),
+        *(one(for_program(POOL, where, 3 << 20), kind) for kind in ("compose", "kubernetes")),
+        *(one(for_program(OFF, where), kind) for kind in ("compose", "kubernetes")),
+        one(for_program(ADVISED, Destination(facts=UnitFacts(260))), "unit"),
+    ]
+    assert {file.label for file in files} == {UNREAD}
+    golden.same("\n".join(f"{file.path}\n{file.content}" for file in files), golden.GOLDEN / "deployed.txt")
+
+
+def test_mariadb_reads_its_file(tmp_path: Path) -> None:
+    tool = need_program("mariadbd", "mariadb-server-core")
+    for large, word in ((True, "TRUE"), (False, "FALSE")):
+        path = place(servers.mariadb(large=large), tmp_path)
+        command = [tool, f"--defaults-file={path}", "--help", "--verbose"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert (
+            dict(line.split(None, 1) for line in done.stdout.splitlines() if line.startswith("large-pages"))[
+                "large-pages"
+            ].strip()
+            == word
+        )
+
+
+@pytest.mark.parametrize("bad", [{"huge_pages": "on\nport = 1"}, {"a b": "on"}])
+def test_settings_of_postgresql_are_plain(bad: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="not a plain word"):
+        servers.postgresql(bad)
+
+
+def test_a_unit_keeps_its_name_in_every_command() -> None:
+    drop_in = of_unit(one(for_program(OFF, Destination(words=("/x",))), "unit"), quoting.unit_name("a@b"))
+    told = (drop_in.path, *drop_in.apply, *drop_in.undo, drop_in.check)
+    assert all("PROGRAM" not in each for each in told)
+    assert drop_in.check == "hugewise verify a@b.service --policy base"

@@ -1,0 +1,145 @@
+"""The files of a run's recommended settings, below a folder; nothing is put into force, and nothing lies elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hugewise.deployment import host as host_files
+from hugewise.deployment.program import Destination, for_program
+from hugewise.errors import StorageError, UserError
+from hugewise.model.deployment import Deployment
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.results import Integrity, Results
+from hugewise.report.deployed import recommended, write_files
+from tests.build.results import HOSTILE, example, plain
+from tests.requirements import need_root
+
+OFF = Treatment(policy="base", mechanism="process", target=PageTarget("base", 4096), thp_disable="all")
+SERVICE = Deployment(files=for_program(OFF, Destination(words=("/usr/bin/demo",))), note="for one program")
+
+
+def deploying(results: Results, deployment: Deployment | None, cell: int = 0) -> Results:
+    """The results with that deployment for every arm of a cell."""
+    cells = list(results.cells)
+    arms = tuple(replace(arm, deployment=deployment) for arm in cells[cell].arms)
+    cells[cell] = replace(cells[cell], arms=arms)
+    return replace(results, cells=tuple(cells))
+
+
+def below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_files_of_the_best_arm_lie_as_below_the_root(tmp_path: Path) -> None:
+    results = replace(plain(), integrity=Integrity(state="consistent", hash="ab" * 32))
+    told = write_files(results, tmp_path / "out")
+    assert told == [
+        f"chase bytes=1g: hugetlb-2m: {tmp_path / 'out'}",
+        "fault bytes=256m: no files: no policy was better than its baseline base",
+    ]
+    assert below(tmp_path / "out") == {"README.md", "usr/local/sbin/page-sizes-now", "etc/sysctl.d/60-page-sizes.conf"}
+    made = (tmp_path / "out/etc/sysctl.d/60-page-sizes.conf").read_text()
+    assert made.endswith("\nvm.nr_hugepages = 512\n" + made.split("vm.nr_hugepages = 512\n", 1)[1])
+    for evidence in (results.run, results.seed_hash, "ab" * 32, "hugetlb-2m is better than base"):
+        assert evidence in made
+        assert evidence in (tmp_path / "out/usr/local/sbin/page-sizes-now").read_text()
+    assert (tmp_path / "out/usr/local/sbin/page-sizes-now").stat().st_mode & 0o777 == 0o755
+    readme = (tmp_path / "out/README.md").read_text()
+    for said in ("Nothing has been applied", "sysctl vm.nr_hugepages", "read by sysctl", "No files:", "host-boot"):
+        assert said in readme
+    # as it stood when the run began
+    assert "    echo 0 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages\n" in readme
+
+
+def test_settings_that_differ_have_a_folder_each_and_equal_ones_share_it(tmp_path: Path) -> None:
+    first = deploying(plain(), SERVICE)
+    again = replace(first.cells[0], cell="again")
+    other = deploying(
+        replace(plain(), cells=(replace(plain().cells[0], cell="../x y"),)),
+        Deployment(files=(host_files.now({"/sys/x": "1"}),), note="n"),
+    )
+    results = replace(first, cells=(first.cells[0], again, *other.cells))
+    assert [one.cells for one in recommended(results)] == [("chase bytes=1g", "again"), ("../x y",)]
+    told = write_files(results, tmp_path / "out")
+    assert len(told) == 2
+    assert {path.split("/")[0] for path in below(tmp_path / "out")} == {
+        "README.md",
+        "1-hugetlb-2m-chase-bytes=1g",
+        "2-hugetlb-2m-x-y",
+    }
+
+
+def test_the_unit_that_is_named_has_the_drop_in(tmp_path: Path) -> None:
+    results = deploying(plain(), SERVICE)
+    write_files(results, tmp_path / "out", "demo")
+    assert "etc/systemd/system/demo.service.d/50-page-sizes.conf" in below(tmp_path / "out")
+    assert "systemctl restart demo.service" in (tmp_path / "out/README.md").read_text()
+    with pytest.raises(UserError, match="not the name of a unit"):
+        write_files(results, tmp_path / "other", "../../etc/passwd")
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_belongs_into_a_guest_lies_apart(tmp_path: Path) -> None:
+    inside = replace(host_files.now({"/sys/x": "1"}), on="guest")
+    write_files(deploying(plain(), Deployment(files=(inside,), note="n")), tmp_path / "out")
+    assert below(tmp_path / "out") == {"README.md", "in-the-guest/usr/local/sbin/page-sizes-now"}
+
+
+def test_nothing_is_put_into_force(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/")
+    for root in (Path("/"), tmp_path / "link", tmp_path / "x" / ".." / "link"):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        with pytest.raises(UserError, match="would put the files into force"):
+            write_files(plain(), root)
+    assert not Path("/usr/local/sbin/page-sizes-now").exists()
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(UserError, match="there is something in that folder") as raised:
+        write_files(plain(), tmp_path)
+    assert raised.value.hint == "name a new one, or an empty one"
+    assert below(tmp_path) == {"mine"}
+
+
+@pytest.mark.parametrize("path", ["/../../outside", "/etc/../../outside", "/a\0b", "/"])
+def test_a_path_of_a_run_leads_nowhere_else(path: str, tmp_path: Path) -> None:
+    """A run folder may be somebody else's, and say anything."""
+    evil = replace(host_files.now({"/sys/x": "1"}), path=path)
+    with pytest.raises(StorageError):
+        write_files(deploying(plain(), Deployment(files=(evil,), note="n")), tmp_path / "a" / "out")
+    assert not (tmp_path / "outside").exists()
+    assert not (tmp_path / "a" / "outside").exists()
+
+
+def test_another_accounts_folder_is_none_for_root(reached: Path) -> None:
+    need_root()
+    theirs = reached / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    with pytest.raises(UserError, match="belongs to the account 65534"):
+        write_files(plain(), theirs / "out")
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    results = example()
+    hostile = replace(results.cells[0], cell=HOSTILE)
+    write_files(replace(results, run=HOSTILE, study=f"{HOSTILE}\nx", cells=(hostile,)), tmp_path / "out")
+    for path in (tmp_path / "out").rglob("*"):
+        if path.is_file():
+            assert path.read_text().replace("\n", "").isprintable()
+    conf = (tmp_path / "out/etc/sysctl.d/60-page-sizes.conf").read_text().splitlines()
+    assert [line for line in conf if not line.startswith("#")] == ["vm.nr_hugepages = 512"]
+
+
+@pytest.mark.parametrize("deployment", [None, Deployment(note="this machine is already set so")])
+def test_why_there_are_none_is_said(deployment: Deployment | None, tmp_path: Path) -> None:
+    told = write_files(deploying(plain(), deployment), tmp_path / "out")
+    why = "none were kept" if deployment is None else deployment.note
+    assert told[0] == f"chase bytes=1g: no files: hugetlb-2m was best, but has no files: {why}"
+    assert below(tmp_path / "out") == {"README.md"}

@@ -1,0 +1,77 @@
+"""The files of servers are read by the servers: no page setting is turned, and nobody's data are touched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from hugewise import unprivileged
+from hugewise.beneath import Folder
+from hugewise.deployment import servers
+from hugewise.host import knob
+from hugewise.host.local_host import LocalHost
+from hugewise.inspection.look import Looker
+from hugewise.model.pages import THP
+from hugewise.workloads import _postgres
+from tests.deployment.test_kinds import place
+from tests.requirements import need, need_program
+
+
+def test_redis_reads_its_file(reached: Path) -> None:
+    server, client = need_program("redis-server", "redis-server"), need_program("redis-cli", "redis-tools")
+    for disable_thp, word in ((False, "no"), (True, "yes")):
+        included = place(servers.redis(disable_thp=disable_thp), reached)
+        config, socket = reached / "redis.conf", reached / "s"
+        config.write_text(f'include {included}\nport 0\nunixsocket {socket}\nsave ""\ndir {reached}\n')
+        running = subprocess.Popen([server, config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            ask = [client, "-s", str(socket), "CONFIG", "GET", "disable-thp"]
+            deadline = time.monotonic() + 10
+            while (said := subprocess.run(ask, capture_output=True, text=True, check=False)).returncode:
+                assert time.monotonic() < deadline, said.stderr
+                time.sleep(0.05)
+            assert said.stdout.split() == ["disable-thp", word]
+        finally:
+            running.terminate()
+            running.wait(10)
+
+
+def test_postgresql_reads_its_file(reached: Path) -> None:
+    found = _postgres.find()
+    need(found is not None, "PostgreSQL (apt install postgresql)")
+    assert found is not None
+    data = reached / "data"
+    data.mkdir(mode=0o700)
+    file = place(servers.postgresql({"huge_pages": "on", "huge_page_size": "2048kB"}), reached)
+    (data / "page-sizes.conf").write_bytes(file.read_bytes())
+    (data / "postgresql.conf").write_text("huge_pages = try\ninclude 'page-sizes.conf'\n")
+    if (who := unprivileged.account()) is not None:  # it refuses to run as root
+        with Folder.open(data) as held:
+            held.hand_over(who.pw_uid, who.pw_gid)
+    for name, value in (("huge_pages", "on"), ("huge_page_size", "2048")):
+        done = unprivileged.run((found.program("postgres"), "-D", str(data), "-C", name), timeout=60)
+        assert (done.status, done.stdout.strip()) == (0, value)
+
+
+def test_memcached_reads_its_option(reached: Path) -> None:
+    server = need_program("memcached", "memcached")
+    host = LocalHost()
+    need(knob.read(host, f"{THP}/enabled") != "never", f"{THP}/enabled that is not never: memcached refuses -L else")
+    options = servers.memcached().content.split()
+    socket = reached / "m"
+    whom = ("-u", "root") if os.geteuid() == 0 else ()
+    running = subprocess.Popen([server, *whom, "-s", str(socket), "-m", "64", *options])
+    try:
+        deadline = time.monotonic() + 10
+        while not socket.exists():
+            assert running.poll() is None, "memcached has ended"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        # Its items lie in one piece, with advice: so `-L` was heeded.
+        advised = [each for each in Looker("smaps").look(running.pid).mappings if "hg" in each.flags]
+        assert max((each.size for each in advised), default=0) >= 64 << 20
+    finally:
+        running.terminate()
+        running.wait(10)

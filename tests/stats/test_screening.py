@@ -1,0 +1,158 @@
+"""A screening on simulated blocks: whom it drops, when it ends, whom it chooses, and how often wrongly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from hugewise.model.trial import Block
+from hugewise.stats.family import conclude
+from hugewise.stats.method import Contrast
+from hugewise.stats.screening import Screened, Screening
+from tests.build import known
+from tests.build.trials import HIGHER, LOWER, attempt, block, delivery
+
+ARMS = ("base", "a", "b", "c")
+
+
+def screening(
+    arms: Sequence[str] = ARMS, *, metric: object = LOWER, planned: int = 200, alpha: float = 0.1
+) -> Screening:
+    contrasts = [Contrast("chase", arm, arms[0], metric) for arm in arms[1:]]  # type: ignore[arg-type]
+    return Screening(contrasts, planned=planned, alpha=alpha, margin=0.02)
+
+
+def drawn(levels: Mapping[str, float], seed: int, count: int, sd: float = 0.02, drift: float = 0.1) -> list[Block]:
+    """Blocks in which an arm takes exp(level) times as long, with a drift that is common to a block."""
+    random = np.random.default_rng(seed)
+    found = []
+    for number in range(1, count + 1):
+        common = random.normal(0, drift)
+        values = {arm: 100 * math.exp(level + common + random.normal(0, sd)) for arm, level in levels.items()}
+        found.append(block(number, values))
+    return found
+
+
+def fed(made: Screening, blocks: Sequence[Block]) -> int:
+    """How many of the blocks it takes; arms that dropped out are in none of the later ones."""
+    for number, each in enumerate(blocks, 1):
+        kept = tuple(one for one in each.attempts if one.arm not in made.dropped)
+        made.observe(block(each.number, *kept))
+        if made.ended:
+            return number
+    return len(blocks)
+
+
+def test_who_is_beaten_drops_out_and_the_best_goes_on() -> None:
+    made = screening()
+    taken = fed(made, drawn({"base": 0.0, "a": -0.2, "b": 0.3, "c": 0.02}, 1, 100))
+    assert made.chosen().arm == "a"
+    assert not made.chosen().unsure
+    assert taken < 20
+    assert "is better" in made.dropped["b"]
+    assert "a" not in made.dropped
+    assert "base" not in made.dropped, "it is in every block all the same"
+
+
+def test_of_those_that_are_alike_the_first_in_the_study_goes_on() -> None:
+    made = screening()
+    fed(made, drawn({"base": 0.0, "a": -0.201, "b": -0.2, "c": -0.204}, 2, 200))
+    assert made.chosen().arm == "a"
+    assert made.chosen().reason.startswith("no other is better by more than 0.02")
+
+
+def test_where_nothing_gains_the_baseline_itself_is_chosen() -> None:
+    made = screening()
+    taken = fed(made, drawn({"base": 0.0, "a": 0.001, "b": -0.002, "c": 0.1}, 3, 200))
+    assert made.chosen().arm == "base"
+    assert taken < 60
+
+
+def test_the_direction_of_the_metric_decides() -> None:
+    made = screening(metric=HIGHER)
+    fed(made, drawn({"base": 0.0, "a": -0.2, "b": 0.2, "c": 0.02}, 4, 100))
+    assert made.chosen().arm == "b"
+    found = made.comparison(Contrast("chase", "b", "base", HIGHER))
+    assert found.verdict == "none"
+    assert known(found.low) < math.exp(0.2) < known(found.high)
+    assert found.ratio == pytest.approx(math.exp(0.2), rel=0.03)
+    assert found.reason == "a screening claims nothing; chosen: no other is better by more than 0.02"
+
+
+def test_whose_pages_are_not_delivered_has_no_part_in_it() -> None:
+    made = screening(planned=60)
+    for each in drawn({"base": 0.0, "a": -0.05, "b": -0.5, "c": 0.02}, 5, 60):
+        lost = [
+            attempt(
+                one.arm, one.metrics["ns_per_load"], block=each.number, delivery=delivery(False, reason="not delivered")
+            )
+            if one.arm == "b"
+            else one
+            for one in each.attempts
+        ]
+        made.observe(block(each.number, *(one for one in lost if one.arm not in made.dropped)))
+    assert "not delivered" in made.dropped["b"]
+    assert made.chosen().arm == "a"
+
+
+def test_when_the_time_is_over_it_says_that_it_is_unsure() -> None:
+    made = screening()
+    fed(made, drawn({"base": 0.0, "a": -0.02, "b": -0.03, "c": 0.0}, 6, 5))
+    assert not made.ended
+    assert made.chosen().unsure
+    assert screening().chosen() == screening().chosen()
+
+
+def test_it_ends_at_the_declared_pairs() -> None:
+    made = screening(planned=12)
+    fed(made, drawn({"base": 0.0, "a": -0.02, "b": 0.0, "c": 0.0}, 7, 40, sd=0.5))
+    assert made.ended
+    assert made.chosen().unsure
+
+
+def test_it_ends_at_the_declared_pairs_of_those_that_are_left() -> None:
+    """What dropped out has no more pairs, and was waited for without end."""
+    made = screening(planned=40)
+    taken = fed(made, drawn({"base": 0.0, "a": -0.011, "b": 0.2, "c": -0.01}, 9, 90, sd=0.06))
+    assert made.dropped.keys() == {"b"}
+    assert (made.ended, taken) == (True, 40)
+
+
+def test_each_arm_is_a_method_and_all_of_a_cell_share_what_they_see() -> None:
+    made = screening()
+    methods = [Screened(Contrast("chase", arm, "base", LOWER), made) for arm in ARMS[1:]]
+    blocks = drawn({"base": 0.0, "a": -0.2, "b": 0.3, "c": 0.02}, 1, 30)
+    for each in blocks:
+        for method in methods:
+            method.observe(each)
+            assert method.observe(block(each.number, {"base": 1.0}, cell="other")) == method.decision()
+    assert {method.decision().status for method in methods} == {"stop"}
+    found = conclude(methods, 0.9, 0.02)
+    assert [one.verdict for one in found] == ["none"] * 3
+    assert [one.final for one in found] == [True] * 3
+
+
+def test_resumed_it_chooses_the_same() -> None:
+    blocks = drawn({"base": 0.0, "a": -0.03, "b": -0.02, "c": 0.02}, 8, 60)
+    whole, resumed = screening(), screening()
+    fed(whole, blocks)
+    for each in blocks[:10]:
+        resumed.observe(each)
+    for each in blocks[:60]:  # what it has seen changes nothing
+        resumed.observe(each)
+    assert whole.chosen() == resumed.chosen()
+
+
+@pytest.mark.parametrize("levels", [(0.0, -0.021, 0.0, 0.0), (0.0, -0.021, 0.0001, -0.0), (-0.021, 0.0, 0.0, 0.0)])
+def test_the_best_is_seldom_passed_over(levels: Sequence[float]) -> None:
+    """An arm that is better than all others by a little more than the margin: at most 10% end with another one."""
+    wrong, runs = 0, 150
+    best = ARMS[int(np.argmin(levels))]
+    for seed in range(runs):
+        made = screening(alpha=0.1, planned=60)
+        fed(made, drawn(dict(zip(ARMS, levels, strict=True)), seed, 60, sd=0.03))
+        wrong += not made.chosen().unsure and made.chosen().arm != best
+    assert wrong / runs <= 0.1 + 2 * math.sqrt(0.1 * 0.9 / runs)

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from hugewise.verification import screenings
+
+
+@pytest.mark.parametrize(
+    "case", [screenings.ScreeningCase("normal", 6, 0.0), screenings.ScreeningCase("normal", 2, 1.05)]
+)
+def test_screenings_keep_their_promise_and_the_planted_faults_do_not(case: screenings.ScreeningCase) -> None:
+    findings = screenings.together(case, 1, 150)
+    assert [finding.check for finding in findings] == ["screening", "control"]
+    for finding in findings:
+        assert finding.passed, finding
+
+
+def test_each_screening_is_a_task() -> None:
+    names = [task.name for task in screenings.tasks(1, 10)]
+    assert len(names) == len(set(names)) == len(screenings.CASES)
