@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hugewise.errors import StudyError
 from hugewise.machine import layouts, programs
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
@@ -33,7 +34,7 @@ def library(reached: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path.resolve())
 
 
-def planned(*workload: dict[str, Any], use: list[str] | None = None) -> Plan:
+def planned(*workload: dict[str, Any], use: list[Any] | None = None) -> Plan:
     host: Host = FakeHost()
     sizes = PageSizes.discover(host, 4096)
     study = study_of(policies=use or POLICIES, workload=list(workload))
@@ -107,3 +108,24 @@ def test_in_a_guest_there_is_none() -> None:
     with programs.looking_in({shutil.which("ls") or "/bin/ls"}):
         made = planned(command("ls"))
     assert "not those in guests" in made.left_out[0].reason
+
+
+def test_a_study_s_own_layout_promises_only_what_it_names() -> None:
+    mosaic = {"name": "quarter", "from": "layout-thp", "layout": "mosaic:0-25%=thp,heap=1g"}
+    sized = {"name": "sized", "from": "layout-thp", "layout": "thp,heap=64m"}
+    made = planned(command("ls", pool_bytes="3m"), use=["layout-base", mosaic, sized])
+    (cell,) = made.cells
+    assert [(arm.name, arm.treatment.layout) for arm in cell.arms] == [
+        ("layout-base", "base"),
+        ("quarter", "mosaic:0-25%=thp,heap=1g"),
+        ("sized", "thp,heap=64m"),
+    ]
+    assert [arm.treatment.target.kind for arm in cell.arms] == ["base", "any", "thp"]
+    words = {name: launch.environment["HUGEWISE_LAYOUT"] for name, launch in launches(made).items()}
+    assert words["quarter"] == "mosaic:0-25%=thp,heap=1g"  # its own heap
+
+
+@pytest.mark.parametrize("source", ["thp", "layout-hugetlb-2m"])
+def test_a_layout_changes_a_policy_that_has_one(source: str) -> None:
+    with pytest.raises(StudyError, match="is for the policies layout-thp and layout-base"):
+        planned(command("ls"), use=["layout-base", {"name": "mine", "from": source, "layout": "thp"}])

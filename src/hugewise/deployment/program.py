@@ -81,7 +81,8 @@ def _launch(treatment: Treatment, pool_bytes: int) -> tuple[str, ...]:
     if treatment.layout:
         size = treatment.target.size
         heap = f",heap={format_size(max(1, -(-pool_bytes // size)) * size)}"
-        pages.append(treatment.layout + (heap if treatment.target.kind == "hugetlb" else ""))
+        sized = treatment.target.kind != "hugetlb" or "heap=" in treatment.layout
+        pages.append(treatment.layout if sized else treatment.layout + heap)
     return (LAUNCHER, *(word for each in pages for word in ("--pages", each)), "--") if pages else ()
 
 

@@ -82,7 +82,9 @@ def unreached(program: str, treatment: Treatment) -> str | None:
 
 
 def environment(treatment: Treatment, heap: int) -> Mapping[str, str]:
-    """The variables of a program under the treatment, with its layout where it has one, of `heap` bytes (0: the usual).
+    """The variables of a program under the treatment, with its layout where it has one.
+
+    Its heap is of `heap` bytes (0: the usual), unless the layout says it.
 
     Libraries that were preloaded already stay. Raises UserError as `find`.
     """
@@ -90,5 +92,6 @@ def environment(treatment: Treatment, heap: int) -> Mapping[str, str]:
         return treatment.environment
     others = treatment.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", "")).replace(":", " ").split()
     preload = ":".join(dict.fromkeys((str(find()), *others)))
-    words = f"{treatment.layout},heap={heap}" if heap else treatment.layout
+    is_sized = not heap or ",heap=" in treatment.layout
+    words = treatment.layout if is_sized else f"{treatment.layout},heap={heap}"
     return {**treatment.environment, "LD_PRELOAD": preload, LAYOUT: words}

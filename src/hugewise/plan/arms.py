@@ -81,6 +81,15 @@ def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machin
             )
         base = PageTarget("base", sizes.base)
         treatment = msgspec.structs.replace(treatment, thp_disable="all", advice="none", target=base)
+    if use.layout:
+        if not treatment.layout or treatment.target.kind == "hugetlb":
+            hint = 'change one of those: from = "layout-thp", or from = "layout-base"'
+            raise place.at("layout").wrong("is for the policies layout-thp and layout-base", use.layout, hint=hint)
+        kind = use.layout.split(",")[0]
+        # What a part of the heap is to have, or the system's setting, is no promise of all of it.
+        any_size = PageTarget("any", sizes.base)
+        target = treatment.target if kind == treatment.layout else any_size
+        treatment = msgspec.structs.replace(treatment, layout=use.layout, target=target)
     changed = msgspec.structs.replace(
         treatment,
         policy=use.name,

@@ -17,6 +17,7 @@ from hugewise.quantity import parse_cpus
 from hugewise.study import keys
 from hugewise.study.guest import BACKING, GuestUse
 from hugewise.study.keys import Key, Name, Place
+from hugewise.study.layout import LAYOUT
 from hugewise.study.workload import PARAMETERS, ParameterInput
 
 __all__ = [
@@ -123,7 +124,11 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "thp_disable = true",
         ),
     ] = False
-
+    layout: Annotated[
+        str,
+        LAYOUT,
+        Key("What a command's heap is made of, instead of as its policy says.", 'layout = "mosaic:0-25%=thp,heap=1g"'),
+    ] = ""
     mechanism: Annotated[
         Mechanism | None,
         keys.choice("process", "system"),
@@ -177,7 +182,7 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         How it is judged changes nothing of that, nor do the kernel and the backing of its guests: those are factors of
         their own.
         """
-        return bool(self.set or self.environment or self.parameters or self.thp_disable or self.mechanism)
+        return any((self.set, self.environment, self.parameters, self.thp_disable, self.layout, self.mechanism))
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

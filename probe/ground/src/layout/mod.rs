@@ -338,6 +338,38 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_written_ends_in_an_answer() {
+        let whole = b"mosaic:0-12.5%=thp+25-50%=hugetlb-2m+2m-4m=base,heap=1g,children=no";
+        let words = b"0123456789.%-+=,:kmgtbasehugetlbmosaicthpnone ";
+        let mut state = 88_172_645_463_325_252_u64;
+        let mut next = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        for _ in 0..200_000 {
+            let mut text = whole.to_vec();
+            for _ in 0..next(5) {
+                let (at, word) = (next(text.len()), words[next(words.len())]);
+                match next(3) {
+                    0 => text[at] = word,
+                    1 => text.insert(at, word),
+                    _ => drop(text.drain(at..(at + 1 + next(20)).min(text.len()))),
+                }
+                if text.is_empty() {
+                    break;
+                }
+            }
+            if let Ok(layout) = Layout::parse(&text) {
+                let heap = layout.heap.unwrap_or(GIANT);
+                let covered: u64 = layout.windows(heap).map(|window| window.to - window.from).sum();
+                assert_eq!(covered, if layout.is_unadvised { 0 } else { heap }, "{}", String::from_utf8_lossy(&text));
+            }
+        }
+    }
+
+    #[test]
     fn the_default_is_half_of_the_memory_or_a_quarter_of_a_limit() {
         assert_eq!(default_heap(8 << 30, [u64::MAX; 2]), 4 << 30);
         assert_eq!(default_heap(8 << 30, [1 << 30, u64::MAX]), 256 << 20);

@@ -1,0 +1,78 @@
+"""Layouts as a study writes them: read as strictly as the layout library reads them."""
+
+from __future__ import annotations
+
+import subprocess
+
+import msgspec
+import pytest
+
+from hugewise.errors import StudyError
+from hugewise.study.layout import check
+from hugewise.study.study import stored_digest
+from tests.build.studies import study_of
+from tests.machine.layouts.programs import environment, library
+
+GOOD = [
+    "none",
+    "base",
+    "thp",
+    "thp,heap=64m",
+    "thp,children=no",
+    "base,children=yes,heap=2m",
+    "mosaic:0-25%=thp,heap=1g",
+    "mosaic:0-12.5%=thp+12.5-100%=base,heap=64m",
+    "mosaic:0-2m=thp+4m-6m=thp,heap=6m",
+]
+BAD = [
+    *("", "THP", "thp ", "thp,", "thp,heap=3m", "thp,heap=0", "thp,heap=99t", "thp,heap=2m,heap=2m", "thp,heap=1.5g"),
+    *("thp,children=maybe", "thp,children=no,children=no", "thp,heap", "mosaic:", "mosaic:0-25%=thp", "thp,heap=01g"),
+    "mosaic:0-25=thp,heap=1g",
+    "mosaic:25-25%=thp,heap=1g",
+    "mosaic:50-25%=thp,heap=1g",
+    "mosaic:0-101%=thp,heap=1g",
+    "mosaic:0-100.1%=thp,heap=1g",
+    "mosaic:0-25%=huge,heap=1g",
+    "mosaic:0-50%=thp+25-75%=thp,heap=1g",
+    "mosaic:0-50%=thp+512m-1g=thp,heap=1g",
+    "mosaic:0-3m=thp,heap=1g",
+    "mosaic:0-2g=thp,heap=1g",
+    "mosaic:0-1.2345%=thp,heap=1g",
+    f"mosaic:{'+'.join(f'{each}-{each + 1}%=thp' for each in range(65))},heap=1g",
+]
+
+
+@pytest.mark.parametrize("words", GOOD)
+def test_layouts(words: str) -> None:
+    check(words)
+    own = {"name": "mine", "from": "layout-thp", "layout": words}
+    assert study_of(policies=["layout-base", own]).policies[1].layout == words
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_what_is_none_is_the_study_s_mistake(words: str) -> None:
+    with pytest.raises(StudyError, match=r"policies\[2\]\.layout = .*is no layout") as caught:
+        study_of(policies=["layout-base", {"name": "mine", "from": "layout-thp", "layout": words}])
+    assert caught.value.hint
+
+
+def test_pages_of_a_pool_are_had_by_their_policy() -> None:
+    with pytest.raises(ValueError, match="by the policies layout-hugetlb-SIZE"):
+        check("hugetlb-2m,heap=64m")
+
+
+def test_the_library_reads_them_alike() -> None:
+    library()
+    for words in (*GOOD, *BAD):
+        done = subprocess.run(["true"], env=environment(words), capture_output=True, check=False)
+        assert done.returncode == (0 if words in GOOD else 2), words
+
+
+def test_a_study_without_them_is_the_one_that_was_stored_before_there_were_any() -> None:
+    plain = study_of(policies=["base", {"name": "mine", "from": "thp", "set": {"defrag": "defer"}}])
+    before = msgspec.json.decode(msgspec.json.encode(plain))
+    assert [policy.pop("layout") for policy in before["policies"]] == ["", ""]
+    assert stored_digest(msgspec.json.encode(before)) == plain.digest
+    laid = study_of(policies=["layout-base", {"name": "mine", "from": "layout-thp", "layout": "thp,heap=2m"}])
+    other = study_of(policies=["layout-base", {"name": "mine", "from": "layout-thp", "layout": "thp,heap=4m"}])
+    assert laid.digest != other.digest
