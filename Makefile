@@ -1,6 +1,6 @@
 # hugewise: everything that a bare Debian 12 needs but make and git. `make run` measures, `make test` proves.
 PYTHON ?= python3
-PROBE_SOURCES := $(shell find probe/src -name '*.rs') probe/Cargo.toml probe/Cargo.lock probe/pyproject.toml
+PROBE_SOURCES := $(shell find probe/src probe/ground probe/exec probe/layout -name '*.rs' -o -name '*.txt' -o -name Cargo.toml) probe/Cargo.toml probe/Cargo.lock probe/pyproject.toml
 CARGO := cargo --quiet
 MANIFEST := --manifest-path probe/Cargo.toml
 LOCKED := --locked $(MANIFEST)
@@ -18,7 +18,7 @@ test: .venv/ready
 	@echo "1 of 2: tests/ (pytest)"
 	.venv/bin/pytest -q --durations=20
 	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
-	$(CARGO) test $(LOCKED)
+	$(CARGO) test $(LOCKED) --workspace
 
 # 10,000 broken inputs for each reader of what others write: about an hour. `make test` has a few hundred.
 fuzz: .venv/ready
@@ -29,8 +29,8 @@ check: .venv/ready
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache --no-logo
-	$(CARGO) fmt $(MANIFEST) --check
-	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
+	$(CARGO) fmt --all $(MANIFEST) --check
+	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 
 bench: .venv/ready
 	.venv/bin/python -m bench
@@ -45,7 +45,7 @@ docs: .venv/ready
 	.venv/bin/python -m hugewise.cli.audit_reference > docs/reference/audit.md
 	.venv/bin/python tools/words.py > docs/concepts/words.md
 
-.venv/ready: tools/setup.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
+.venv/ready: tools/setup.sh tools/launcher.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
 	PYTHON=$(PYTHON) tools/setup.sh
 	@touch $@
 
@@ -60,7 +60,7 @@ guest-probes: .venv/share/hugewise/ready
 	tools/guest-probe.sh
 	@[ ! -e .venv/share/hugewise/probe-arm64 ] || touch $@
 
-# The wheel for x86-64, with the static probe inside, and the source distribution.
+# The wheel for x86-64, with the static probe, the launcher and the layout library inside, and the source distribution.
 wheel: .venv/ready
 	rm -rf dist
 	PATH="$$PWD/.venv/bin:$$PATH" .venv/bin/python tools/wheel.py dist

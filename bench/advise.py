@@ -2,7 +2,7 @@
 
     python -m bench.advise [--runs N] [PROGRAM ...]
 
-gains   a large heap of small blocks (1 KiB each, brk), filled and read in random order: some 1 s
+gains   temporary buffers of 64 MiB, filled and given back one after the other: some 1 s, most of it page faults
 null    a loop in the first cache: nothing to gain
 """
 
@@ -31,18 +31,16 @@ TARGETS: Mapping[str, tuple[float, float]] = {"gains": (180.0, 240.0), "null": (
 """Seconds: at the median, and at worst."""
 
 _GAINS = r"""
-#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 int main(void) {
-  enum { BLOCKS = 1024 * 1024, WORDS = 1008 / 8 };
-  uint64_t **blocks = malloc(BLOCKS * sizeof *blocks), seed = 88172645463325252ull, sum = 0;
-  for (long i = 0; i < BLOCKS; i++) {
-    blocks[i] = malloc(1008);
-    for (int word = 0; word < WORDS; word += 8) blocks[i][word] = i;
-  }
-  for (long i = 0; i < 10000000; i++) {
-    seed ^= seed << 13; seed ^= seed >> 7; seed ^= seed << 17;
-    sum += blocks[seed % BLOCKS][seed % 16 * 8];
+  unsigned long sum = 0;
+  for (int round = 0; round < 24; round++) {
+    const size_t size = 64ul << 20;
+    volatile char *buffer = malloc(size);
+    memset((void *)buffer, round, size);
+    for (size_t at = 0; at < size; at += 4099) sum += buffer[at];
+    free((void *)buffer);
   }
   return sum == 42;
 }

@@ -147,12 +147,12 @@ def found(metric: str, sequential: Collected, resident: Collected) -> Finding:
 
 def show(name: str, findings: Mapping[str, Finding]) -> str:
     """A table of a workload's metrics, at 80 columns."""
-    text = [f"{name:<30}{'pairs':>6}{'sd':>9}{'effect (95%)':>26}{'s a block':>10}"]
+    text = [f"{name:<30}{'pairs':>6}{'sd':>9}{'effect (95%)':>26}{'s a block':>9}"]
     for metric, finding in findings.items():
         for line in finding.lines:
             effect = f"{_percent(line.effect)} ({_percent(line.low)} to {_percent(line.high)})"
             label = f"{metric}, {line.kind}"
-            text.append(f"{label:<30}{line.pairs:>6}{line.sd:>9.4f}{effect:>26}{line.seconds:>10.1f}")
+            text.append(f"{label:<30}{line.pairs:>6}{line.sd:>9.4f}{effect:>26}{line.seconds:>9.1f}")
         word = "met" if finding.ratio <= TARGET else "MISSED"
         text.append(
             f"  resident / sequential sd: {finding.ratio:.2f} ({finding.low:.2f} to {finding.high:.2f}),"

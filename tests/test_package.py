@@ -23,6 +23,7 @@ from tests.requirements import need, need_program
 
 ROOT = Path(__file__).parents[1]
 PROBES = Path(sys.prefix, "share", "hugewise")
+LAUNCHER = Path(sys.prefix)  # set-up puts it there as tools/launcher.sh does
 NAME = "hugewise-0.1.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 INFO, DATA = "hugewise-0.1.0.dist-info", "hugewise-0.1.0.data"
 
@@ -50,9 +51,10 @@ def backend() -> Iterator[Any]:
 def wheel(backend: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel with the probes of `make guest-probes`, which are the very same: nothing is compiled here."""
     need((PROBES / "probe-x86-64").is_file(), "the static probe (make guest-probes)")
+    need((PROBES / "libhugewise-layout.so").is_file(), "the layout library (make setup)")
     need_program("cargo", "cargo-web")
     folder = tmp_path_factory.mktemp("wheel")
-    backend.assemble(folder / backend.uv_build.build_wheel(str(folder)), PROBES, folder / NAME)
+    backend.assemble(folder / backend.uv_build.build_wheel(str(folder)), PROBES, LAUNCHER, folder / NAME)
     return folder / NAME
 
 
@@ -86,6 +88,17 @@ def test_the_wheel_has_the_probe_the_studies_and_their_licences(wheel: Path) -> 
     assert linked.count("Permission is hereby granted") > 25
 
 
+def test_the_wheel_has_the_launcher_and_the_layout_library_where_it_looks_for_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as read:
+        modes = {entry.filename: entry.external_attr >> 16 for entry in read.infolist()}
+        launcher = read.read(f"{DATA}/scripts/hugewise-exec")
+        linked = read.read(f"{INFO}/licenses/probe/linked.txt").decode()
+    assert modes[f"{DATA}/scripts/hugewise-exec"] == 0o100755
+    assert modes[f"{DATA}/data/share/hugewise/libhugewise-layout.so"] == 0o100644
+    assert len(launcher) < 600_000
+    assert "* hugewise-" not in linked  # its licence is the wheel's
+
+
 def test_its_record_has_every_file_and_the_same_inputs_give_the_same_bytes(wheel: Path, backend: Any) -> None:
     with zipfile.ZipFile(wheel) as read:
         record = {
@@ -97,7 +110,7 @@ def test_its_record_has_every_file_and_the_same_inputs_give_the_same_bytes(wheel
                 hashed = base64.urlsafe_b64encode(hashlib.sha256(read.read(name)).digest()).decode().rstrip("=")
                 assert (digest, size) == (f"sha256={hashed}", str(read.getinfo(name).file_size))
     (pure,) = wheel.parent.glob("*-any.whl")
-    backend.assemble(pure, PROBES, wheel.parent / "again.whl")
+    backend.assemble(pure, PROBES, LAUNCHER, wheel.parent / "again.whl")
     assert (wheel.parent / "again.whl").read_bytes() == wheel.read_bytes()
 
 
@@ -105,10 +118,20 @@ def test_the_source_distribution_has_what_a_wheel_is_built_from(backend: Any, tm
     with tarfile.open(tmp_path / backend.build_sdist(str(tmp_path))) as read:
         there = {name.partition("/")[2] for name in read.getnames()}
         executable = read.getmember("hugewise-0.1.0/tools/guest-probe.sh").mode & 0o111
+        launcher = read.getmember("hugewise-0.1.0/tools/launcher.sh").mode & 0o111
     wanted = [*ROOT.glob("probe/Cargo.*"), *ROOT.glob("probe/src/**/*.rs"), *ROOT.glob("studies/*.toml")]
-    wanted += [ROOT / "tools" / "wheel.py", ROOT / "tools" / "guest-probe.sh", ROOT / "LICENSE"]
+    wanted += [
+        path for crate in ("ground", "exec", "layout") for path in ROOT.glob(f"probe/{crate}/**/*") if path.is_file()
+    ]
+    wanted += [
+        ROOT / "tools" / "launcher.sh",
+        ROOT / "tools" / "wheel.py",
+        ROOT / "tools" / "guest-probe.sh",
+        ROOT / "LICENSE",
+    ]
     assert {str(path.relative_to(ROOT)) for path in wanted} <= there
     assert executable
+    assert launcher
     assert not [name for name in there if name.startswith(("tests", "probe/target", ".venv"))]
 
 

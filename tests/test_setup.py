@@ -26,7 +26,23 @@ class Bare:
         self.bin.mkdir()
         shutil.copy(SETUP, self.script)
         shutil.copy(SETUP.parent / "uv.txt", self.script.parent)
-        of_coreutils = ("dirname", "cut", "sort", "head", "tr", "rm", "cp", "mkdir", "ln", "readlink", "stat")
+        shutil.copy(SETUP.parent / "launcher.sh", self.script.parent)
+        of_coreutils = (
+            "dirname",
+            "cut",
+            "sort",
+            "head",
+            "tr",
+            "rm",
+            "cp",
+            "mkdir",
+            "ln",
+            "readlink",
+            "stat",
+            "mv",
+            "chmod",
+            "touch",
+        )
         for name in ("sh", "sed", "cmp", *of_coreutils):
             (self.bin / name).symlink_to(shutil.which(name) or name)
         self.program("id", f"echo {uid}")
@@ -51,7 +67,9 @@ class Bare:
         """Nothing is missing, and uv makes the environment of that Python."""
         for name in ("cc", "python3"):
             self.program(name, "exit 0")
-        self.program("cargo", f"echo cargo {NEW.partition('+')[0]}")
+        built = "probe/target/launcher/release"
+        builds = f"{{ mkdir -p {built}; touch {built}/hugewise-exec {built}/libhugewise_layout.so; }}"
+        self.program("cargo", f"echo cargo {NEW.partition('+')[0]}; [ $1 != build ] || {builds}")
         python.parent.mkdir(parents=True, exist_ok=True)
         python.touch()
         self.program("uv", f"[ $1 != venv ] || {{ mkdir -p .venv/bin; ln -sf {python} .venv/bin/python; }}")

@@ -12,7 +12,7 @@ need() { echo "hugewise: $1" >&2; }
 # target, name, and what the build needs besides
 build() {
   echo "setup: building the static probe for $2" >&2
-  cargo build --locked --quiet --release --manifest-path probe/Cargo.toml --target "$1" --target-dir "$built"
+  cargo build --locked --quiet --release --manifest-path probe/Cargo.toml -p hugewise-probe --target "$1" --target-dir "$built"
   mkdir -p "$to"
   cp "$built/$1/release/hugewise-probe" "$to/.probe-$2"
   mv "$to/.probe-$2" "$to/probe-$2"

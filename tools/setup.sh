@@ -77,6 +77,8 @@ say "installing the locked packages into .venv"
 "$uv" pip sync -q --python .venv --require-hashes --only-binary :all: requirements.lock
 say "building the probe (Rust)"
 "$uv" pip install -q --python .venv --no-deps --no-build-isolation -e . ./probe
+say "building the launcher and the layout library (Rust)"
+tools/launcher.sh .venv
 say "ready: .venv/bin/hugewise"
 
 # The outermost folder on the way to FILE, and to where its links lead, that other accounts may not enter.

@@ -1,4 +1,5 @@
-"""The build backend (PEP 517): uv_build's wheel with the static probe in it, its licences, and the studies.
+"""The build backend (PEP 517): uv_build's wheel with the static probe and launcher in it, the layout library, their
+licences, and the studies.
 
 So whoever installs the wheel needs no cargo. An editable installation and a source distribution are uv_build's alone; a
 wheel that pip builds from the latter comes here, and takes cargo and a C compiler. As a program it builds both:
@@ -41,7 +42,7 @@ __all__ = [
     "prepare_metadata_for_build_wheel",
 ]
 
-# A static program needs no version of glibc: the oldest that installers know will do.
+# Static programs, and a library that takes what it finds, need no version of glibc: the oldest known one will do.
 TAGS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64")
 RUST = "x86_64-unknown-linux-gnu"
 LINKED = """\
@@ -65,13 +66,18 @@ def build_wheel(
         subprocess.run([str(Path("tools/guest-probe.sh").absolute()), str(probes)], check=True)
         if not (probes / "probe-x86-64").is_file():
             sys.exit("hugewise: a wheel is built on x86-64 only")
+        launcher = Path(made, "launcher")
+        subprocess.run([str(Path("tools/launcher.sh").absolute()), str(launcher)], check=True)
         name = pure.name.replace("-any.whl", f"-{'.'.join(TAGS)}.whl")
-        assemble(pure, probes, Path(wheel_directory, name))
+        assemble(pure, probes, launcher, Path(wheel_directory, name))
     return name
 
 
-def assemble(pure: Path, probes: Path, target: Path) -> None:
-    """The wheel `pure` with more in it, under its new tag; the same inputs give the same bytes."""
+def assemble(pure: Path, probes: Path, launcher: Path, target: Path) -> None:
+    """The wheel `pure` with more in it, under its new tag; the same inputs give the same bytes.
+
+    `launcher` is a folder as tools/launcher.sh makes it.
+    """
     project = "-".join(pure.name.split("-")[:2])
     shared, info = f"{project}.data/data/share/hugewise", f"{project}.dist-info"
     with zipfile.ZipFile(pure) as reading:
@@ -83,6 +89,9 @@ def assemble(pure: Path, probes: Path, target: Path) -> None:
     files[f"{info}/WHEEL"] = (said.encode(), 0o644)
     files[f"{info}/licenses/probe/linked.txt"] = ("\n".join(_linked()).encode(), 0o644)
     files[f"{project}.data/scripts/hugewise-probe"] = ((probes / "probe-x86-64").read_bytes(), 0o755)
+    files[f"{project}.data/scripts/hugewise-exec"] = ((launcher / "bin" / "hugewise-exec").read_bytes(), 0o755)
+    library = launcher / "share" / "hugewise" / "libhugewise-layout.so"
+    files[f"{shared}/{library.name}"] = (library.read_bytes(), 0o644)
     if (arm := probes / "probe-arm64").is_file():
         files[f"{shared}/probe-arm64"] = (arm.read_bytes(), 0o755)
     for study in sorted(Path("studies").glob("*.toml")):
@@ -116,7 +125,8 @@ def _linked() -> Iterator[str]:
             linked.add(identity)
             todo += [need["pkg"] for need in needs[identity] if any(kind["kind"] is None for kind in need["dep_kinds"])]
     yield LINKED
-    for crate in sorted((packages[each] for each in linked), key=lambda each: str(each["name"])):
+    foreign = (packages[each] for each in linked if packages[each]["source"] is not None)
+    for crate in sorted(foreign, key=lambda each: str(each["name"])):
         yield f"* {crate['name']} {crate['version']}: {crate['license']}; {', '.join(crate['authors'])}"
         for path in sorted(Path(crate["manifest_path"]).parent.glob("LICENSE*")):
             if "-" not in path.name or path.name == "LICENSE-MIT":  # each crate may be used under it

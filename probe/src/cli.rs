@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::counters::count;
-use crate::launch::{bench, keep_thp, run};
+use crate::launch::{bench, exec, keep_thp, run};
 use crate::machine::cpu;
 use crate::protocol::event::emit;
 use crate::protocol::examples::examples;
@@ -39,6 +39,8 @@ enum Command {
     Touch(touch::TouchArgs),
     /// Run a program that cannot switch transparent huge pages off for itself
     KeepThp(keep_thp::KeepThpArgs),
+    /// Start a program with pages of one kind, and become it: as hugewise-exec
+    Exec(exec::ExecArgs),
     /// Say what TLBs this processor has, by CPUID
     Cpu,
     /// Say which performance counters can be opened here
@@ -66,6 +68,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Run(args) => return run::main(&args),
         Command::Agent(args) => return agent::main(&args),
+        Command::Exec(args) => return exec::main(&args),
         Command::Work(work) => work::run(work)?,
         Command::Load(options) => load::main(*options)?,
         Command::Count(args) => count::main(&args)?,

@@ -21,9 +21,15 @@ from tests.servers.trying import need_pages
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 
-# A large block of malloc that is touched once: with huge pages it takes a fraction of the faults.
-TOUCHES = "b = bytearray(b'x') * (120 << 20)"
-ASKED = Question(argv=(sys.executable, "-IS", "-c", TOUCHES), seconds=120.0, most=2)
+# What huge pages are worth hangs on the machine: where its host takes back what lies free, they can cost. So the effect
+# is planted: with the tunable of malloc it does a third of the work.
+PLANTED = """
+import os
+b = bytearray(b"x") * (24 << 20)
+for _ in range(1 if "GLIBC_TUNABLES" in os.environ else 3):
+    sum(range(2_000_000))
+"""
+ASKED = Question(argv=(sys.executable, "-IS", "-c", PLANTED), seconds=120.0, most=2)
 
 
 def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
@@ -44,12 +50,13 @@ def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     assert last is not None
     assert last.verdict == "better", last.reason
     assert last.ratio is not None
-    assert last.ratio < 0.9
+    assert last.ratio < 0.7
     assert last.huge_before == 0.0
     assert last.huge_after is not None
-    assert last.huge_after > 0.8
+    assert last.huge_after > 0.5
     assert answer(found).startswith(f"Set `{last.candidate}`: wall_s −")
-    assert msgspec.json.decode((folder / "advice.json").read_bytes(), type=Advice) == found
+    stored = msgspec.json.decode((folder / "advice.json").read_bytes(), type=Advice)
+    assert msgspec.structs.replace(stored, seconds=found.seconds) == found
     runs = [
         RunFolder(Path(each)).read() for each in (found.pilot_folder, found.screening_folder, found.confirmation_folder)
     ]

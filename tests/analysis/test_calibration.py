@@ -15,6 +15,8 @@ from hugewise.analysis.calibration import (
     save,
     withheld,
 )
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build.calibrations import BASE, KEY, NOW, THP, agreed, calibrated, record
@@ -125,3 +127,10 @@ def test_a_resident_design_needs_one_with_its_own_turns() -> None:
 def test_a_treatments_name_is_not_its_identity() -> None:
     assert identity(THP) == identity(msgspec.structs.replace(THP, policy="mine"))
     assert identity(THP) != identity(msgspec.structs.replace(THP, advice="none"))
+
+
+def test_a_treatment_without_a_layout_is_what_it_was_before_there_were_layouts() -> None:
+    target = PageTarget("thp", 2 << 20)
+    known = Treatment(policy="thp", mechanism="process", target=target, advice="huge")
+    assert identity(known) == "1967d5d784224b24"
+    assert identity(msgspec.structs.replace(known, layout="thp")) != identity(known)

@@ -171,3 +171,51 @@ def test_this_host(audit: Audit) -> None:
     report = msgspec.json.decode(said.partition("\nhugewise: ")[0], type=AuditReport)
     assert report.root == "/" and any(one.name == "enabled" for one in report.settings)
     assert "\n" in audit("--root", "/", "--exit-zero")[1]
+
+
+def shown(audit: Audit) -> dict[tuple[str, str], str]:
+    """The values in force by section and name."""
+    return {(one["section"], one["name"]): one["value"] for one in json.loads(audit("--json")[1])["settings"]}
+
+
+def test_of_files_only_what_is_about_pages_is_shown(tree: Tree, audit: Audit) -> None:
+    tree.put("/etc/sysctl.d/a.conf", "vm.swappiness = 1\nvm.nr_hugepages\n-vm.nr_overcommit_hugepages = 3\n")
+    tree.put(
+        "/etc/tmpfiles.d/a.conf", "w /proc/sys/vm/swappiness - - - - 1\nw /sys/kernel/mm/ksm/run - - - - 1\nd /x\n"
+    )
+    tree.put("/etc/tuned/active_profile", "mine\n")
+    tree.put("/etc/tuned/mine/tuned.conf", "[cpu]\ncmdline=transparent_hugepage=never\n")
+    found = shown(audit)
+    assert [key for key in found if key[0] in ("sysctl.d", "tmpfiles.d")] == [
+        ("sysctl.d", "vm.nr_overcommit_hugepages")
+    ]
+    assert found["tuned", "profile"] == "mine: nothing about pages"
+    tree.put("/etc/tuned/mine/tuned.conf", "[bootloader]\ncmdline_x=+transparent_hugepage=never a=b\n[vm]\nx=${y}\n")
+    assert shown(audit)["tuned (mine)", "boot:transparent_hugepage"] == "never"
+
+
+@pytest.mark.parametrize(
+    ("mode", "environ", "words"),
+    [
+        ("madvise", {}, "THP where it is advised"),
+        ("madvise", {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, "THP where it is advised, and malloc advises; "),
+        ("always", {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, "THP wherever it fits (always); GLIBC_TUNABLES"),
+        ("never", {}, "base pages"),
+    ],
+)
+def test_the_pages_of_a_program_in_words(
+    tree: Tree, audit: Audit, mode: str, environ: dict[str, str], words: str
+) -> None:
+    tree.knob("enabled", mode)
+    tree.process(100, "app", unit="app.service", environ=environ)
+    assert shown(audit)["programs that run", "app"].startswith(words)
+    tree.process(100, "app", unit="app.service", environ=environ, secure=True)
+    assert "malloc advises" not in shown(audit)["programs that run", "app"]
+
+
+def test_the_pages_of_a_program_on_mthp_and_hugetlb(tree: Tree, audit: Audit) -> None:
+    tree.knob("hugepages-64kB/enabled", "always")
+    assert shown(audit)["programs that run", "app"] == "mTHP: mthp-64k"
+    tree.pool(2048, 8)
+    tree.process(200, "postgres", maps=("/anon_hugepage (deleted)=4194304",))
+    assert shown(audit)["programs that run", "postgres"] == "hugetlb pages for its shared memory"

@@ -17,6 +17,7 @@ from hugewise.audit.evidence import Label, Tried, judge
 from hugewise.model.results import Verdict
 from tests.audit.conftest import Audit
 from tests.build.trees import KERNEL, MACHINE_ID, Tree
+from tests.requirements import need_root
 
 GOLDEN = Path(__file__).parents[1] / "golden/runs/ended"
 HERE = hmac.new(MACHINE_ID.encode(), b"hugewise", hashlib.sha256).hexdigest()[:16]
@@ -24,7 +25,7 @@ HERE = hmac.new(MACHINE_ID.encode(), b"hugewise", hashlib.sha256).hexdigest()[:1
 
 def tried(verdict: Verdict, arm: str = "thp", baseline: str = "base", *, at: float = 1, **given: Any) -> Tried:
     """A comparison of /usr/bin/app in the run `run-AT`."""
-    told = {"program": "/usr/bin/app", "cell": "c", "metric": "wall_s", "ratio": 0.9} | given
+    told: dict[str, Any] = {"program": "/usr/bin/app", "cell": "c", "metric": "wall_s", "ratio": 0.9} | given
     return Tried(run=f"run-{at:g}", started=at, arm=arm, baseline=baseline, verdict=verdict, **told)
 
 
@@ -164,6 +165,16 @@ def test_what_is_no_run_is_passed_over_or_counted(audit: Audit, run: Callable[..
     (results / "study/run/study.json").write_text("{}")
     assert json.loads(audit("--json", results=results)[1])["searched"]["unread"] == 2
     assert "2 folders cannot be read" in " ".join(audit(results=results)[1].split())
+
+
+def test_root_does_not_believe_runs_that_others_can_write(tree: Tree, audit: Audit, run: Callable[..., Path]) -> None:
+    need_root()
+    tree.knob("enabled", "always")
+    results = run()
+    results.chmod(0o777)
+    found = label(audit, results, "programs that run", "app")
+    assert (found["state"], found["searched"]["runs"]) == ("not tested here", 0)
+    assert "its runs are not believed" in " ".join(audit(results=results)[1].split())
 
 
 def test_what_makers_say_is_held_against_runs(tree: Tree, audit: Audit, run: Callable[..., Path]) -> None:

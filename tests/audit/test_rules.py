@@ -335,8 +335,114 @@ def test_beside_the_fault_nothing_is_said(rule: str, tree: Tree, audit: Audit, m
     assert f" {rule}: " not in said
 
 
+NODE = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
+
+
+@pytest.mark.parametrize(
+    "at_boot",
+    [
+        put("/etc/rc.local", f"echo 8 > {NODE}\n"),
+        put("/etc/rc.local", "sysctl -w vm.nr_hugepages=8\n"),
+        put("/etc/sysfs.d/a.conf", "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages = 8\n"),
+        put(TMPFILES, f"w {NODE} - - - - 8\n"),
+        put(TMPFILES, "w /proc/sys/vm/nr_hugepages - - - - 8\n"),
+        put(TMPFILES, "w! /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages - - - - 8\n"),
+        put("/etc/sysctl.conf", "vm/nr_hugepages = 8\n"),
+        service(f"ExecStartPre=+/bin/sh -c 'echo 8 > {NODE}'", name="pool"),
+        tuned("[sysfs]", f"{NODE}=8"),
+        boot("hugepages=8"),
+        boot("hugepagesz=1G hugepages=1 hugepagesz=2M hugepages=0:4,1:4"),
+    ],
+)
+def test_a_pool_that_is_made_at_boot_is_not_lost(at_boot: Change, tree: Tree, audit: Audit) -> None:
+    both(pool(total=8, free=8), at_boot)(tree)
+    assert "pool-lost-at-boot" not in audit("--traps")[1]
+
+
+@pytest.mark.parametrize(
+    "at_boot",
+    [
+        put(TMPFILES, f"w {THP}/hugepages-*kB/enabled - - - - always\n"),
+        tuned("[sysfs]", f"{THP}/hugepages-*kB/enabled=always"),
+        boot("thp_anon=64K,2M:always"),
+    ],
+)
+def test_a_pattern_means_the_knobs_that_are_there(at_boot: Change, tree: Tree, audit: Audit) -> None:
+    for size in ("64kB", "2048kB"):
+        tree.knob(f"hugepages-{size}/enabled", "always")
+    at_boot(tree)
+    assert audit("--traps") == (0, audit("--traps")[1])
+
+
+@pytest.mark.parametrize(
+    ("variable", "advises"),
+    [
+        ("MALLOC_CONF=dirty_decay_ms:0,thp:always", True),
+        ("MALLOC_CONF=metadata_thp:always", False),
+        ("MALLOC_CONF=thp:never", False),
+        ("MIMALLOC_ALLOW_THP=2", True),
+        ("MIMALLOC_ALLOW_THP=1", False),
+    ],
+)
+def test_which_allocators_advise(variable: str, advises: bool, tree: Tree, audit: Audit) -> None:
+    key, _, value = variable.partition("=")
+    tree.process(200, "app", environ={key: value})
+    assert ("advising-allocator-stalls" in audit("--traps")[1]) == advises
+
+
 def test_the_kernel_that_can_is_not_accused(tree: Tree, audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     service("MemoryTHP=madvise")(tree)
     monkeypatch.setattr(collect, "except_advised", lambda root: True)
     assert "unit-memorythp-madvise-kernel" not in audit("--traps")[1]
     assert KERNEL in audit()[1]
+
+
+MORECORE = program("app", environ={"HUGETLB_MORECORE": "yes"})
+LARGE = put("/etc/mysql/my.cnf", "[mysqld]\nlarge-pages=1\ninnodb_buffer_pool_size = 2G\n")
+LIMITED = {"hugetlb__2MB__max": str(1 << 30), "hugetlb__2MB__rsvd__max": str(1 << 30)}
+AT_REST = both(
+    lambda tree: tree.service("db", "ExecStart=/usr/bin/postgres -D /data"),
+    put("/data/postgresql.conf", "huge_pages=on\nshared_buffers=2GB\n"),
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "change", "found"),
+    [
+        ("max-ptes-none-intermediate", both(COLLAPSES, MTHP, kept("khugepaged/max_ptes_none", "0")), False),
+        ("max-ptes-none-intermediate", both(COLLAPSES, MTHP), False),
+        ("max-ptes-none-intermediate", both(COLLAPSES, NONE_409), False),
+        ("max-ptes-none-advice", mongod("7.0.1"), False),
+        ("max-ptes-none-advice", mongod("8.0.1"), True),
+        ("tunable-malformed", program("app", environ={"GLIBC_TUNABLES": f"{TUNABLE}=thp"}), True),
+        ("tunable-malformed", program("app", environ=POOLED), False),
+        ("libhugetlbfs-morecore", both(MORECORE, lambda tree: tree.glibc("2.34")), True),
+        ("libhugetlbfs-morecore", both(MORECORE, lambda tree: tree.glibc("2.33")), False),
+        ("unit-memorythp-too-new", both(service("MemoryTHP=never"), lambda tree: tree.systemd(252)), False),
+        ("pool-stranded", both(asked(512), pool(total=512, free=128)), False),
+        ("pool-stranded", both(asked(512), pool(total=512, free=129)), True),
+        ("pool-stranded", both(asked(31), pool(total=31, free=31)), False),
+        ("pool-stranded", both(asked(32), pool(total=32, free=32)), True),
+        ("boot-hugepages-pairs", boot("hugepagesz=16G hugepages=1"), True),
+        ("boot-hugepages-pairs", boot("hugepagesz=x hugepages=1"), True),
+        ("mysql-large-pages-short", both(LARGE, pool(total=1024, free=1024)), False),
+        ("mysql-large-pages-short", both(LARGE, pool(total=1023, free=1023)), True),
+        ("mysql-large-pages-short", both(LARGE, boot("default_hugepagesz=16G")), True),
+        ("postgresql-will-not-start", both(postgres("on", None), pool(total=512, free=512)), False),
+        ("postgresql-will-not-start", both(postgres("on", None), pool(total=511, free=511)), True),
+        (
+            "postgresql-over-group-limit",
+            both(postgres("try", "/dev/zero (deleted)", unit="db.service"), group(**LIMITED)),
+            False,
+        ),
+        ("postgresql-over-group-limit", both(AT_REST, group(**LIMITED)), True),
+        ("jvm-thread-stacks", both(ALWAYS, java("22")), False),
+        ("jvm-thread-stacks", both(ALWAYS, java("21")), True),
+        ("jvm-thread-stacks", both(ALWAYS, java("21.0.1")), False),
+        ("jvm-thread-stacks", both(ALWAYS, java("1.8.0_412")), True),
+        ("jvm-thread-stacks", both(ALWAYS, java("11.0.31")), True),
+    ],
+)
+def test_at_the_edge_of_a_rule(rule: str, change: Change, found: bool, tree: Tree, audit: Audit) -> None:
+    change(tree)
+    assert (f" {rule}: " in audit("--traps")[1]) == found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hugewise.audit.collect import collect
 from hugewise.audit.facts import UnitConfig
 from hugewise.audit.root import Root
 from hugewise.audit.unit_files import aliases, load, services
@@ -69,7 +70,7 @@ def test_the_environment_is_the_last_word_and_empty_resets(tree: Tree) -> None:
     )
     found = unit(tree, "app.service")
     assert variables(found) == {
-        "LD_PRELOAD": "(set; not shown)",
+        "LD_PRELOAD": "/opt/a.so:/opt/b.so",
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
         "MALLOC_CONF": "thp:always",
         "GODEBUG": "disablethp=1",
@@ -119,6 +120,23 @@ def test_an_alias_is_the_service_that_it_leads_to(tree: Tree) -> None:
     tree.link("/etc/systemd/system/redis.service", "/usr/lib/systemd/system/redis-server.service")
     root = Root(tree.path)
     assert aliases(root, services(root)) == {"redis.service": "redis-server.service"}
+
+
+def test_drop_ins_for_another_name_of_a_service_count(tree: Tree) -> None:
+    tree.put("/usr/lib/systemd/system/redis-server.service", "[Service]\nExecStart=/usr/bin/app\n")
+    tree.link("/etc/systemd/system/redis.service", "/usr/lib/systemd/system/redis-server.service")
+    tree.put("/etc/systemd/system/redis.service.d/thp.conf", "[Service]\nMemoryTHP=disable\n")
+    (found,) = [each for each in collect(Root(tree.path)).units if each.name == "redis-server.service"]
+    assert found.memory_thp is not None
+    assert found.memory_thp.where == "/etc/systemd/system/redis.service.d/thp.conf:2"
+
+
+def test_what_every_service_is_given(tree: Tree) -> None:
+    tree.put("/etc/systemd/system.conf", "[Manager]\nDefaultEnvironment=MALLOC_CONF=lost\nDefaultEnvironment=\n")
+    tree.put("/usr/lib/systemd/system.conf.d/a.conf", "[Manager]\nDefaultEnvironment=GODEBUG=disablethp=1 X=secret\n")
+    assert [(one.key, one.value, one.where) for one in collect(Root(tree.path)).defaults] == [
+        ("GODEBUG", "disablethp=1", "/usr/lib/systemd/system.conf.d/a.conf:2")
+    ]
 
 
 def test_programs_are_looked_at_and_scripts_are_not_known(tree: Tree) -> None:

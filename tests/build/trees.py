@@ -50,7 +50,7 @@ class Tree:
         self.put(f"/sys/kernel/mm/transparent_hugepage/{name}", chosen(words, value) if choice else f"{value}\n")
 
     def pool(
-        self, kib: int, total: int, free: int = 0, reserved: int = 0, surplus: int = 0, overcommit: int = 0
+        self, kib: int, total: int, *, free: int = 0, reserved: int = 0, surplus: int = 0, overcommit: int = 0
     ) -> None:
         folder = f"/sys/kernel/mm/hugepages/hugepages-{kib}kB"
         for name, value in (

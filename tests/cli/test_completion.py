@@ -48,6 +48,13 @@ def test_what_tab_offers(line: str, offered: list[str], tmp_path: Path) -> None:
     assert completed(line, tmp_path) == offered
 
 
+def test_tab_knows_the_services_of_a_host(tmp_path: Path) -> None:
+    for name in ("app.service", "apply@.service", "app.socket"):
+        (tmp_path / "etc/systemd/system").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "etc/systemd/system" / name).write_text("[Service]\n")
+    assert completed("hugewise audit --root . --unit app", tmp_path) == ["plain,app", "plain,apply@"]
+
+
 def test_bash_completes_with_the_script_that_it_reads(tmp_path: Path) -> None:
     (tmp_path / "hugewise").write_text(f'#!/bin/sh\nexec {shlex.join(HUGEWISE)} "$@"\n')
     (tmp_path / "hugewise").chmod(0o755)

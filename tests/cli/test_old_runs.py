@@ -1,7 +1,8 @@
 """Run folders that earlier hugewises wrote are read for ever, and say what they said.
 
 tests/golden/runs has three of format 1, as 0.1.0 wrote them before its records carried a hash: one that ended (its
-attempts are in Parquet), one that was interrupted (each in a file of its own), one of emulated guests. They are never
+attempts are in Parquet), one that was interrupted (each in a file of its own), one of emulated guests. `deployed` is of
+format 2: its records have a hash, and its deployments are files. They are never
 written anew: only `verdicts.json`, which the code of that day found, could be. Taken out: what no reader needs (the
 probe's files, outputs, reports) and the rest of the kernel's command line.
 """
@@ -20,7 +21,7 @@ import pytest
 from tests.cli.conftest import HUGEWISE, Call
 from tests.golden import GOLDEN, same
 
-RUNS = ("ended", "interrupted", "guests")
+RUNS = ("ended", "interrupted", "guests", "deployed")
 
 
 def said(report: dict[str, Any]) -> str:
@@ -50,7 +51,7 @@ def said(report: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_folder_of_format_1_is_reported_as_it_was(name: str, call: Call, tmp_path: Path) -> None:
+def test_a_run_folder_is_reported_as_it_was(name: str, call: Call, tmp_path: Path) -> None:
     folder = tmp_path / name
     shutil.copytree(GOLDEN / "runs" / name, folder)
     status, out, err = call("report", folder)
@@ -75,6 +76,23 @@ def test_a_run_of_before_has_commands_and_no_files(call: Call, tmp_path: Path) -
     assert "fault: no files: thp was best, but has no files: the run was made before there were such files" in out
     assert "true: no files: no policy was better than its baseline base" in out
     assert call("report", folder, "--unit", "x")[0] == 2
+
+
+def test_the_files_of_a_run_are_written_for_its_best_policy(call: Call, tmp_path: Path) -> None:
+    status, out, err = call("report", GOLDEN / "runs" / "deployed", "--output", tmp_path / "out", "--unit", "demo")
+    assert (status, err) == (0, "")
+    assert f"fault: thp: {tmp_path / 'out'}" in out.replace("\n", "").replace("  ", " ") + out
+    files = {name for name in below(tmp_path / "out") if (tmp_path / "out" / name).is_file()}
+    assert files == {
+        "README.md",
+        "etc/default/grub.d/page-sizes.cfg",
+        "etc/tmpfiles.d/page-sizes.conf",
+        "etc/tuned/page-sizes/tuned.conf",
+        "usr/local/sbin/page-sizes-now",
+    }
+    lines = (tmp_path / "out/etc/tmpfiles.d/page-sizes.conf").read_text().splitlines()
+    assert "thp is better than base: ns_per_page" in lines[0]
+    assert "w /sys/kernel/mm/transparent_hugepage/enabled - - - - always" in lines
 
 
 FILES = ("run.jsonl", "study.json", "attempts.parquet", "guests.json", "attempt.json")

@@ -63,7 +63,7 @@ def verified(root: Path, drop_in: DeployedFile) -> str:
 @pytest.mark.parametrize("variables", [{}, {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, {"A": "".join(HOSTILE)}])
 @pytest.mark.parametrize("treatment", [OFF, ADVISED, POOL])
 def test_systemd_reads_a_drop_in(treatment: Treatment, variables: dict[str, str], tmp_path: Path) -> None:
-    where = Destination(words=WORDS, environment=variables or treatment.environment, facts=UnitFacts(252))
+    where = Destination(policy="p", words=WORDS, environment=variables or treatment.environment, facts=UnitFacts(252))
     drop_in = of_unit(one(for_program(treatment, where), "unit"), "demo.service")
     assert drop_in.label == "read by systemd-analyze"
     assert drop_in.path == "/etc/systemd/system/demo.service.d/50-page-sizes.conf"
@@ -73,7 +73,7 @@ def test_systemd_reads_a_drop_in(treatment: Treatment, variables: dict[str, str]
 
 def test_systemd_would_have_said_what_is_wrong(tmp_path: Path) -> None:
     """A key that a hostile text could have become is seen by the same call."""
-    drop_in = of_unit(one(for_program(OFF, Destination(words=("/usr/bin/demo",))), "unit"), "demo.service")
+    drop_in = of_unit(one(for_program(OFF, Destination(policy="p", words=("/usr/bin/demo",))), "unit"), "demo.service")
     broken = msgspec.structs.replace(drop_in, content=f"{drop_in.content}Bogus=1\n")
     assert "Unknown key 'Bogus'" in verified(tmp_path, broken)
 
@@ -81,12 +81,12 @@ def test_systemd_would_have_said_what_is_wrong(tmp_path: Path) -> None:
 def test_memory_thp_is_for_a_systemd_that_knows_it() -> None:
     """systemd here is older: its text is kept, and says that no tool here has read it."""
     for treatment, word in ((OFF, "disable"), (ADVISED, "madvise")):
-        drop_in = one(for_program(treatment, Destination(facts=UnitFacts(260))), "unit")
+        drop_in = one(for_program(treatment, Destination(policy="p", facts=UnitFacts(260))), "unit")
         assert (drop_in.content, drop_in.label) == (f"[Service]\nMemoryTHP={word}\n", UNREAD)
         assert drop_in.needs[0] == "systemd 260 or later"
     assert "Linux 6.18" in drop_in.needs[1]
     # Without it, and without the unit's words, there is no drop-in that could do it.
-    assert not any(file.kind == "unit" for file in for_program(OFF, Destination(facts=UnitFacts(259))))
+    assert not any(file.kind == "unit" for file in for_program(OFF, Destination(policy="p", facts=UnitFacts(259))))
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,19 @@ def test_the_version_here_is_what_systemd_says() -> None:
 
 def test_a_treatment_of_the_host_alone_has_no_files_of_a_program() -> None:
     assert (
-        for_program(Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20)), Destination()) == ()
+        for_program(
+            Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20)), Destination(policy="p")
+        )
+        == ()
     )
 
 
 def test_a_launcher_hands_the_words_on_as_they_are(tmp_path: Path) -> None:
-    where = Destination(words=("printf", "%s\\0", *HOSTILE), environment={"A": "x y"})
+    where = Destination(policy="p", words=("printf", "%s\\0", *HOSTILE), environment={"A": "x y"})
     file = one(for_program(POOL, where), "launcher")
     done = subprocess.run(["sh", place(file, tmp_path)], capture_output=True, check=True)
     assert done.stdout.decode().split("\0")[:-1] == list(HOSTILE)
-    any_command = one(for_program(POOL, Destination(environment={"A": "x y"})), "launcher")
+    any_command = one(for_program(POOL, Destination(policy="p", environment={"A": "x y"})), "launcher")
     done = subprocess.run(
         ["sh", place(any_command, tmp_path), "sh", "-c", 'printf "$A"'], capture_output=True, check=True
     )
@@ -127,7 +130,7 @@ def test_a_launcher_hands_the_words_on_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_turns_pages_off_calls_hugewise_exec() -> None:
-    file = one(for_program(OFF, Destination(words=("/bin/true", "a b"))), "launcher")
+    file = one(for_program(OFF, Destination(policy="p", words=("/bin/true", "a b"))), "launcher")
     assert file.content.splitlines()[-1] == f"exec {program.LAUNCHER} --pages off -- /bin/true 'a b' \"$@\""
 
 
@@ -160,6 +163,20 @@ def test_a_script_sets_what_it_says(tmp_path: Path) -> None:
     assert shown.stdout == "always\n"
 
 
+def test_sizes_that_are_off_are_turned_in_one_line_before_those_that_are_on(tmp_path: Path) -> None:
+    sizes = {str(tmp_path / f"hugepages-{size}kB" / "enabled"): "never" for size in (16, 64, 2048)}
+    for path in sizes:
+        Path(path).parent.mkdir()
+        Path(path).touch()
+    (on, *_) = sizes
+    file = now({**sizes, on: "always"})
+    assert len([line for line in file.content.splitlines() if "echo" in line]) == 2
+    subprocess.run(["sh", place(file, tmp_path)], check=True)
+    assert {path: Path(path).read_text() for path in sizes} == {
+        path: "always\n" if path == on else "never\n" for path in sizes
+    }
+
+
 def test_a_shell_takes_the_words_of_the_kernels_command_line(tmp_path: Path) -> None:
     path = place(boot(("hugepagesz=2M", "hugepages=0:2,2:1")), tmp_path)
     command = f'GRUB_CMDLINE_LINUX=quiet; . {path}; printf %s "$GRUB_CMDLINE_LINUX"'
@@ -169,13 +186,13 @@ def test_a_shell_takes_the_words_of_the_kernels_command_line(tmp_path: Path) -> 
 
 def test_what_no_tool_here_reads_is_kept() -> None:
     where = Destination(
-        words=("/usr/bin/demo", "a b", "$X: 'y'"), environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
+        policy="p", words=("/usr/bin/demo", "a b", "$X: 'y'"), environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
     )
     files = [
         tuned({"/sys/kernel/mm/transparent_hugepage/enabled": "always"}),
         *(one(for_program(POOL, where, 3 << 20), kind) for kind in ("compose", "kubernetes")),
         *(one(for_program(OFF, where), kind) for kind in ("compose", "kubernetes")),
-        one(for_program(ADVISED, Destination(facts=UnitFacts(260))), "unit"),
+        one(for_program(ADVISED, Destination(policy="p", facts=UnitFacts(260))), "unit"),
     ]
     assert {file.label for file in files} == {UNREAD}
     golden.same("\n".join(f"{file.path}\n{file.content}" for file in files), golden.GOLDEN / "deployed.txt")
@@ -202,7 +219,10 @@ def test_settings_of_postgresql_are_plain(bad: dict[str, str]) -> None:
 
 
 def test_a_unit_keeps_its_name_in_every_command() -> None:
-    drop_in = of_unit(one(for_program(OFF, Destination(words=("/x",))), "unit"), quoting.unit_name("a@b"))
+    drop_in = of_unit(one(for_program(OFF, Destination(policy="p", words=("/x",))), "unit"), quoting.unit_name("a@b"))
     told = (drop_in.path, *drop_in.apply, *drop_in.undo, drop_in.check)
     assert all("PROGRAM" not in each for each in told)
-    assert drop_in.check == "hugewise verify a@b.service --policy base"
+    assert drop_in.check == "hugewise verify a@b.service --policy p"
+    escaped = of_unit(one(for_program(OFF, Destination(policy="p", words=("/x",))), "unit"), r"a\x2db.service")
+    assert escaped.path == r"/etc/systemd/system/a\x2db.service.d/50-page-sizes.conf"
+    assert escaped.apply[1] == r"systemctl restart 'a\x2db.service'"

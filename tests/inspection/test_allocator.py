@@ -89,6 +89,13 @@ def test_by_its_libraries_and_how_it_was_begun(
     assert bool(found.why) == (tuned is False)
 
 
+def test_a_library_that_was_put_before_all_others_counts() -> None:
+    mapped = [LIBC, "/usr/lib/libjemalloc.so.2"]
+    found = allocator(DYNAMIC, mapped, {"LD_PRELOAD": "/opt/x.so:libc.so.6"}, secure=False)
+    assert (found.name, found.tuned) == ("glibc (preloaded)", True)
+    assert allocator(DYNAMIC, mapped, {"LD_PRELOAD": "/usr/lib/libjemalloc.so.2"}, secure=False).name == "jemalloc"
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -6,13 +6,15 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from hugewise import beneath
 from hugewise.errors import UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.verify import Verified, verify
@@ -24,12 +26,12 @@ HOST = LocalHost()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("pages")
-    for each in (made, *made.parents):
-        if each.stat().st_uid == os.geteuid() and each != Path("/tmp"):
-            each.chmod(0o755)  # another account runs them too
-    return made
+def folder() -> Iterator[Path]:
+    """That every account may enter, as those of pytest are not."""
+    made = Path(tempfile.mkdtemp(prefix="hw-", dir="/tmp"))
+    made.chmod(0o755)
+    yield made
+    beneath.discard(made)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 
 from hugewise.errors import SettingError
@@ -42,6 +43,7 @@ def test_policies_follow_the_sizes_that_the_machine_has() -> None:
     assert set(machine()[2]) == {
         *("as-is", "base", "thp", "thp-advised", "thp-shmem", "madvise"),
         *("mthp-16k", "mthp-64k", "mthp-16k-shmem", "mthp-64k-shmem", "hugetlb-2m", "hugetlb-1g"),
+        *("layout-base", "layout-thp", "layout-hugetlb-2m", "layout-hugetlb-1g"),
     }
     other = machine(mthp=(32, 512), capacity={64 << 10: 9, 16 << 30: 1})[2]
     assert {"mthp-32k", "mthp-512k", "hugetlb-64k", "hugetlb-16g"} < set(other)
@@ -70,6 +72,7 @@ def described(policy: Policy, host: FakeHost, sizes: PageSizes, mechanism: Mecha
     on = [f"{path} = {value}" for path, value in treatment.knobs.items() if value != "never"]
     told = f"advice {treatment.advice}, THP disabled {treatment.thp_disable}, map_hugetlb {treatment.map_hugetlb}"
     environment = [f"{name}={value}" for name, value in treatment.environment.items()]
+    environment += [f"layout {treatment.layout}"] if treatment.layout else []
     found = policy.deployment(sizes, treatment, 3 * 2**30 - 1)
     deployed = [line for file in found.files for line in written(file)]
     return (
@@ -316,3 +319,24 @@ def test_real_shared_memory_gets_the_pages_of_the_policies_that_are_about_it(
     # A segment of System V follows the top-level knob alone; a mounted tmpfs neither.
     assert found["system-v"] == {f"shmem:{page if name == 'thp-shmem' else 4096}": 32 << 20}
     assert found["/dev/shm"] == {"shmem:4096": 32 << 20}
+
+
+def test_what_a_study_adds_to_a_policy_is_deployed_with_it() -> None:
+    """An arm is deployed as it was measured; the kernel's command line has no word for all of it."""
+    _, sizes, policies = machine()
+    host = FakeHost()
+    defrag = {f"{THP}/defrag": "defer"}
+    for name, kinds in (
+        ("thp", ["script", "tmpfiles", "tuned"]),
+        ("as-is", ["script", "tmpfiles", "tuned"]),
+        ("hugetlb-2m", ["script", "tmpfiles", "tuned"]),
+    ):
+        treatment = policies[name].treatment(host, sizes, SYSTEM)
+        changed = msgspec.structs.replace(treatment, knobs={**treatment.knobs, **defrag})
+        found = policies[name].deployment(sizes, changed, 4 << 20).files
+        assert [file.kind for file in found] == kinds
+        assert all("defer" in file.content for file in found)
+    assert not any(
+        "shmem" in file.content
+        for file in policies["thp"].deployment(sizes, policies["thp"].treatment(host, sizes, SYSTEM), 0).files
+    )

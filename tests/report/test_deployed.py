@@ -20,7 +20,7 @@ from tests.build.results import HOSTILE, example, plain
 from tests.requirements import need_root
 
 OFF = Treatment(policy="base", mechanism="process", target=PageTarget("base", 4096), thp_disable="all")
-SERVICE = Deployment(files=for_program(OFF, Destination(words=("/usr/bin/demo",))), note="for one program")
+SERVICE = Deployment(files=for_program(OFF, Destination(policy="p", words=("/usr/bin/demo",))), note="for one program")
 
 
 def deploying(results: Results, deployment: Deployment | None, cell: int = 0) -> Results:
@@ -79,8 +79,9 @@ def test_the_unit_that_is_named_has_the_drop_in(tmp_path: Path) -> None:
     write_files(results, tmp_path / "out", "demo")
     assert "etc/systemd/system/demo.service.d/50-page-sizes.conf" in below(tmp_path / "out")
     assert "systemctl restart demo.service" in (tmp_path / "out/README.md").read_text()
-    with pytest.raises(UserError, match="not the name of a unit"):
-        write_files(results, tmp_path / "other", "../../etc/passwd")
+    for other, why in (("../../etc/passwd", "not the name of a unit"), ("demo.socket", "not a service")):
+        with pytest.raises(UserError, match=why):
+            write_files(results, tmp_path / "other", other)
     assert not (tmp_path / "other").exists()
 
 

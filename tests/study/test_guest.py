@@ -159,7 +159,7 @@ def test_keys_of_guests_that_say_nothing_do_not_count_for_the_digest() -> None:
     older = copy.deepcopy(stored)
     del older["guest"], older["kernel"]
     for use in older["policies"]:
-        del use["kernel"], use["backing"]
+        del use["kernel"], use["backing"], use["mechanism"]
     for used in older["workload"]:
         del used["concurrency"], used["counted"]
     for scale in older["scales"].values():

@@ -212,6 +212,8 @@ def described(treatment: Treatment) -> str:
         done.append(f"madvise({treatment.advice})")
     if treatment.map_hugetlb is not None:
         done.append(f"mmap(MAP_HUGETLB, {format_size(treatment.map_hugetlb)})")
+    if treatment.layout:
+        done.append(f"layout({treatment.layout})")
     done += [f"{name}={value}" for name, value in treatment.environment.items()]
     return f"{treatment.mechanism}: {', '.join(done) or 'nothing is turned'}; promises {treatment.target}"
 

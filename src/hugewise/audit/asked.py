@@ -13,6 +13,7 @@ from hugewise.model.pages import HUGETLB, THP
 __all__ = ["Wish", "boot_pools", "knob_wishes", "pool_wishes", "turned"]
 
 _SYSCTL = "vm.nr_hugepages"
+_NODES = "/sys/devices/system/node/"
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -37,9 +38,15 @@ def knob_wishes(facts: HostFacts, key: str) -> list[Wish]:
 
 
 def turned(facts: HostFacts, path: str) -> bool:
-    """Whether a service or a script at boot writes the file: with what value is not known."""
+    """Whether a service or a script at boot writes the file, or what does the same: with what value is not known."""
     patterns = [each for unit in facts.units if not unit.masked for each in unit.turned]
-    return any(fnmatch.fnmatchcase(path, each) for each in (*patterns, *facts.scripts))
+    patterns += [*facts.scripts, *(each for each in (*facts.tmpfiles, *facts.tuned) if each.startswith(_NODES))]
+    default = path == f"{HUGETLB}/hugepages-{facts.default_huge_size >> 10}kB/nr_hugepages"
+    if default and _SYSCTL in patterns:
+        return True
+    # The pool of a node is a part of the pool.
+    whole = (f"{HUGETLB}/{each.partition('/hugepages/')[2]}" for each in patterns if each.startswith(_NODES))
+    return any(fnmatch.fnmatchcase(path, each) for each in (*patterns, *whole))
 
 
 def boot_pools(facts: HostFacts) -> Iterator[tuple[int | None, int | None]]:

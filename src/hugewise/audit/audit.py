@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from hugewise.audit.root import Root
 from hugewise.audit.rule import SEVERITIES, Severity
 from hugewise.audit.rules import discover
 from hugewise.errors import UserError
+from hugewise.files import changeable
 
 __all__ = ["AuditReport", "TrapFound", "audit", "traps", "units_named"]
 
@@ -77,7 +79,8 @@ def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
     named = units_named(facts, units)
     # What a process is by the kernel's word has no links; a program that a run names is made so too.
     programs = {each.program for each in facts.processes if not named or each.unit in named}
-    searched = search(results, facts, root, programs)
+    strange = _of_others(results)
+    searched = Searched() if strange else search(results, facts, root, programs)
     shown = tuple(one for one in inventory(facts, searched) if not named or one.unit is None or one.unit in named)
     report = AuditReport(
         host=root.name,
@@ -90,9 +93,18 @@ def audit(root: Root, results: Path, units: Sequence[str] = ()) -> AuditReport:
         settings=_of_named(shown, facts, named),
         traps=tuple(one for one in traps(facts) if not named or one.unit is None or one.unit in named),
         searched=searched,
-        unread=facts.unread,
+        unread=(*facts.unread, *strange),
     )
     return msgspec.convert(_encodable(msgspec.to_builtins(report)), AuditReport)
+
+
+def _of_others(results: Path) -> tuple[str, ...]:
+    """Why root does not believe the runs of a folder: another account could have written them."""
+    try:
+        why = changeable(results) if os.geteuid() == 0 else None
+    except OSError as error:
+        why = error.strerror or str(error)
+    return () if why is None else (f"{results}: {why}: its runs are not believed",)
 
 
 def _encodable(value: Any) -> Any:

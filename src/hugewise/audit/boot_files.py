@@ -18,8 +18,11 @@ __all__ = ["scripts", "sysctl", "tmpfiles", "tuned"]
 
 _FOLDERS = ("/etc/{}", "/run/{}", "/usr/local/lib/{}", "/usr/lib/{}", "/lib/{}")
 _KEY = re.compile(r"vm\.(?:nr_hugepages(?:_mempolicy)?|nr_overcommit_hugepages|hugetlb_shm_group)|.*huge_?page.*")
-_PAGES = re.compile(r"/sys/kernel/mm/(?:transparent_hugepage|hugepages)/\S{1,200}|/sys/fs/cgroup/\S{0,200}huge\S{1,60}")
-_PATHS = re.compile(r"/sys/kernel/mm/[\w./*?\[\]-]{1,200}")
+_PAGES = re.compile(
+    r"/sys/kernel/mm/(?:transparent_hugepage|hugepages)/\S{1,200}|/sys/fs/cgroup/\S{0,200}huge\S{1,60}"
+    r"|/sys/devices/system/node/[\w*?\[\]-]{1,40}/hugepages/\S{1,100}"
+)
+_PATHS = re.compile(r"(?:/sys/kernel/mm/|/sys/devices/system/node/)[\w./*?\[\]-]{1,200}|\bvm\.nr_hugepages\b")
 _SYSCTL = "/proc/sys/"
 _MOST_INCLUDED = 16
 _VM = {"transparent_hugepages": "enabled", "transparent_hugepage": "enabled", "transparent_hugepage.defrag": "defrag"}
@@ -83,8 +86,9 @@ def scripts(root: Root) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def tuned(root: Root) -> tuple[dict[str, Placed], tuple[str, ...], tuple[str, ...]]:
+def tuned(root: Root, known: Iterable[str]) -> tuple[dict[str, Placed], tuple[str, ...], tuple[str, ...]]:
     """What the active profiles of tuned set: paths and sysctls with their values; the profiles; those that are nowhere.
+    `known` are the paths that a pattern may mean.
 
     Files of the kernel are here by their paths, sysctls by their names, words of the command line as `boot:NAME`.
     """
@@ -93,6 +97,12 @@ def tuned(root: Root) -> tuple[dict[str, Placed], tuple[str, ...], tuple[str, ..
     lost: list[str] = []
     for name in active:
         _profile(root, name, found, lost, [])
+    paths = list(known)
+    for pattern in [key for key in found if "*" in key or "?" in key]:
+        for each in fnmatch.filter(paths, pattern):
+            found.setdefault(each, Placed(each, found[pattern].value, found[pattern].where))
+        if fnmatch.filter(paths, pattern):
+            del found[pattern]
     return found, tuple(map(shown_value, active)), tuple(map(shown_value, lost))
 
 
@@ -130,7 +140,7 @@ def _meant(section: str, key: str, value: str) -> Iterator[tuple[str, str]]:
         yield key, value
     elif section == "bootloader" and key.startswith("cmdline"):
         for word in value.split():
-            name, equals, said = word.partition("=")
+            name, equals, said = word.lstrip("+").partition("=")  # `+` adds to what is inherited
             if equals and re.fullmatch(r"transparent_hugepage|hugepagesz?|default_hugepagesz", name):
                 yield f"boot:{name}", said
 

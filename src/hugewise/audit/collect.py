@@ -46,14 +46,21 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
     others = unit_files.aliases(root, paths)
     seen = running.processes(root)
     named = {*instances, *(each.process.unit for each in seen if each.process.unit)} - paths.keys() - others.keys()
-    loaded = [unit_files.load(root, name, path) for name, path in sorted(paths.items()) if name not in others]
+    also: dict[str, list[str]] = {}
+    for other, real in others.items():
+        also.setdefault(real, []).append(other)
+    loaded = [
+        unit_files.load(root, name, path, also.get(name, ()))
+        for name, path in sorted(paths.items())
+        if name not in others
+    ]
     for name in sorted(named):
         template = re.sub(r"@[^@]*(?=\.service$)", "@", name)
         if template in paths:
             loaded.append(unit_files.load(root, name, paths[template]))
-    profile = boot_files.tuned(root)
     known = [f"{THP}/{key}" for key in thp]
     known += [f"{HUGETLB}/hugepages-{pool.size >> 10}kB/nr_hugepages" for pool in pools]
+    profile = boot_files.tuned(root, known)
     return HostFacts(
         kernel=kernel,
         machine=machine_id(root),
@@ -78,6 +85,7 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         lost_profiles=profile[2],
         units=tuple(each.config for each in loaded),
         aliases=others,
+        defaults=unit_files.defaults(root),
         processes=tuple(each.process for each in seen),
         servers=servers.servers(root, seen, loaded),
         preloads=_preloads(root, loaded),

@@ -18,7 +18,6 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.analysis import analysis
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.root import Root
 from hugewise.errors import UserError
@@ -97,6 +96,8 @@ def search(results: Path, facts: HostFacts, root: Root, programs: Iterable[str])
             of_others += 1
     counting.sort(key=lambda each: each[0].t, reverse=True)
     tried: list[Tried] = []
+    if counting:
+        from hugewise.analysis import analysis  # noqa: PLC0415  (with the tests behind it: most audits need none)
     for _, folder, cells in counting[:_MOST_RUNS]:
         try:
             tried += _tried(analysis.analyze(folder.path), cells)

@@ -136,6 +136,18 @@ class RunningProcess(msgspec.Struct, frozen=True, kw_only=True):
     shared: int = 0
     shared_huge: bool = False
 
+    @property
+    def carrier(self) -> Carrier:
+        """The process as what has an environment."""
+        return Carrier(
+            what=f"process {self.pid} ({self.name})",
+            unit=self.unit,
+            environment={one.key: one for one in self.environment},
+            secure=self.secure,
+            static=self.static,
+            libraries=self.libraries,
+        )
+
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The page settings of a server: of one that runs (`pid`), else of the files in the usual places."""
@@ -184,6 +196,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     collapses      khugepaged can collapse to sizes below the PMD's
     except_advised whether prctl takes PR_THP_DISABLE_EXCEPT_ADVISED; None where it was not tried
     aliases        other names of services -> their own
+    defaults       variables that systemd gives every service
     preloads       files named by an LD_PRELOAD of a unit -> whether they are there
     unread         what could not be read, and why
     """
@@ -211,6 +224,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     lost_profiles: tuple[str, ...] = ()
     units: tuple[UnitConfig, ...] = ()
     aliases: Mapping[str, str] = {}
+    defaults: tuple[Placed, ...] = ()
     processes: tuple[RunningProcess, ...] = ()
     servers: tuple[ServerConfig, ...] = ()
     preloads: Mapping[str, bool] = {}
@@ -271,15 +285,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def carriers(self) -> Iterator[Carrier]:
         """The processes, and those services that none of them belongs to."""
-        for each in self.processes:
-            yield Carrier(
-                what=f"process {each.pid} ({each.name})",
-                unit=each.unit,
-                environment={one.key: one for one in each.environment},
-                secure=each.secure,
-                static=each.static,
-                libraries=each.libraries,
-            )
+        yield from (each.carrier for each in self.processes)
         running = {each.unit for each in self.processes}
         for unit in self.units:
             if unit.name not in running and not unit.masked:

@@ -46,8 +46,7 @@ def program_policies(facts: HostFacts, process: RunningProcess) -> tuple[tuple[s
     huge = tuple(f"hugetlb-{format_size(pool.size)}" for pool in facts.pools if pool.total)
     if process.shared_huge:
         return huge, "hugetlb pages for its shared memory"
-    carrier = next(each for each in facts.carriers() if each.what == f"process {process.pid} ({process.name})")
-    advised = _advises(facts, carrier)
+    advised = _advises(facts, process.carrier)
     modes = {size: value for size, value in facts.sizes.items() if value != "never"}
     if modes.get(facts.pmd) == "always":
         return ("thp",), "THP wherever it fits (always)"
@@ -181,6 +180,9 @@ def _label(facts: HostFacts, searched: Searched, process: RunningProcess | None)
 
 
 def _units(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
+    for one in facts.defaults:
+        name = f"every service: {one.key}"
+        yield SettingShown(section="services", name=name, value=one.value, where=one.where)
     running = {each.unit: each for each in reversed(facts.processes) if each.unit is not None}
     for unit in facts.units:
         label = _label(facts, searched, running.get(unit.name))

@@ -11,7 +11,7 @@ from hugewise.audit.facts import Placed, ServerKind
 __all__ = ["environment", "server_kind", "shown_value", "wrapped"]
 
 _LONGEST = 256
-_PLAIN = re.compile(r"[\w./:,=+@%*-]{0,256}", re.ASCII)
+_PLAIN = re.compile(r"[\w./:,=+@%*$-]{0,256}", re.ASCII)
 _WHOLE = {
     *("LD_PRELOAD", "MALLOC_CONF", "NUMPY_MADVISE_HUGEPAGE", "PYTHON_PYMALLOC_HUGEPAGES", "PYTHONMALLOC"),
     *("MIMALLOC_ALLOW_THP", "MIMALLOC_ALLOW_LARGE_OS_PAGES", "MIMALLOC_LARGE_OS_PAGES"),
@@ -59,6 +59,8 @@ def environment(pairs: Iterable[tuple[str, str, str]]) -> tuple[Placed, ...]:
 
 
 def _kept(name: str, value: str) -> str | None:
+    if name == "LD_PRELOAD":  # its files stand between blanks or colons
+        value = ":".join(value[: 1 << 16].split())
     if name in _WHOLE:
         return shown_value(value)
     if name not in _PARTS:

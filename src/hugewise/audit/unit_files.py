@@ -18,7 +18,7 @@ from hugewise.audit.facts import Placed, UnitCommand, UnitConfig
 from hugewise.audit.root import Root
 from hugewise.audit.unit_text import Directive, directives, specified, words
 
-__all__ = ["PLACES", "LoadedUnit", "aliases", "elf_facts", "load", "services"]
+__all__ = ["PLACES", "LoadedUnit", "aliases", "defaults", "elf_facts", "load", "services"]
 
 PLACES = tuple(
     f"{place}/systemd/{kind}"
@@ -44,7 +44,7 @@ _SERVICE = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}\.service")
 _MOST_UNITS = 10_000
 _COMMANDS = ("ExecStartPre", "ExecStart", "ExecStartPost")
 _PREFIXES = "@-:+!|"
-_KNOB = re.compile(r"/sys/kernel/mm/[\w./*?\[\]-]{1,200}")
+_KNOB = re.compile(r"(?:/sys/kernel/mm/|/sys/devices/system/node/)[\w./*?\[\]-]{1,200}|\bvm\.nr_hugepages\b")
 # Of no version of systemd, whatever web pages print.
 _INVENTED = re.compile(r"(?:Memory)?(?:Transparent)?(?:Huge_?Pages?|THPEnabled)", re.IGNORECASE)
 _ELF64 = struct.Struct("<4sBB10xHHIQQQIHHH")
@@ -79,11 +79,13 @@ def aliases(root: Root, paths: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def load(root: Root, name: str, path: str | None) -> LoadedUnit:
-    """The service `name`, whose file is `path` (None: it has drop-ins alone, or none), with what changes it."""
+def load(root: Root, name: str, path: str | None, also: Iterable[str] = ()) -> LoadedUnit:
+    """The service `name`, whose file is `path` (None: it has drop-ins alone, or none), with what changes it: drop-ins
+    for its other names, `also`, count too.
+    """
     if path is not None and _masked(root, path):
         return LoadedUnit(UnitConfig(name=name, path=path, masked=True), ())
-    files = ([] if path is None else [path]) + _drop_ins(root, name)
+    files = ([] if path is None else [path]) + _drop_ins(root, (name, *also))
     read = [(file, each) for file in files for each in directives(root.text(file) or "") if each.section == "Service"]
     variables, commands, argvs = _Variables(root, name), list[UnitCommand](), list[tuple[str, ...]]()
     said: dict[str, list[tuple[str, Directive]]] = {}
@@ -135,6 +137,21 @@ def load(root: Root, name: str, path: str | None) -> LoadedUnit:
     return LoadedUnit(config, tuple(argvs))
 
 
+def defaults(root: Root) -> tuple[Placed, ...]:
+    """What the manager gives every service: DefaultEnvironment= of system.conf (systemd-system.conf(5))."""
+    files: dict[str, str] = {}
+    for place in ("/etc", "/run", "/usr/local/lib", "/usr/lib"):
+        for name in root.names(f"{place}/systemd/system.conf.d"):
+            if name.endswith(".conf"):
+                files.setdefault(name, f"{place}/systemd/system.conf.d/{name}")
+    variables = _Variables(root, "")
+    for file in ("/etc/systemd/system.conf", *(path for _, path in sorted(files.items()))):
+        for each in directives(root.text(file) or ""):
+            if (each.section, each.key) == ("Manager", "DefaultEnvironment"):
+                variables.take(words(each.value), f"{file}:{each.line}", anew=not each.value)
+    return variables.known()
+
+
 def _masked(root: Root, path: str) -> bool:
     """A link to /dev/null, or an empty file."""
     if root.target(path) == "/dev/null":
@@ -143,14 +160,14 @@ def _masked(root: Root, path: str) -> bool:
     return found is not None and found.st_size == 0
 
 
-def _drop_ins(root: Root, name: str) -> list[str]:
+def _drop_ins(root: Root, names: Iterable[str]) -> list[str]:
     """The files that change a service, in the order of their names; of one name the one that decides.
 
     What is for this very service comes before what is for its template, for names with its first parts, and for all
     services.
     """
     chosen: dict[str, str] = {}
-    for folder in _folders(name):
+    for folder in dict.fromkeys(folder for name in names for folder in _folders(name)):
         for place in PLACES:
             for file in root.names(f"{place}/{folder}.d"):
                 if file.endswith(".conf"):
@@ -179,7 +196,9 @@ class _Variables:
         self._unit = unit
         self._found: list[tuple[str, str, str]] = []
 
-    def take(self, assignments: Iterable[str], where: str) -> None:
+    def take(self, assignments: Iterable[str], where: str, *, anew: bool = False) -> None:
+        if anew:
+            self._found.clear()
         for each in assignments:
             key, equals, value = specified(each, self._unit).partition("=")
             if equals:

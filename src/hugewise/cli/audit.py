@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -38,7 +39,7 @@ def main(units: Sequence[str], results: Path, folder: Path, *, as_json: bool, tr
     root = Root(Path("/") if folder.resolve() == Path("/") else folder)
     report = audit(root, results, units)
     if as_json:
-        say_json(report)
+        say_json(msgspec.structs.replace(report, settings=()) if traps_only else report)
     else:
         console = TextConsole()
         console.print(render(report, traps_only=traps_only), width=min(console.width, 100), crop=False)
@@ -50,7 +51,9 @@ def main(units: Sequence[str], results: Path, folder: Path, *, as_json: bool, tr
 def render(report: AuditReport, *, traps_only: bool = False) -> RenderableType:
     """The report for a terminal of 80 columns or more."""
     named = f", {', '.join(report.units)}" if report.units else ""
-    parts: list[RenderableType] = [Text(f"{report.host}, kernel {report.kernel or 'unknown'}{named}")]
+    known = (("systemd", report.systemd), ("glibc", report.glibc))
+    software = "".join(f", {name} {version}" for name, version in known if version is not None)
+    parts: list[RenderableType] = [Text(f"{report.host}, kernel {report.kernel or 'unknown'}{software}{named}")]
     if not traps_only:
         parts += _settings(report)
     parts += _traps(report)
@@ -114,6 +117,8 @@ def _traps(report: AuditReport) -> list[RenderableType]:
 def _runs(searched: Searched) -> str:
     """How far the labels reach."""
     said = [f"labels by {searched.runs} run{'' if searched.runs == 1 else 's'} of these programs on this host"]
+    if not searched.runs:
+        said = ["no run of these programs under this kernel (a label needs one: hugewise run --policy ... -- COMMAND)"]
     if searched.left_out:
         said.append(f"{searched.left_out} older ones were not looked at")
     if searched.of_others:

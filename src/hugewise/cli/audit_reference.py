@@ -32,7 +32,8 @@ hugewise audit --root /mnt              # a disk or an image: what its files say
 
 Where settings come from: sysfs (transparent huge pages at every size, defrag, khugepaged, the shrinker), hugetlb pools,
 limits of cgroups, the kernel's command line, sysctl.d, tmpfiles.d, sysfs.conf and rc.local, profiles of tuned, services
-of systemd with their drop-ins (from their files, in the order of systemd.unit(5): systemd itself is not asked), the
+of systemd with their drop-ins (of the system, not of users; from their files in the order of systemd.unit(5): systemd
+itself is not asked), the
 environment and memory of running programs, and the files and command lines of PostgreSQL, MySQL and MariaDB, redis and
 valkey, memcached, MongoDB and Java. Of environments, command lines and files only known settings of pages are kept:
 nothing else of them is printed. A program in a container names files that are not this host's; they are not read.
@@ -53,7 +54,8 @@ lost. A *note* is to know: whether it matters is what a run tells.
 
 Each setting is labelled by the runs in the results folder (`--results`). A run counts where its machine and kernel are
 those of this host, and where it measured the very program that runs here: the same file, not changed since the run
-began. Runs in guests, and runs of interpreters (`python`, `java`, shells), do not count.
+began. Runs in guests, and runs of interpreters (`python`, `java`, shells), do not count; nor, for root, do runs in a
+folder that another account can change.
 
 - **supported here**: runs decided between these pages and others, and the others were not better (these were better, or
   equivalent within the study's margin).

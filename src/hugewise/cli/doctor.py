@@ -199,6 +199,8 @@ def _means(treatment: Treatment) -> str:
         means.append(f"madvise({treatment.advice})")
     if treatment.map_hugetlb is not None:
         means.append("mmap(MAP_HUGETLB)")
+    if treatment.layout:
+        means.append(f"the layout library, {treatment.layout}")
     means += [f"{name}={value}" for name, value in treatment.environment.items()]
     return ", ".join(means) or "nothing to do: the machine as it is set"
 

@@ -166,7 +166,7 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
 @cli.command()
 @options.UNITS
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--traps", "traps_only", is_flag=True, help="Leave out the settings in force.")
+@click.option("--traps", "traps_only", is_flag=True, help="Print no settings, the traps alone.")
 @click.option("--exit-zero", is_flag=True, help="Exit with status 0 whatever was found.")
 @click.option(
     "--root",

@@ -7,14 +7,15 @@ mm/hugetlbpage.rst of the Linux kernel; Debian's grub-mkconfig (/etc/default/gru
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from hugewise.deployment.quoting import plain
 from hugewise.model.deployment import UNREAD, DeployedFile
 
 __all__ = ["boot", "now", "sysctl", "tmpfiles", "tuned"]
 
-_SIZE = re.compile(r"hugepages-[0-9]+kB")
+_SIZE, _ANY_SIZE = re.compile(r"hugepages-[0-9]+kB"), "hugepages-*kB"
 _NOW = "/usr/local/sbin/page-sizes-now"
 _TMPFILES = "/etc/tmpfiles.d/page-sizes.conf"
 _SYSCTL = "/etc/sysctl.d/60-page-sizes.conf"
@@ -25,7 +26,7 @@ _BACK = "write back what stood there before, or boot anew"
 
 def now(settings: Mapping[str, str], check: str | None = None) -> DeployedFile:
     """A script that sets kernel settings (path -> value) until the next boot. Raises ValueError for what is none."""
-    lines = [f"echo {plain(value)} > {plain(path)}" for path, value in settings.items()]
+    lines = list(_commands(settings))
     return DeployedFile(
         kind="script",
         path=_NOW,
@@ -38,6 +39,18 @@ def now(settings: Mapping[str, str], check: str | None = None) -> DeployedFile:
         needs=("root",),
         sets=dict(settings),
     )
+
+
+def _commands(settings: Mapping[str, str]) -> Iterator[str]:
+    """A line for each setting, those of all sizes that are off in one."""
+    off = [path for path, value in settings.items() if value == "never" and _SIZE.search(path)]
+    patterns = Counter(_SIZE.sub(_ANY_SIZE, plain(path)) for path in off)
+    several = [pattern for pattern, count in patterns.items() if count > 1]
+    for pattern in several:
+        yield f"for size in {pattern}; do echo never > $size; done"
+    for path, value in settings.items():
+        if path not in off or _SIZE.sub(_ANY_SIZE, path) not in several:
+            yield f"echo {plain(value)} > {plain(path)}"
 
 
 def tmpfiles(settings: Mapping[str, str], *, instead: bool = False) -> DeployedFile:
@@ -122,5 +135,5 @@ def tuned(settings: Mapping[str, str], *, instead: bool = True) -> DeployedFile:
 
 def _shown(settings: Mapping[str, str]) -> str:
     """Shows all of them, each size by a pattern."""
-    patterns = dict.fromkeys(_SIZE.sub("hugepages-*kB", plain(path)) for path in settings)
+    patterns = dict.fromkeys(_SIZE.sub(_ANY_SIZE, plain(path)) for path in settings)
     return f"grep . {' '.join(patterns)}"

@@ -14,6 +14,7 @@ from hugewise.deployment.quoting import plain, shell_words, unit_environment, un
 from hugewise.model.deployment import UNREAD, DeployedFile
 from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
+from hugewise.quantity import format_size
 
 __all__ = ["LAUNCHER", "Destination", "UnitFacts", "for_program", "of_unit", "unit_facts"]
 
@@ -48,11 +49,13 @@ def unit_facts(host: Host) -> UnitFacts:
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The program whose pages are to be set.
 
+    policy       the registered policy that its pages are verified against
     words        its command, where it is known; then it can stand in an ExecStart=
     environment  variables that it is started with
     facts        of the machine that it is to run on
     """
 
+    policy: str
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     facts: UnitFacts = UnitFacts()
@@ -63,13 +66,23 @@ def for_program(treatment: Treatment, where: Destination, pool_bytes: int = 0) -
 
     None where it gives nothing to a process: then the host's settings are all. `pool_bytes`: hugetlb memory of a pod.
     """
-    disable, variables = treatment.thp_disable, where.environment
-    if disable == "none" and not variables:
+    launch = _launch(treatment, pool_bytes)
+    if not launch and not where.environment:
         return ()
-    check = f"hugewise verify PID --policy {treatment.policy}"
-    made = [_launched(treatment, where, check), *_unit(treatment, where)]
-    made += [_compose(treatment, where, check), _pod(treatment, where, pool_bytes, check)]
+    check = f"hugewise verify PID --policy {where.policy}"
+    made = [_launched(treatment, where, launch, check), *_unit(treatment, where, launch)]
+    made += [_compose(treatment, where, launch, check), _pod(treatment, where, launch, pool_bytes, check)]
     return tuple(made)
+
+
+def _launch(treatment: Treatment, pool_bytes: int) -> tuple[str, ...]:
+    """The launcher with its options, where it has something to do."""
+    pages = [_PAGES[treatment.thp_disable]] if treatment.thp_disable != "none" else []
+    if treatment.layout:
+        size = treatment.target.size
+        heap = f",heap={format_size(max(1, -(-pool_bytes // size)) * size)}"
+        pages.append(treatment.layout + (heap if treatment.target.kind == "hugetlb" else ""))
+    return (LAUNCHER, *(word for each in pages for word in ("--pages", each)), "--") if pages else ()
 
 
 def of_unit(file: DeployedFile, name: str) -> DeployedFile:
@@ -78,35 +91,34 @@ def of_unit(file: DeployedFile, name: str) -> DeployedFile:
         return file
 
     def named(text: str) -> str:
-        return text.replace(_UNIT, name)
+        return text.replace(_UNIT, shell_words((name,)))
 
     return msgspec.structs.replace(
         file,
-        path=named(file.path),
+        path=file.path.replace(_UNIT, name),
         apply=tuple(map(named, file.apply)),
         undo=tuple(map(named, file.undo)),
         check=named(file.check),
     )
 
 
-def _start(treatment: Treatment, variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The words before a command that give it all of this."""
-    env = ("env", *(f"{name}={value}" for name, value in variables.items())) if variables else ()
-    pages = _PAGES.get(treatment.thp_disable)
-    return (*env, *((LAUNCHER, "--pages", pages, "--") if pages else ()))
-
-
 def _needs(treatment: Treatment) -> tuple[str, ...]:
-    if treatment.thp_disable == "none":
+    if treatment.thp_disable == "none" and not treatment.layout:
         return ()
+    library = "the layout library beside it (docs/concepts/layouts.md)"
     kernel = "Linux 6.18 (PR_THP_DISABLE_EXCEPT_ADVISED)" if treatment.thp_disable == "except-advised" else "Linux 3.15"
-    return (f"hugewise-exec as {LAUNCHER}", kernel)
+    return (
+        f"hugewise-exec as {LAUNCHER}",
+        *([library] if treatment.layout else []),
+        *([kernel] if treatment.thp_disable != "none" else []),
+    )
 
 
-def _launched(treatment: Treatment, where: Destination, check: str) -> DeployedFile:
+def _launched(treatment: Treatment, where: Destination, launch: tuple[str, ...], check: str) -> DeployedFile:
     """A script that starts the program, or any command where its words are not known."""
     usage = "Starts the program." if where.words else "with-page-sizes COMMAND..."
-    command = shell_words((*_start(treatment, where.environment), *where.words))
+    variables = [f"{name}={value}" for name, value in where.environment.items()]
+    command = shell_words((*(["env", *variables] if variables else []), *launch, *where.words))
     return DeployedFile(
         kind="launcher",
         path=_WRAPPER,
@@ -120,13 +132,13 @@ def _launched(treatment: Treatment, where: Destination, check: str) -> DeployedF
     )
 
 
-def _unit(treatment: Treatment, where: Destination) -> Iterator[DeployedFile]:
+def _unit(treatment: Treatment, where: Destination, launch: tuple[str, ...]) -> Iterator[DeployedFile]:
     """A drop-in, where systemd knows how, or where the words of the unit's command are known."""
     lines = [f"Environment={unit_environment(*each)}" for each in where.environment.items()]
     needs: tuple[str, ...] = ("systemd",)
     label = "read by systemd-analyze"
-    if treatment.thp_disable != "none":
-        if (where.facts.systemd or 0) >= _MEMORY_THP:
+    if launch:
+        if (where.facts.systemd or 0) >= _MEMORY_THP and not treatment.layout:
             lines.append(f"MemoryTHP={_WORDS[treatment.thp_disable]}")
             needs = (f"systemd {_MEMORY_THP} or later", _needs(treatment)[-1])
             label = UNREAD
@@ -135,7 +147,7 @@ def _unit(treatment: Treatment, where: Destination) -> Iterator[DeployedFile]:
             lines += [
                 "# The list is emptied first: these must be the words of the unit's own ExecStart=.",
                 "ExecStart=",
-                f"ExecStart={LAUNCHER} --pages {_PAGES[treatment.thp_disable]} -- {' '.join(words)}",
+                f"ExecStart={' '.join(map(unit_word, launch))} {' '.join(words)}",
             ]
             needs += _needs(treatment)
         else:
@@ -149,20 +161,19 @@ def _unit(treatment: Treatment, where: Destination) -> Iterator[DeployedFile]:
         scope="service",
         apply=again,
         undo=(f"rm {folder}/{_DROPIN}", *again),
-        check=f"hugewise verify {_UNIT} --policy {treatment.policy}",
+        check=f"hugewise verify {_UNIT} --policy {where.policy}",
         label=label,
         needs=needs,
     )
 
 
-def _compose(treatment: Treatment, where: Destination, check: str) -> DeployedFile:
+def _compose(treatment: Treatment, where: Destination, launch: tuple[str, ...], check: str) -> DeployedFile:
     """An override for `docker compose`, with the options of `docker run` and `podman run` that say the same."""
-    pages = _PAGES.get(treatment.thp_disable)
     options = [word for each in where.environment.items() for word in ("--env", "=".join(each))]
     told = [
         "# docker run and podman run: " + _one_line(shell_words(tuple(options))) if options else "",
         f"# The launcher, which is static, is put before the command: --volume {LAUNCHER}:{LAUNCHER}:ro"
-        if pages
+        if launch
         else "",
         "# A container has no option for transparent huge pages; pages of a pool need none.",
     ]
@@ -170,9 +181,9 @@ def _compose(treatment: Treatment, where: Destination, check: str) -> DeployedFi
     if where.environment:
         body.append("    environment:")
         body += [f"      {plain(name)}: {yaml_text(_composed(value))}" for name, value in where.environment.items()]
-    if pages:
+    if launch:
         body += ["    volumes:", f"      - {LAUNCHER}:{LAUNCHER}:ro"]
-        body.append(f'    entrypoint: ["{LAUNCHER}", "--pages", "{pages}", "--"]')
+        body.append(f"    entrypoint: [{_listed(launch)}]")
         words = ", ".join(yaml_text(_composed(word)) for word in where.words)
         body.append(
             f"    command: [{words}]" if words else "    # command: the image's own ENTRYPOINT and CMD, as a list"
@@ -191,22 +202,24 @@ def _compose(treatment: Treatment, where: Destination, check: str) -> DeployedFi
     )
 
 
-def _pod(treatment: Treatment, where: Destination, pool_bytes: int, check: str) -> DeployedFile:
+def _pod(
+    treatment: Treatment, where: Destination, launch: tuple[str, ...], pool_bytes: int, check: str
+) -> DeployedFile:
     """What stands in the container of a pod: variables, and pages of a pool as a resource."""
     lines = [
         "# Kubernetes has no field for transparent huge pages: the node's settings decide, and the program's own.",
         *(
-            ["# To switch them off, have hugewise-exec in the image, and put it before the command:"]
-            if treatment.thp_disable != "none"
+            ["# For the program's own, have hugewise-exec in the image, and put it before the command:"]
+            if launch
             else []
         ),
         "spec:",
         "  containers:",
         "    - name: program",
     ]
-    if treatment.thp_disable != "none":
+    if launch:
         words = ", ".join(yaml_text(word.replace("$(", "$$(")) for word in where.words)
-        lines.append(f'      command: ["{LAUNCHER}", "--pages", "{_PAGES[treatment.thp_disable]}", "--"]')
+        lines.append(f"      command: [{_listed(launch)}]")
         lines.append(
             f"      args: [{words}]" if words else "      # args: the image's own ENTRYPOINT and CMD, as a list"
         )
@@ -234,6 +247,10 @@ def _pod(treatment: Treatment, where: Destination, pool_bytes: int, check: str) 
         needs=("a pool that is there before the kubelet starts",) if treatment.target.kind == "hugetlb" else (),
         instead=True,
     )
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(f'"{word}"' for word in words)
 
 
 def _one_line(text: str) -> str:

@@ -112,6 +112,9 @@ def allocator(
     it was begun with another's rights (AT_SECURE; None: not known).
     """
     names = sorted({name for name in mapped if name.startswith("/")})
+    preloaded = re.split(r"[ :]", environment.get("LD_PRELOAD", ""))
+    if not secure and any(each.rpartition("/")[2] == "libc.so.6" for each in preloaded):
+        return Allocator(name="glibc (preloaded)", tuned=True)
     for called, pattern in _OF_LIBRARY.items():
         if any(pattern.search(name.rpartition("/")[2]) for name in names):
             return Allocator(name=called, tuned=False, why=f"it has {called}, which glibc's tunables do not reach")

@@ -6,6 +6,7 @@ Nothing of the process is changed or stopped. What the kernel does not let the c
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -146,7 +147,7 @@ def _status(folder: Path) -> dict[str, str]:
 
 def _uid(status: Mapping[str, str]) -> int:
     words = status.get("Uid", "").split()
-    return int(words[0]) if words and words[0].isdigit() else -1
+    return int(words[0]) if words and re.fullmatch(r"[0-9]{1,10}", words[0]) else -1
 
 
 def _who(status: Mapping[str, str]) -> str:

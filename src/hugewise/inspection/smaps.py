@@ -24,6 +24,7 @@ _FIELDS = {
     b"Swap": "swapped",
 }
 _SHMEM = ("/memfd:", "/SYSV", "/dev/zero (deleted)")
+_KILOBYTES = re.compile(rb"[0-9]{1,15}")
 _LONGEST = 256  # characters of a name
 
 
@@ -90,7 +91,7 @@ def backed_mappings(lines: Iterable[bytes]) -> Iterator[BackedMapping]:
         name, colon, rest = line.partition(b":")
         if colon and (field := _FIELDS.get(name)) is not None:
             number = rest.split(None, 1)[:1]
-            if found is not None and number and number[0].isdigit():
+            if found is not None and number and _KILOBYTES.fullmatch(number[0]):
                 setattr(found, field, int(number[0]) << 10)
         elif name == b"THPeligible":
             if found is not None:

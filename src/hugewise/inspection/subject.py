@@ -20,7 +20,7 @@ from hugewise.model.host import Host, text_of
 __all__ = ["Inspected", "subject"]
 
 _NUMBER = re.compile(r"[0-9]{1,10}")
-_STAT = re.compile(r"(\d+) \(.*\) (\S) (-?\d+) ", re.DOTALL)
+_STAT = re.compile(r"([0-9]{1,10}) \(.*\) (\S) ([0-9]{1,10}) ", re.DOTALL)
 
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,11 +44,11 @@ def subject(text: str, host: Host) -> Inspected:
 def _process(text: str, host: Host) -> Inspected:
     status = text_of(host, f"/proc/{int(text)}/status") if _NUMBER.fullmatch(text) else None
     if status is None:
-        raise UserError(f"{text}: there is no such process", hint="name one that runs: pgrep -a NAME")
+        raise UserError(f"{text[:20]}: there is no such process", hint="name one that runs: pgrep -a NAME")
     found = dict(line.partition(":")[::2] for line in status.splitlines())
     leader = found.get("Tgid", text).strip()
     notes: tuple[str, ...] = ()
-    if leader != str(int(text)) and leader.isdigit():
+    if leader != str(int(text)) and _NUMBER.fullmatch(leader):
         notes = (f"{text} is a thread of the process {leader}",)
         text = leader
     pid = int(text)

@@ -36,6 +36,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     map_hugetlb   page size in bytes that our own micro-workloads map with MAP_HUGETLB, or nothing
     environment   variables for commands that are not ours, such as GLIBC_TUNABLES
     parameters    parameters of the workload that this arm has instead of the cell's
+    layout        what the layout library makes a command's heap of, in its words (docs/concepts/layouts.md), or nothing
     """
 
     policy: str
@@ -47,6 +48,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     map_hugetlb: int | None = None
     environment: Mapping[str, str] = {}
     parameters: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
+    layout: str = ""
 
 
 class Policy(Protocol):

@@ -22,6 +22,7 @@ __all__ = [
     "Configured",
     "Direct",
     "Hearing",
+    "Laid",
     "Launch",
     "Missing",
     "Parameter",
@@ -130,6 +131,15 @@ class Hearing(Workload, Protocol):
 
     def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
         """Their numbers, in what the command said. Raises ValueError naming what was looked for and what was found."""
+        ...
+
+
+@runtime_checkable
+class Laid(Workload, Protocol):
+    """A workload whose program takes a layout of its heap."""
+
+    def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
+        """Why the treatment's layout does not reach its program, or None when it does."""
         ...
 
 

@@ -23,7 +23,7 @@ from hugewise.model.policy import Mechanism, Policy
 from hugewise.model.results import LeftOut
 from hugewise.model.scene import Staged
 from hugewise.model.trial import DeliveryThreshold
-from hugewise.model.workload import ParameterValue, Workload
+from hugewise.model.workload import Laid, ParameterValue, Workload
 from hugewise.plan.arms import Arm, Platform
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.plan.venue import GuestHouse, Venue, in_guests, on_host
@@ -209,6 +209,8 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue)
     refusal = cell.workload.refuses(arm.treatment, cell.given(arm))
     if refusal is not None:
         return refusal
+    if (unlaid := _unlaid(arm, cell)) is not None:
+        return unlaid
     needed = cell.workload.memory(arm.treatment, cell.given(arm))
     if venue.memory is not None and needed > venue.memory:
         return f"needs {readable_size(needed)}, the machine has {readable_size(venue.memory)}"
@@ -228,6 +230,15 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue)
         slots=len(study.design.slots),
         metric=cell.metric.name,
     )
+
+
+def _unlaid(arm: Arm, cell: Cell) -> str | None:
+    """Why the arm's layout cannot be had for this workload, or None."""
+    if not arm.treatment.layout:
+        return None
+    if not isinstance(cell.workload, Laid):
+        return "layouts are for commands: this workload's program chooses its pages itself"
+    return cell.workload.unlaid(arm.treatment, cell.given(arm))
 
 
 def _too_large(guests: int, venue: Venue) -> str | None:

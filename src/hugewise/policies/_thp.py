@@ -22,6 +22,7 @@ from hugewise.model.policy import Mechanism, Treatment
 __all__ = [
     "ADVISED_MALLOC",
     "SHMEM_TOP",
+    "added",
     "deploy",
     "folder",
     "follow_top",
@@ -120,14 +121,24 @@ def deploy(
     shared: bool = False,
     needs: tuple[str, ...] = (),
 ) -> Deployment:
-    """Files that set `knobs`, now and at boot; `words` of the kernel's command line do the same, which `needs` that.
+    """Files that set what the arm had, now and at boot: `knobs`, which are the policy's, and what a study has added.
 
     All other sizes are off, those of shared memory where the policy is about it: a knob that somebody set long ago
-    would be part of the policy. On the command line the sizes that are not named are off.
+    would be part of the policy. On the command line the sizes that are not named are off: its `words`, which need
+    `needs`, have the same effect, where a study has added nothing.
     """
     names = ("kB/enabled", "kB/shmem_enabled") if shared else ("kB/enabled",)
-    sizes = {path: "never" for path in treatment.knobs if path.endswith(names)}
-    settings = {**sizes, **knobs}
-    made = (host_files.now(settings), host_files.tmpfiles(settings))
-    instead = (host_files.boot(words, needs=needs, instead=True), host_files.tuned(settings))
-    return Deployment(files=(*made, *instead), note=note)
+    own = {**{path: "never" for path in treatment.knobs if path.endswith(names)}, **knobs}
+    settings = {**own, **added(treatment, shared=shared)}
+    made = [host_files.now(settings), host_files.tmpfiles(settings)]
+    made += [host_files.boot(words, needs=needs, instead=True)] if settings == own else []
+    return Deployment(files=(*made, host_files.tuned(settings)), note=note)
+
+
+def added(treatment: Treatment, *, shared: bool = False) -> dict[str, str]:
+    """The knobs of the treatment, without those of shared memory that are only kept off."""
+    return {
+        path: value
+        for path, value in treatment.knobs.items()
+        if shared or value != "never" or not path.endswith("shmem_enabled")
+    }

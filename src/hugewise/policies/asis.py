@@ -8,6 +8,7 @@ from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.policies import _thp
 
 __all__ = ["policies"]
 
@@ -27,7 +28,9 @@ class AsIs:
         return Treatment(policy=self.name, mechanism=mechanism, target=PageTarget("any", sizes.base))
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
-        """Nothing has to be changed."""
+        """Nothing has to be changed, but for what a study has added."""
+        if treatment.knobs:
+            return _thp.deploy(treatment, {}, (), "the page settings as they were found, but for these")
         return Deployment(note="leave the page settings as they are")
 
 

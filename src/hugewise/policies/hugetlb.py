@@ -67,15 +67,18 @@ class HugeTlb:
         """As many pages as the workload mapped, reserved now or (surer, memory is whole then) at boot."""
         pages = max(1, -(-pool_bytes // self._size))
         path = f"{pool_folder(self._size)}/nr_hugepages"
+        # That transparent ones are off for the rest is no part of it; what a study has added is.
+        more = {knob: value for knob, value in _thp.added(treatment).items() if value != "never"}
         default = any(value.endswith("=2") for value in treatment.environment.values())
-        at_boot = host_files.sysctl(pages) if default else host_files.tmpfiles({path: str(pages)})
+        wanted = {**more, path: str(pages)}
+        at_boot = host_files.sysctl(pages) if default and not more else host_files.tmpfiles(wanted)
         words = (f"hugepagesz={format_size(self._size).upper()}", f"hugepages={pages}")
         return Deployment(
             files=(
-                host_files.now({path: str(pages)}, f"cat {path}  # granted in part when memory is fragmented"),
-                host_files.boot(words),
-                msgspec.structs.replace(at_boot, instead=True),
-                host_files.tuned({path: str(pages)}),
+                host_files.now(wanted, f"cat {path}  # granted in part when memory is fragmented"),
+                *(() if more else (host_files.boot(words),)),
+                msgspec.structs.replace(at_boot, instead=not more),
+                host_files.tuned(wanted),
             ),
             note=f"{pages} × {format_size(self._size)} stays reserved, used or not; other programs cannot have it",
         )

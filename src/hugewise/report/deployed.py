@@ -17,7 +17,7 @@ import msgspec
 from hugewise.beneath import Folder
 from hugewise.deployment.evidence import with_evidence
 from hugewise.deployment.program import of_unit
-from hugewise.deployment.quoting import plain, unit_name
+from hugewise.deployment.quoting import plain, shell_words, unit_name
 from hugewise.errors import StorageError, UserError
 from hugewise.model.deployment import DeployedFile, Deployment
 from hugewise.model.results import CellResult, Comparison, Results
@@ -84,10 +84,21 @@ def write_files(results: Results, output: Path, unit: str | None = None) -> list
     this host, or (as root) another account's; and for a name that is no unit's. Raises StorageError.
     """
     name = None if unit is None else unit_name(unit)
+    if name is not None and not name.endswith(".service"):
+        raise UserError(f"--unit {unit}: not a service", hint="name the service that starts the program")
     settings = recommended(results)
     whole = [one for one in settings if one.deployment is not None]
     evidence = _evidence(results)
-    told, readme = [], ["# Page sizes: files to deploy", "", "Nothing has been applied.", "", *_quoted(evidence)]
+    told, readme = (
+        [],
+        [
+            "# Page sizes: files to deploy",
+            "",
+            "Nothing has been applied. The commands are for a shell of root's in this folder.",
+            "",
+            *_quoted(evidence),
+        ],
+    )
     if any(file.instead for one in whole for file in (one.deployment.files if one.deployment else ())):
         readme += ["", "Of the files marked *or* one is enough: they have the same effect as a file above them."]
     try:
@@ -184,7 +195,7 @@ def _section(one: Recommended, below: str, unit: str | None, former: Mapping[str
 def _copied(file: DeployedFile, where: str) -> str:
     mode = "755" if file.kind in ("script", "launcher") else "644"
     source = f"{where}{file.path}".lstrip("/")
-    return f"install -D -m {mode} {source} {file.path}"
+    return f"install -D -m {mode} {shell_words((source, file.path))}"
 
 
 def _former(file: DeployedFile, former: Mapping[str, str]) -> Iterator[str]:

@@ -23,16 +23,26 @@ __all__ = ["check", "deployment", "machine"]
 
 
 def deployment(cell: Cell, arm: Arm, pool: int, guests: Provided | None, host: Host) -> Deployment:
-    """How an arm of the cell is deployed whose workload takes `pool` bytes of huge pages: where it ran, and below."""
+    """How an arm of the cell is deployed whose workload takes `pool` bytes of huge pages: where it ran, and below.
+
+    Never raises for what a study has in it: what no file can say is told in the note.
+    """
+    try:
+        return _deployment(cell, arm, pool, guests, host)
+    except ValueError as error:
+        return Deployment(note=f"there are no files: {error}")
+
+
+def _deployment(cell: Cell, arm: Arm, pool: int, guests: Provided | None, host: Host) -> Deployment:
     if guests is None or arm.kernel is None or arm.backing is None:
-        return _with_program(
-            arm.policy.deployment(PageSizes.discover(host), arm.treatment, pool), cell, arm, pool, unit_facts(host)
-        )
+        policy = arm.policy.deployment(PageSizes.discover(host), arm.treatment, pool)
+        return _with_program(policy, cell, arm, pool, unit_facts(host))
     from hugewise.guests.deployment import deployed  # noqa: PLC0415
 
     machine = guests.machine(arm.kernel)
     assert not isinstance(machine, str)
-    inside = _with_program(arm.policy.deployment(machine.sizes, arm.treatment, pool), cell, arm, pool, UnitFacts())
+    policy = arm.policy.deployment(machine.sizes, arm.treatment, pool)
+    inside = _with_program(policy, cell, arm, pool, UnitFacts())
     kernel = f"the kernel {arm.kernel}"
     return deployed(inside, kernel, machine.sizes.base, arm.backing, guests.memory, emulated=guests.emulated)
 
@@ -44,9 +54,10 @@ def _with_program(policy: Deployment, cell: Cell, arm: Arm, pool: int, facts: Un
     words = argv if workload.name == "command" and isinstance(argv, tuple) else ()
     given: Configuration = (arm.treatment.environment, ())
     variables, files = workload.configuration(arm.treatment, values) if isinstance(workload, Configured) else given
-    where = Destination(words=words, environment=variables, facts=facts)
-    # What is checked is the policy as it is registered: nobody else knows the name that an arm has in its study.
-    own = for_program(msgspec.structs.replace(arm.treatment, policy=arm.policy.name), where, pool)
+    # An arm that a study made of a policy has a name of its own, which no other machine knows.
+    name = "base" if arm.treatment.target.kind == "base" else arm.policy.name
+    where = Destination(policy=name, words=words, environment=variables, facts=facts)
+    own = for_program(arm.treatment, where, pool)
     return msgspec.structs.replace(policy, files=(*files, *own, *policy.files))
 
 

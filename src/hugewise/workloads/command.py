@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hugewise.machine import programs
+from hugewise.machine import layouts, programs
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
@@ -12,6 +12,8 @@ from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._value import Value, extract, parse
 
 __all__ = ["WORKLOAD"]
+
+_HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
 
 
 class Command:
@@ -63,7 +65,16 @@ class Command:
         proof = values.get("proof", "exit")
         assert isinstance(argv, tuple)
         chosen: Proof = "twin" if proof == "twin" else "counters" if proof == "counters" else "exit"
-        return Launch(argv=argv, proof=chosen, environment=treatment.environment)
+        heap = values.get("pool_bytes", 0)
+        assert isinstance(heap, int)
+        # Of the same size in every arm, so that the heap is laid out alike.
+        rounded = whole_pages(heap, max(treatment.target.size, _HEAP_UNIT))
+        return Launch(argv=argv, proof=chosen, environment=layouts.environment(treatment, rounded))
+
+    def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
+        """The program must be one that the layout library can be loaded into."""
+        argv = values.get("argv")
+        return layouts.unreached(argv[0], treatment) if isinstance(argv, tuple) and argv else None
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""

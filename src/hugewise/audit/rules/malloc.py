@@ -266,7 +266,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     "note",
     "a program has turned huge pages off for itself",
     why="PR_SET_THP_DISABLE holds for the process and all that it starts, over exec too, whatever the host says. redis"
-    " does so by default (disable-thp yes); so does whatever a launcher or an agent starts.",
+    " does so by default (disable-thp yes), MariaDB too; so does whatever a launcher or an agent starts.",
     sources=("Linux: prctl(2), PR_SET_THP_DISABLE", "https://github.com/389ds/389-ds-base/issues/5955"),
     cure="nothing, where it is meant; else the program's own switch (redis: disable-thp no), and see who started it",
 )

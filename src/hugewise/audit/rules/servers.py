@@ -52,7 +52,7 @@ def _needs(size: int, pages: int, pool: HugePool | None) -> str:
 @_rule(
     "postgresql-fell-back",
     "warning",
-    "PostgreSQL was to have huge pages, and runs on base pages",
+    "PostgreSQL tried to have huge pages, and runs on base pages",
     why="huge_pages = try, the default, falls back in silence where the pool is short. The pages that were"
     " reserved for it"
     " lie idle then.",

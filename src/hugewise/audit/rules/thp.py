@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hugewise.audit.facts import Carrier, HostFacts, tunables
@@ -63,8 +64,11 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 def _(facts: HostFacts) -> Iterator[Hit]:
     if not facts.max_ptes_none or not facts.thp_possible:
         return
+    before_8 = {
+        each.pid for each in facts.servers if re.match(r"[0-7]\.", each.version or "") and each.kind == "mongodb"
+    }
     for each in facts.processes:
-        if each.name == "mongod" or "tcmalloc" in (each.libraries or ()):
+        if (each.name == "mongod" and each.pid not in before_8) or "tcmalloc" in (each.libraries or ()):
             yield Hit(f"process {each.pid} ({each.name}) with max_ptes_none = {facts.max_ptes_none}", each.unit)
 
 

@@ -11,6 +11,8 @@ from hugewise.report.sentences import strength, winners
 
 __all__ = ["brief", "settings"]
 
+_FEW = 3  # lines of a file that has the same effect as one above it
+
 
 def settings(results: Results) -> Iterator[Section]:
     """For each arm that beat its baseline what to type, now and at boot."""
@@ -42,6 +44,8 @@ def _commands(cell: CellResult, arm: ArmSummary) -> Commands:
         where = "in the guest: " if file.on == "guest" else ""
         other = "or: " if file.instead else ""
         lines = [line for line in file.content.splitlines() if line not in ("", "#!/bin/sh", "set -eu")]
+        if file.instead and len(lines) > _FEW:
+            lines = ["# written by: hugewise report RUN --output FOLDER"]
         steps.append((f"{other}{where}{file.path} ({file.scope}; {file.label})", tuple(lines)))
     return Commands(arm.arm, cell.cell, known.note, steps=tuple(step for step in steps if step[1]))
 

@@ -1,0 +1,64 @@
+"""What `hugewise verify` reads of a process, broken: a value, in time, and never an error."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hugewise.errors import UserError
+from hugewise.inspection.allocator import allocator, read_program, tunable
+from hugewise.inspection.smaps import backed_mappings
+from hugewise.inspection.subject import subject
+from tests.build.hosts import Files
+from tests.fuzz.inputs import broken, fuzzed, in_time
+from tests.inspection.test_smaps import RECORDED
+
+STAT = b"10 (a) S 1 0 0"
+STATUS = b"Name:\tx\nState:\tS (x)\nTgid:\t10\nPid:\t10\n"
+CGROUP = b"12:pids:/\n1:name=systemd:/system.slice/redis.service\n0::/system.slice/redis.service/x\n"
+
+
+def test_broken_smaps_are_read() -> None:
+    @fuzzed(150)
+    @given(broken([RECORDED]))
+    def every(content: bytes) -> None:
+        with in_time():
+            for each in backed_mappings(io.BytesIO(content)):
+                assert each.room(2 << 20) >= 0
+                assert each.called
+
+    every()
+
+
+def test_a_broken_program_is_read() -> None:
+    head = Path(sys.executable).read_bytes()[:4096]
+
+    @fuzzed(150)
+    @given(broken([head]), st.text(max_size=80))
+    def every(content: bytes, text: str) -> None:
+        with in_time():
+            found = read_program(io.BytesIO(content))
+            environment = {"GLIBC_TUNABLES": text, "LD_PRELOAD": text}
+            assert allocator(found, [text, f"/{text}"], environment, secure=None).name
+            assert (tunable(environment) or 0) >= 0
+
+    every()
+
+
+def test_broken_files_of_processes_name_somebody_or_nobody() -> None:
+    @fuzzed(150)
+    @given(broken([STAT]), broken([STATUS]), broken([CGROUP]), st.sampled_from(["10", "redis"]))
+    def every(stat: bytes, status: bytes, cgroup: bytes, asked: str) -> None:
+        texts = {"stat": stat, "status": status, "cgroup": cgroup}
+        host = Files({f"/proc/10/{name}": text.decode("utf-8", "replace") for name, text in texts.items()})
+        with in_time():
+            try:
+                assert subject(asked, host).processes
+            except UserError as error:
+                assert error.hint
+
+    every()

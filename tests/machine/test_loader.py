@@ -1,0 +1,127 @@
+"""Which programs load a library that LD_PRELOAD names: real ones, some of them compiled here, and broken files."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hugewise.machine.loader import started, unpreloaded
+from tests.requirements import need, need_program, need_root
+
+
+def elf(*segments: tuple[int, bytes], machine: int = 62, kind: int = 3, bits: int = 2) -> bytes:
+    """ELF-64 with program headers of these kinds and contents."""
+    table = 64 + 56 * len(segments)
+    headers, contents = b"", b""
+    for each, data in segments:
+        headers += struct.pack("<IIQQQQQQ", each, 4, table + len(contents), 0, 0, len(data), len(data), 1)
+        contents += data
+    head = b"\x7fELF" + bytes([bits, 1, 1]) + bytes(9)
+    head += struct.pack("<HHIQQQIHHHHHH", kind, machine, 1, 0, 64, 0, 0, 64, 56, len(segments), 0, 0, 0)
+    return head + headers + contents
+
+
+GLIBC = (3, b"/lib64/ld-linux-x86-64.so.2\0")
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (elf(GLIBC), "glibc"),
+        (elf((3, b"/nix/store/x/ld-linux-x86-64.so.2\0")), "glibc"),
+        (elf((3, b"/lib/ld-musl-x86_64.so.1\0")), "musl"),
+        (elf((3, b"/system/bin/linker64\0")), "other loader"),
+        (elf((1, b"code")), "static"),
+        (elf(GLIBC, (4, struct.pack("<III", 4, 4, 4) + b"Go\0\0" + b"idid")), "go"),
+        (elf(GLIBC, (4, struct.pack("<III", 4, 4, 1) + b"GNU\0" + b"idid")), "glibc"),
+        (elf(GLIBC, machine=183), "foreign"),
+        (elf(GLIBC, bits=1), "foreign"),
+        (elf(GLIBC, kind=1), "unknown"),
+        (elf(), "unknown"),
+        (b"#!/bin/sh\n", "script"),
+        (b"", "unknown"),
+        (b"text", "unknown"),
+        (elf(GLIBC)[:60], "unknown"),
+    ],
+)
+def test_programs_are_told_apart(data: bytes, kind: str) -> None:
+    assert started(io.BytesIO(data), "x86_64") == kind
+
+
+@given(st.data())
+def test_what_is_broken_ends_in_an_answer(data: st.DataObject) -> None:
+    whole = bytearray(elf(GLIBC, (4, b"x" * 16)))
+    for _ in range(data.draw(st.integers(1, 6))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    assert started(io.BytesIO(cut), "x86_64") in (
+        *("glibc", "musl", "other loader", "static", "go", "foreign", "script", "unknown"),
+    )
+
+
+def test_programs_of_this_machine_load_it() -> None:
+    assert unpreloaded(shutil.which("ls") or "/bin/ls") is None
+    assert unpreloaded(sys.executable) is None
+
+
+def test_scripts_are_what_their_interpreters_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def script(name: str, text: str) -> str:
+        path = tmp_path / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return str(path)
+
+    (tmp_path / "static").write_bytes(elf((1, b"code"), machine={"aarch64": 183}.get(os.uname().machine, 62)))
+    (tmp_path / "static").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}")
+    assert unpreloaded(script("fine", "#!/bin/sh\n")) is None
+    assert unpreloaded(script("env", "#!/usr/bin/env -S sh -e\n")) is None
+    assert unpreloaded(script("plain-env", "#!/usr/bin/env A=1 static\n")) is None  # nobody can tell
+    for name, text in (
+        ("own", f"#! {tmp_path}/static x\n"),
+        ("nested", f"#!{tmp_path}/own\n"),
+        ("by-env", "#!/usr/bin/env static\n"),
+    ):
+        why = unpreloaded(script(name, text))
+        assert why is not None
+        assert f"{tmp_path}/{name}: " in why
+        assert "statically linked" in why
+    assert "too many interpreters" in str(unpreloaded(script("self", f"#!{tmp_path}/self\n")))
+    assert "names no interpreter" in str(unpreloaded(script("none", "#!\n")))
+    assert "cannot be read" in str(unpreloaded(script("lost", "#!/nowhere/at/all\n")))
+    assert "nobody-has-this: no such program" in str(
+        unpreloaded(script("lost-env", "#!/usr/bin/env nobody-has-this\n"))
+    )
+
+
+def test_what_gets_rights_by_its_file_does_not(tmp_path: Path) -> None:
+    for mode in (0o4755, 0o2755):
+        path = tmp_path / f"{mode:o}"
+        shutil.copy("/bin/true", path)
+        path.chmod(mode)
+        assert "setuid or setgid" in str(unpreloaded(str(path)))
+
+
+def test_nor_does_what_has_capabilities(tmp_path: Path) -> None:
+    need_root()
+    setcap = need_program("setcap", "libcap2-bin")
+    path = tmp_path / "capable"
+    shutil.copy("/bin/true", path)
+    done = subprocess.run([setcap, "cap_net_raw=ep", str(path)], check=False, capture_output=True)
+    need(done.returncode == 0, "a file system that keeps capabilities")
+    assert "has capabilities" in str(unpreloaded(str(path)))
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "absent", "."):
+        assert "cannot be read" in str(unpreloaded(str(tmp_path / name)))
