@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hugewise.advise.advice import Advice, Confirmed, Screen, answer, confirmed, details
-from hugewise.advise.candidates import Candidate, LeftOutCandidate
+from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.question import Question
 from hugewise.model.metric import Metric
 from tests.advise.test_pilot import SEEN
@@ -14,7 +14,7 @@ from tests.build import known
 from tests.build.results import cell_result, comparison, summary
 
 TRIED = tuple(
-    Candidate(name=name, use={"name": name, "from": "thp"}, reach=reach, reason="good for something")  # type: ignore[arg-type]
+    SettingCandidate(name=name, use={"name": name, "from": "thp"}, reach=reach, reason="good for something")  # type: ignore[arg-type]
     for name, reach in (("advised", "process"), ("pool-2m", "pool"), ("always", "host"))
 )
 LAST = Confirmed(

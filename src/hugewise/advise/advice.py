@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.advise.candidates import Candidate, LeftOutCandidate
-from hugewise.advise.pilot import LARGEST_BASE, Pilot
+from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
+from hugewise.advise.pilot import LARGEST_BASE, ProgramAsIs
 from hugewise.advise.question import Question
 from hugewise.errors import UserError
 from hugewise.model.metric import Metric
@@ -85,9 +85,9 @@ class Advice(msgspec.Struct, kw_only=True):
     arrived: Arrived = "pilot"
     seconds: float = 0.0
     pilot_folder: str = ""
-    pilot: Pilot | None = None
+    pilot: ProgramAsIs | None = None
     remarks: tuple[str, ...] = ()
-    tried: tuple[Candidate, ...] = ()
+    tried: tuple[SettingCandidate, ...] = ()
     left_out: tuple[LeftOutCandidate, ...] = ()
     screening_folder: str = ""
     screen: Screen | None = None
@@ -95,7 +95,7 @@ class Advice(msgspec.Struct, kw_only=True):
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
 
-    def candidate(self, name: str) -> Candidate:
+    def candidate(self, name: str) -> SettingCandidate:
         """The candidate of that name. Raises UserError where none of it was tried: somebody has edited its record."""
         for each in self.tried:
             if each.name == name:
@@ -180,7 +180,7 @@ _PHASES = {
 }
 
 
-def _how(chosen: Candidate) -> str:
+def _how(chosen: SettingCandidate) -> str:
     return {
         "process": "It reaches this program alone.",
         "pool": "It reaches this program alone, from a pool that stays reserved.",
