@@ -5,13 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.advice import Advice, Confirmed, Screen, answer, details
-from hugewise.advise.candidates import Candidate, LeftOutCandidate
+from hugewise.advise.advice import Advice, Confirmed, Screen, answer, confirmed, details
+from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.question import Question
+from hugewise.model.metric import Metric
 from tests.advise.test_pilot import SEEN
+from tests.build import known
+from tests.build.results import cell_result, comparison, summary
 
 TRIED = tuple(
-    Candidate(name=name, use={"name": name, "from": "thp"}, reach=reach, reason="good for something")  # type: ignore[arg-type]
+    SettingCandidate(name=name, use={"name": name, "from": "thp"}, reach=reach, reason="good for something")  # type: ignore[arg-type]
     for name, reach in (("advised", "process"), ("pool-2m", "pool"), ("always", "host"))
 )
 LAST = Confirmed(
@@ -63,6 +66,27 @@ def test_without_a_confirmation_it_says_how_far_it_came() -> None:
     nothing = found(tried=(), screen=None, chosen="", confirmed=None)
     assert answer(nothing).startswith("Leave it as it is: no setting can reach this program")
     assert answer(found(confirmed=None, arrived="screening")) == "No answer yet: it ended in the screening."
+
+
+def test_a_setting_that_needs_root_is_not_told_not_to_be_there() -> None:
+    left = (LeftOutCandidate(name="always", reason="turning a setting of the whole machine needs root"),)
+    said = answer(found(tried=(), screen=None, chosen="", confirmed=None, left_out=left))
+    assert said == "Leave it as it is, or ask as root: what could still reach this program needs root to be tried."
+
+
+def test_the_price_of_a_pool_counts_the_pool() -> None:
+    """Resident memory has no page of it: the program seemed to take a hundredth of what it had."""
+    arms = [
+        summary("as-is", [], "wall_s", peak_bytes=100 << 20),
+        summary("pool-2m", [], "wall_s", peak_bytes=5 << 20, pool_bytes=110 << 20),
+    ]
+    one = comparison("pool-2m", "wall_s", "better", baseline="as-is", ratio=0.8, low=0.7, high=0.9)
+    cell = cell_result("command", "command", Metric("wall_s", "s", "lower", "time"), {}, arms, [one])
+    made = confirmed("r/1", cell, one)
+    assert (made.memory_before, made.memory_after, made.reserved) == (100 << 20, (5 + 110) << 20, 110 << 20)
+    assert known(made.growth) == pytest.approx(0.15)
+    said = list(details(found(confirmed=msgspec.structs.replace(made, huge_after=0.9))))
+    assert said[-1] == "Price: at most 115 MiB of memory, 110 MiB of it a pool that stays reserved, +15.0%."
 
 
 def test_what_stands_behind_it_is_told() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.candidates import RULES, Found, candidates
+from hugewise.advise.candidates import RULES, ProgramHere, candidates
 from hugewise.advise.question import Question, confirmation, screening
 
-HERE = Found(
+HERE = ProgramHere(
     root=True, mode="madvise", top="madvise", pmd=2 << 20, mthp=(64 << 10, 1 << 20), pools=(2 << 20,), huge=0.0,
     memory=1 << 30, tuned=True,
 )  # fmt: skip

@@ -18,7 +18,7 @@ from hugewise.advise import advise as phases
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice, answer, details
-from hugewise.advise.candidates import Candidate, Found
+from hugewise.advise.candidates import ProgramHere, SettingCandidate
 from hugewise.advise.question import Question
 from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.model.deployment import Deployment
@@ -37,7 +37,7 @@ from tests.build.trials import attempt, begun, delivery
 WALL = Metric("wall_s", "s", "lower", "time")
 ANY = PageTarget("any", 4096)
 TRIED = tuple(
-    Candidate(name=name, use={"name": name, "from": source, "mechanism": "process"}, reach="process", reason="r")
+    SettingCandidate(name=name, use={"name": name, "from": source, "mechanism": "process"}, reach="process", reason="r")
     for name, source in (("off", "base"), ("advised", "thp"))
 )
 ASKED = Question(argv=("/bin/true", "-x"), seconds=120.0, confidence=0.9)
@@ -279,8 +279,10 @@ def test_a_candidate_that_cannot_be_run_here_is_said_to_be(machine: Machine, tmp
 
 
 def test_the_pool_that_was_asked_for_is_known_memory(machine: Machine) -> None:
-    seen: list[Found] = []
-    pilot = pilots.Pilot(runs=6, wall_s=1.0, block_s=2.0, sd=None, coverage={}, memory=0, faults=None, same_output=None)
+    seen: list[ProgramHere] = []
+    pilot = pilots.ProgramAsIs(
+        runs=6, wall_s=1.0, block_s=2.0, sd=None, coverage={}, memory=0, faults=None, same_output=None
+    )
     seen.append(phases._found(pilot, msgspec.structs.replace(ASKED, pool=1 << 30)))
     assert (seen[0].memory, seen[0].huge) == (1 << 30, None)
     assert questions.pilot(ASKED).confidence == 0.9

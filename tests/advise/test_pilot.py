@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.pilot import Pilot, judged, remarks
+from hugewise.advise.pilot import ProgramAsIs, judged, remarks
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
 from tests.build import known
 from tests.build.trials import attempt, block, delivery
 
-SEEN = Pilot(
+SEEN = ProgramAsIs(
     runs=6, wall_s=1.0, block_s=2.5, sd=0.02, coverage={"anon:4096": 75.0, "anon:2097152": 25.0}, memory=100,
     faults=10.0, same_output=True,
 )  # fmt: skip

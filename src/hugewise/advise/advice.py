@@ -11,12 +11,12 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.advise.candidates import Candidate, LeftOutCandidate
-from hugewise.advise.pilot import LARGEST_BASE, Pilot
+from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
+from hugewise.advise.pilot import LARGEST_BASE, ProgramAsIs
 from hugewise.advise.question import Question
 from hugewise.errors import UserError
 from hugewise.model.metric import Metric
-from hugewise.model.results import CellResult, Comparison, Verdict
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Verdict
 from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
 from hugewise.report.sentences import arm_of
@@ -44,8 +44,10 @@ class Screen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the confirmation found of the candidate against `as-is`. Memory in bytes, medians; shares 0 to 1.
+    """What the confirmation found of the candidate against `as-is`. Shares 0 to 1.
 
+    memory_before, memory_after  bytes at their most, with the pool that is reserved, used or not (`reserved` of the
+                                 candidate's): resident memory has no page of a pool
     huge_before, huge_after  share of private memory in pages above the base size; None where it was not seen
     """
 
@@ -64,6 +66,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     memory_after: int | None
     huge_before: float | None
     huge_after: float | None
+    reserved: int = 0
 
     @property
     def growth(self) -> float | None:
@@ -82,9 +85,9 @@ class Advice(msgspec.Struct, kw_only=True):
     arrived: Arrived = "pilot"
     seconds: float = 0.0
     pilot_folder: str = ""
-    pilot: Pilot | None = None
+    pilot: ProgramAsIs | None = None
     remarks: tuple[str, ...] = ()
-    tried: tuple[Candidate, ...] = ()
+    tried: tuple[SettingCandidate, ...] = ()
     left_out: tuple[LeftOutCandidate, ...] = ()
     screening_folder: str = ""
     screen: Screen | None = None
@@ -92,7 +95,7 @@ class Advice(msgspec.Struct, kw_only=True):
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
 
-    def candidate(self, name: str) -> Candidate:
+    def candidate(self, name: str) -> SettingCandidate:
         """The candidate of that name. Raises UserError where none of it was tried: somebody has edited its record."""
         for each in self.tried:
             if each.name == name:
@@ -116,11 +119,16 @@ def confirmed(folder: str, cell: CellResult, comparison: Comparison) -> Confirme
         low=comparison.low,
         high=comparison.high,
         confidence=comparison.confidence,
-        memory_before=None if before is None else before.peak_bytes,
-        memory_after=None if after is None else after.peak_bytes,
+        memory_before=_memory(before),
+        memory_after=_memory(after),
         huge_before=None if before is None else _huge(before.coverage),
         huge_after=None if after is None else _huge(after.coverage),
+        reserved=0 if after is None else after.pool_bytes,
     )
+
+
+def _memory(arm: ArmSummary | None) -> int | None:
+    return None if arm is None or arm.peak_bytes is None else arm.peak_bytes + arm.pool_bytes
 
 
 def _huge(coverage: Mapping[str, float]) -> float | None:
@@ -135,6 +143,8 @@ def answer(found: Advice) -> str:
     """One sentence: what to set, the gain with its interval, the price, and how sure."""
     last = found.confirmed
     if last is None:
+        if found.arrived == "finished" and any("needs root" in left.reason for left in found.left_out):
+            return "Leave it as it is, or ask as root: what could still reach this program needs root to be tried."
         if found.arrived == "finished":
             return "Leave it as it is: no setting can reach this program that it does not have already."
         return f"No answer yet: it ended in the {_PHASES[found.arrived]}."
@@ -170,7 +180,7 @@ _PHASES = {
 }
 
 
-def _how(chosen: Candidate) -> str:
+def _how(chosen: SettingCandidate) -> str:
     return {
         "process": "It reaches this program alone.",
         "pool": "It reaches this program alone, from a pool that stays reserved.",
@@ -203,7 +213,8 @@ def details(found: Advice) -> Iterator[str]:
         before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"
         yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in huge pages{before}."
         if last.growth is not None and last.memory_after is not None:
-            yield f"Price: at most {_mib(last.memory_after)} of memory, {100 * last.growth:+.1f}%."
+            pool = f", {_mib(last.reserved)} of it a pool that stays reserved" if last.reserved else ""
+            yield f"Price: at most {_mib(last.memory_after)} of memory{pool}, {100 * last.growth:+.1f}%."
 
 
 def _fate(found: Advice, name: str) -> str:

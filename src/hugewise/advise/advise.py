@@ -19,7 +19,7 @@ from hugewise.advise import advice as words
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice, Screen
-from hugewise.advise.candidates import Candidate, Found, candidates
+from hugewise.advise.candidates import ProgramHere, SettingCandidate, candidates
 from hugewise.advise.program import allocator_of
 from hugewise.advise.question import AS_IS, Question
 from hugewise.analysis.analysis import analyze
@@ -183,11 +183,11 @@ def _pilot(asking: _Asking) -> None:
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
 
 
-def _found(found: pilots.Pilot, asked: Question) -> Found:
+def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
     known = allocator_of(asked.argv[0])
-    return Found(
+    return ProgramHere(
         root=host.privileged(),
         mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd),
         top=_thp.top_mode(host),
@@ -241,7 +241,7 @@ def _screened(folder: RunFolder, found: Results) -> Screen:
     )
 
 
-def _going_on(screen: Screen, tried: tuple[Candidate, ...]) -> str:
+def _going_on(screen: Screen, tried: tuple[SettingCandidate, ...]) -> str:
     """Whom the confirmation looks at: the chosen one; where that is `as-is`, the candidate that came closest."""
     if screen.chosen != AS_IS:
         return screen.chosen

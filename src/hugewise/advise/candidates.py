@@ -13,7 +13,7 @@ import msgspec
 
 from hugewise.quantity import format_size
 
-__all__ = ["RULES", "Candidate", "Found", "LeftOutCandidate", "Reach", "Rule", "candidates"]
+__all__ = ["RULES", "CandidateRule", "LeftOutCandidate", "ProgramHere", "Reach", "SettingCandidate", "candidates"]
 
 Reach = Literal["process", "pool", "host"]
 """What a setting changes: the program alone, a pool that is reserved beside it, or every program of the host."""
@@ -22,7 +22,7 @@ _SOME = 0.005  # share of memory in huge pages below which there are none to spe
 _MOST = 0.95  # and above which there is nothing left to gain by more of them
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules look at.
 
     root        whether settings of the host can be turned
@@ -48,7 +48,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class SettingCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that is tried. `use` is the policy as a study names it."""
 
     name: str
@@ -64,26 +64,26 @@ class LeftOutCandidate(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Rule(NamedTuple):
+class CandidateRule(NamedTuple):
     """`use` of the study, or why there is none; `reason` says what it would be good for."""
 
     name: str
     reach: Reach
     reason: str
-    use: Callable[[Found], Mapping[str, Any] | str]
+    use: Callable[[ProgramHere], Mapping[str, Any] | str]
 
 
-def _needs_thp(found: Found) -> str | None:
+def _needs_thp(found: ProgramHere) -> str | None:
     return "the kernel has no transparent huge pages" if found.pmd is None else None
 
 
-def _off(found: Found) -> Mapping[str, Any] | str:
+def _off(found: ProgramHere) -> Mapping[str, Any] | str:
     if found.huge is not None and found.huge < _SOME:
         return "the program has base pages already"
     return _needs_thp(found) or {"name": "off", "from": "base", "mechanism": "process"}
 
 
-def _advised(found: Found) -> Mapping[str, Any] | str:
+def _advised(found: ProgramHere) -> Mapping[str, Any] | str:
     if (why := _needs_thp(found)) or (why := _untuned(found)):
         return why
     if found.mode != "madvise" or found.top != "madvise":
@@ -94,11 +94,11 @@ def _advised(found: Found) -> Mapping[str, Any] | str:
     return {"name": "advised", "from": "thp", "mechanism": "process"}
 
 
-def _untuned(found: Found) -> str | None:
+def _untuned(found: ProgramHere) -> str | None:
     return None if found.tuned is not False else f"tunables of malloc do not reach it: {found.why}"
 
 
-def _pool(found: Found) -> Mapping[str, Any] | str:
+def _pool(found: ProgramHere) -> Mapping[str, Any] | str:
     if found.pmd not in found.pools or found.pmd is None:
         return "the kernel has no pool of pages of that size"
     if (why := _untuned(found)) is not None:
@@ -111,7 +111,7 @@ def _pool(found: Found) -> Mapping[str, Any] | str:
     return {"name": f"pool-{format_size(found.pmd)}", "from": name, "mechanism": "process"}
 
 
-def _always(found: Found) -> Mapping[str, Any] | str:
+def _always(found: ProgramHere) -> Mapping[str, Any] | str:
     if (why := _needs_thp(found)) or (why := _of_host(found)):
         return why
     if found.mode == "always":
@@ -119,28 +119,32 @@ def _always(found: Found) -> Mapping[str, Any] | str:
     return {"name": "always", "from": "thp", "mechanism": "system"}
 
 
-def _of_host(found: Found) -> str | None:
+def _of_host(found: ProgramHere) -> str | None:
     return None if found.root else "turning a setting of the whole machine needs root"
 
 
-def _of_64k(found: Found) -> Mapping[str, Any] | str:
+def _of_64k(found: ProgramHere) -> Mapping[str, Any] | str:
     if 64 << 10 not in found.mthp:
         return "the kernel has no transparent huge pages of 64k"
     return _of_host(found) or {"name": "always-64k", "from": "mthp-64k", "mechanism": "system"}
 
 
-RULES: Sequence[Rule] = (
-    Rule("off", "process", "no transparent huge pages for it, by prctl: less memory, no stalls", _off),
-    Rule("advised", "process", "malloc asks for transparent huge pages: fewer faults, shorter page walks", _advised),
-    Rule("pool", "pool", "malloc takes huge pages that were reserved for it, from the begin", _pool),
-    Rule("always", "host", "transparent huge pages for all memory of all programs", _always),
-    Rule("always-64k", "host", "middle-sized pages for all programs: fewer faults, little memory lost", _of_64k),
+RULES: Sequence[CandidateRule] = (
+    CandidateRule("off", "process", "no transparent huge pages for it, by prctl: less memory, no stalls", _off),
+    CandidateRule(
+        "advised", "process", "malloc asks for transparent huge pages: fewer faults, shorter page walks", _advised
+    ),
+    CandidateRule("pool", "pool", "malloc takes huge pages that were reserved for it, from the begin", _pool),
+    CandidateRule("always", "host", "transparent huge pages for all memory of all programs", _always),
+    CandidateRule(
+        "always-64k", "host", "middle-sized pages for all programs: fewer faults, little memory lost", _of_64k
+    ),
 )
 
 
-def candidates(found: Found, most: int) -> tuple[list[Candidate], list[LeftOutCandidate]]:
+def candidates(found: ProgramHere, most: int) -> tuple[list[SettingCandidate], list[LeftOutCandidate]]:
     """At most so many settings to try, the narrowest reach first, and those that are not tried."""
-    tried: list[Candidate] = []
+    tried: list[SettingCandidate] = []
     left: list[LeftOutCandidate] = []
     for rule in RULES:
         use = rule.use(found)
@@ -151,5 +155,5 @@ def candidates(found: Found, most: int) -> tuple[list[Candidate], list[LeftOutCa
                 LeftOutCandidate(name=rule.name, reason=f"of more than {most}, those that reach least are tried")
             )
         else:
-            tried.append(Candidate(name=use["name"], use=use, reach=rule.reach, reason=rule.reason))
+            tried.append(SettingCandidate(name=use["name"], use=use, reach=rule.reach, reason=rule.reason))
     return tried, left

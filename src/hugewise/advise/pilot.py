@@ -18,7 +18,7 @@ from hugewise.model.trial import Attempt, Block
 from hugewise.quantity import format_duration
 from hugewise.stats import power
 
-__all__ = ["LARGEST_BASE", "Pilot", "judged", "remarks"]
+__all__ = ["LARGEST_BASE", "ProgramAsIs", "judged", "remarks"]
 
 _SHORT_S = 0.02  # of which starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
@@ -28,7 +28,7 @@ LARGEST_BASE = 64 << 10
 """Bytes: no kernel has larger base pages."""
 
 
-class Pilot(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     """A program as it is.
 
     runs         how many there were
@@ -76,7 +76,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
         return math.expm1(high * self.sd)
 
 
-def judged(blocks: Sequence[Block], folder: Path, seconds: float, metric: str = "wall_s") -> Pilot:
+def judged(blocks: Sequence[Block], folder: Path, seconds: float, metric: str = "wall_s") -> ProgramAsIs:
     """What the pilot showed, of the judged `metric` too. Raises UserError where the program cannot be measured, with
     the cure.
     """
@@ -96,7 +96,7 @@ def judged(blocks: Sequence[Block], folder: Path, seconds: float, metric: str = 
     for one in ended:
         for name, size in one.delivery.coverage.items():
             coverage[name] = coverage.get(name, 0.0) + size / len(ended)
-    return Pilot(
+    return ProgramAsIs(
         runs=len(ended),
         wall_s=median(one.wall_s for one in ended if one.wall_s is not None),
         block_s=fmean(block.seconds or 0.0 for block in whole) if whole else 0.0,
@@ -137,7 +137,7 @@ def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
             yield None
 
 
-def remarks(found: Pilot, seconds: float, alpha: float) -> Iterator[str]:
+def remarks(found: ProgramAsIs, seconds: float, alpha: float) -> Iterator[str]:
     """What can be said at once: what the time can show, and what stands in the way."""
     pairs = found.pairs_in(seconds)
     least = power.least_pairs(alpha, max(2, pairs)) if pairs >= 2 else None

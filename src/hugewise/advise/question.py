@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hugewise import workloads
-from hugewise.advise.candidates import Candidate
+from hugewise.advise.candidates import SettingCandidate
 from hugewise.errors import UserError
 from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
@@ -66,14 +66,14 @@ def pilot(asked: Question) -> Study:
     return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", confidence=asked.confidence)
 
 
-def screening(asked: Question, chosen: Sequence[Candidate], pool: int, seconds: float) -> Study:
+def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, seconds: float) -> Study:
     """The study that drops candidates others beat, in so many seconds."""
     budget = {"blocks": _MOST_PAIRS, "time": f"{max(1.0, seconds):.0f}s"}
     uses = [AS_IS, *(each.use for each in chosen)]
     return _study("advise-screening", asked, uses, budget, method="screening", pool=pool, confidence=SCREENED)
 
 
-def confirmation(asked: Question, chosen: Candidate, pool: int, seconds: float) -> Study:
+def confirmation(asked: Question, chosen: SettingCandidate, pool: int, seconds: float) -> Study:
     """The study whose verdict is the advice's: the chosen one against what is there."""
     budget = {"blocks": _MOST_PAIRS, "time": f"{max(1.0, seconds):.0f}s"}
     uses = [AS_IS, chosen.use]
