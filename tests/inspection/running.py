@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from hugewise.errors import LockedError
+from hugewise.host.journal import Journal
 from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock
+from hugewise.host.setting import Settings
 from hugewise.inspection.rules import rules_of
 from hugewise.model.pages import THP
 from tests.requirements import need, need_program
@@ -31,16 +36,32 @@ def built(folder: Path, *options: str) -> Path:
 
 @contextmanager
 def under(*words: str) -> Iterator[None]:
-    """Of a test that goes by the rule in force for pages of the PMD size: one of these words, or any. Nothing is turned
-    here; where somebody else turns it meanwhile, what is found says nothing.
+    """Of a test that goes by the rule in force for pages of the PMD size: one of these words, or any. Where it is
+    another, root turns it meanwhile. Where somebody else turns it, what is found says nothing.
     """
-    rules = rules_of(LocalHost())
-    need(not words or rules.top in words, f"{THP}/enabled that is {' or '.join(words)} (it is {rules.top})")
+    with ExitStack() as turned:
+        host = LocalHost()
+        if words and (now := rules_of(host).top) not in words:
+            need(host.privileged(), f"root, or {THP}/enabled that is {' or '.join(words)} (it is {now})")
+            _turn(words[0], host, turned)
+        rules = rules_of(host)
+        try:
+            yield
+        except (AssertionError, LookupError):
+            need(rules_of(host).same(rules), f"{THP}/enabled that stays as it is (somebody turned it meanwhile)")
+            raise
+
+
+def _turn(word: str, host: LocalHost, turned: ExitStack) -> None:
+    """Have the rule be that word until the stack is left, as a run of hugewise would."""
     try:
-        yield
-    except (AssertionError, LookupError):
-        need(rules_of(LocalHost()).same(rules), f"{THP}/enabled that stays as it is (somebody turned it meanwhile)")
-        raise
+        turned.enter_context(HostLock(host))
+    except LockedError as error:
+        need(False, f"the lock of this host: {error}")
+    folder = turned.enter_context(tempfile.TemporaryDirectory(prefix="hugewise-rule-"))
+    settings = Settings(host, Journal.begin(host, Path(folder) / "journal.jsonl", "test"))
+    turned.callback(settings.restore)
+    assert settings.apply({f"{THP}/enabled": word}) == []
 
 
 @contextmanager
