@@ -73,6 +73,6 @@ def test_candidates_are_arms_of_ordinary_studies() -> None:
     assert [use.name for use in study.policies] == ["as-is", "advised", "pool-2m", "always", "always-64k"]
     assert (study.method, study.confidence, study.compared_with, study.budget.time) == ("screening", 0.9, "as-is", 60.0)
     assert [use.mechanism for use in study.policies[1:]] == ["process", "process", "system", "system"]
-    last = confirmation(asked, chosen[0], 0, 200.4)
+    last = confirmation(asked, chosen[0], 0, 200.4, 48)
     assert (last.method, last.confidence, len(last.policies), last.budget.time) == ("sequential", 0.99, 2, 200.0)
     assert last.workload[0].delivery.share == 0.0, "the setting is judged, with what it delivered beside it"

@@ -10,6 +10,7 @@ import pytest
 from hugewise.advise.pilot import ProgramAsIs, judged, remarks
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
+from hugewise.stats import power
 from tests.build import known
 from tests.build.trials import attempt, block, delivery
 
@@ -79,6 +80,17 @@ def test_it_says_at_once_what_the_time_can_show() -> None:
     assert wider > 5 * shown
 
 
+def test_what_it_says_is_shown_by_the_test_that_is_declared() -> None:
+    """It spoke of a test that was declared for the very pairs that fit, and another one was run."""
+    few = msgspec.structs.replace(SEEN, block_s=40.0)
+    pairs, declared, shown = few.pairs_in(600.0), few.declared(600.0), few.shown_in(600.0, 0.01)
+    assert (pairs, declared) == (15, 30)
+    assert shown is not None
+    assert few.sd is not None
+    assert power.power(math.log1p(shown) / few.sd, pairs, 0.01, declared) == pytest.approx(0.8, abs=0.05)
+    assert msgspec.structs.replace(SEEN, block_s=70.0).shown_in(600.0, 0.01) is None
+
+
 def test_the_spread_is_that_of_the_judged_metric(tmp_path: Path) -> None:
     run = of((1.0, 2.0), (2.0, 1.0), (1.0, 4.0))
     for each in run:
@@ -97,7 +109,8 @@ def test_what_a_program_says_of_time_is_no_time_out(tmp_path: Path) -> None:
 
 def test_too_little_time_is_said_with_what_is_needed() -> None:
     (said,) = remarks(msgspec.structs.replace(SEEN, block_s=90.0), 600.0, 0.01)
-    assert "are enough for 6 pairs of runs, and no verdict is possible before 12" in said
+    least = power.least_pairs(0.01, 24)
+    assert f"are enough for 6 pairs of runs, and no verdict is possible before {least}" in said
     assert "(--time), or a shorter input" in said
 
 

@@ -26,6 +26,8 @@ __all__ = ["Advice", "Arrived", "Confirmed", "Screen", "answer", "confirmed", "d
 Arrived = Literal["pilot", "screening", "confirmation", "finished", "interrupted"]
 GROWTH = 0.1
 """By so much more memory a faster setting is not recommended without asking."""
+POOL = 0.25
+"""The same of one whose memory is in a pool, which is filled for somewhat more than was seen."""
 
 
 class Screen(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +155,7 @@ def answer(found: Advice) -> str:
         f"{last.metric} {numbers.effect(last.ratio, last.low, last.high)}, {last.n} pairs at {_sure(last.confidence)}"
     )
     match last.verdict:
-        case "better" if last.growth is not None and last.growth > GROWTH:
+        case "better" if last.growth is not None and last.growth > (POOL if chosen.reach == "pool" else GROWTH):
             more = f"but the program has {100 * last.growth:.0f}% more memory"
             return f"`{chosen.name}` is better ({effect}), {more}: that is yours to weigh. {_how(chosen)}"
         case "better":

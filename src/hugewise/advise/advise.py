@@ -175,9 +175,10 @@ def _pilot(asking: _Asking) -> None:
     run = folder.read()
     found = pilots.judged(run.blocks, folder.path, asked.seconds, run.opened.cells[0].metric.name)
     advice.pilot = found
-    advice.remarks = tuple(pilots.remarks(found, asking.left, 1 - asked.confidence))
     tried, left = candidates(_found(found, asked), asked.most)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
+    for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
+    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
@@ -257,10 +258,12 @@ def _confirm(asking: _Asking) -> None:
     advice = asking.advice
     if not advice.chosen or advice.confirmed is not None:
         return
+    assert advice.pilot is not None  # it chose
     advice.arrived = "confirmation"
     chosen = advice.candidate(advice.chosen)
     asking.say(f"confirmation: {chosen.name} against the program as it is, at most {max(1.0, asking.left):.0f} s")
-    study = questions.confirmation(advice.question, chosen, _pool(advice), asking.left)
+    declared = advice.pilot.declared(asking.left)
+    study = questions.confirmation(advice.question, chosen, _pool(advice), asking.left, declared)
     folder = asking.run(study, "confirmation")
     found = _ended(folder)
     (cell,) = found.cells

@@ -23,7 +23,10 @@ __all__ = ["LARGEST_BASE", "ProgramAsIs", "judged", "remarks"]
 _SHORT_S = 0.02  # of which starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
 _POWER = 0.8
-_MANY, _ROOM = 1000, 1.5  # pairs that are declared; how much more time than the fewest of them need
+_FEW, _MANY = 24, 1000  # pairs that are declared
+_ROOM = 1.5  # how much more time than the fewest pairs need
+_FOLLOWED = 200  # pairs: what more of them show is said to be as much
+_SMALLEST, _LARGEST, _STEPS = 0.05, 20.0, 9  # a bisection, to 1%
 LARGEST_BASE = 64 << 10
 """Bytes: no kernel has larger base pages."""
 
@@ -63,17 +66,22 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
         """Pairs of runs that fit into so much time."""
         return int(seconds / self.block_s) if self.block_s > 0 else 0
 
+    def declared(self, seconds: float) -> int:
+        """The pairs that a test of so much time is declared for: some more than fit in, as the pilot is short."""
+        return min(_MANY, max(_FEW, 2 * self.pairs_in(seconds)))
+
     def shown_in(self, seconds: float, alpha: float) -> float | None:
         """The smallest change that so much time shows four times in five, as a share; None where it shows none."""
-        pairs = min(self.pairs_in(seconds), power.WALKED)
-        least = power.least_pairs(alpha, max(2, pairs))
+        pairs, declared = min(self.pairs_in(seconds), _FOLLOWED), min(self.declared(seconds), 2 * _FOLLOWED)
+        least = power.least_pairs(alpha, declared)
         if self.sd is None or least is None or pairs < least:
             return None
-        low, high = 0.0, 20.0
-        for _ in range(30):
+        low, high = math.log(_SMALLEST), math.log(_LARGEST)  # in standard deviations
+        for _ in range(_STEPS):
             middle = (low + high) / 2
-            low, high = (low, middle) if power.power(middle, pairs, alpha) >= _POWER else (middle, high)
-        return math.expm1(high * self.sd)
+            enough = power.power(math.exp(middle), pairs, alpha, declared) >= _POWER
+            low, high = (low, middle) if enough else (middle, high)
+        return math.expm1(math.exp(high) * self.sd)
 
 
 def judged(blocks: Sequence[Block], folder: Path, seconds: float, metric: str = "wall_s") -> ProgramAsIs:
@@ -138,11 +146,11 @@ def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
 
 
 def remarks(found: ProgramAsIs, seconds: float, alpha: float) -> Iterator[str]:
-    """What can be said at once: what the time can show, and what stands in the way."""
-    pairs = found.pairs_in(seconds)
-    least = power.least_pairs(alpha, max(2, pairs)) if pairs >= 2 else None
+    """What can be said at once: what `seconds` of confirmation can show, and what stands in the way."""
+    pairs, declared = found.pairs_in(seconds), found.declared(seconds)
+    least = power.least_pairs(alpha, declared)
     if least is None or pairs < least:
-        needed = power.least_pairs(alpha, _MANY) or 0
+        needed = least or power.least_pairs(alpha, _MANY) or 0
         wanted = format_duration(math.ceil(needed * _ROOM * found.block_s))
         yield (
             f"{format_duration(seconds)} are enough for {pairs} pairs of runs, and no verdict is possible before"

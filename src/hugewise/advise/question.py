@@ -73,9 +73,9 @@ def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, se
     return _study("advise-screening", asked, uses, budget, method="screening", pool=pool, confidence=SCREENED)
 
 
-def confirmation(asked: Question, chosen: SettingCandidate, pool: int, seconds: float) -> Study:
-    """The study whose verdict is the advice's: the chosen one against what is there."""
-    budget = {"blocks": _MOST_PAIRS, "time": f"{max(1.0, seconds):.0f}s"}
+def confirmation(asked: Question, chosen: SettingCandidate, pool: int, seconds: float, declared: int) -> Study:
+    """The study whose verdict is the advice's: the chosen one against what is there, `declared` for so many pairs."""
+    budget = {"blocks": declared, "time": f"{max(1.0, seconds):.0f}s"}
     uses = [AS_IS, chosen.use]
     confidence = asked.confidence
     return _study("advise-confirmation", asked, uses, budget, method="sequential", pool=pool, confidence=confidence)
