@@ -14,6 +14,7 @@ from tests.build.trees import KERNEL, Tree
 Change = Callable[[Tree], None]
 
 THP = "/sys/kernel/mm/transparent_hugepage"
+REPORTING = "/sys/module/page_reporting/parameters/page_reporting"
 TUNABLE = "glibc.malloc.hugetlb"
 LIB = "/usr/lib/x86_64-linux-gnu"
 GROUP = "/sys/fs/cgroup/system.slice/db.service"
@@ -119,6 +120,7 @@ MTHP = kept("hugepages-64kB/enabled", "always")
 
 CASES: dict[str, tuple[Change, Change]] = {
     # transparent huge pages
+    "free-pages-reported": (put(f"{REPORTING}_order", "9\n"), put(f"{REPORTING}_order", "4294967295\n")),
     "thp-shrinker-inert": (knob("shrink_underused", "1"), both(knob("shrink_underused", "1"), NONE_409)),
     "max-ptes-none-intermediate": (both(COLLAPSES, MTHP, NONE_409), both(MTHP, NONE_409)),
     "max-ptes-none-advice": (

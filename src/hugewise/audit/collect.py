@@ -71,6 +71,7 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         except_advised=except_advised(root),
         config=sysfs.kernel_config(root, kernel),
         collapses=sysfs.collapses(root),
+        reported=sysfs.reported(root),
         swap=_swap(root),
         thp=thp,
         pools=pools,

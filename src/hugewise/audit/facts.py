@@ -194,6 +194,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     profile        active profiles of tuned; lost_profiles: those of them that are nowhere
     config         the kernel's own choice of THP when it was built: always, madvise or never
     collapses      khugepaged can collapse to sizes below the PMD's
+    reported       the smallest order of free pages that the host of this virtual machine gets back; None: it gets none
     except_advised whether prctl takes PR_THP_DISABLE_EXCEPT_ADVISED; None where it was not tried
     aliases        other names of services -> their own
     defaults       variables that systemd gives every service
@@ -210,6 +211,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     except_advised: bool | None = None
     config: str | None = None
     collapses: bool = False
+    reported: int | None = None
     swap: int = 0
     thp: Mapping[str, str] = {}
     pools: tuple[HugePool, ...] = ()

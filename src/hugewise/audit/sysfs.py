@@ -14,9 +14,10 @@ from hugewise.audit.root import Root
 from hugewise.machine.proc import Mount, mounts
 from hugewise.model.pages import HUGETLB, THP, sizes_in
 
-__all__ = ["boot_words", "collapses", "groups", "kernel_config", "pools", "thp"]
+__all__ = ["boot_words", "collapses", "groups", "kernel_config", "pools", "reported", "thp"]
 
 _MOST_GROUPS = 4096
+_MOST_ORDER = 20
 _DEEPEST = 12
 _CHOSEN = re.compile(r"\[([\w+]{1,32})\]")
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
@@ -42,6 +43,12 @@ def thp(root: Root) -> dict[str, str]:
                 chosen = _CHOSEN.search(said)
                 found[key] = chosen[1] if chosen else said.strip()[:64]
     return found
+
+
+def reported(root: Root) -> int | None:
+    """The smallest order of free pages that are reported to the hypervisor; None where nobody is told of any."""
+    said = (root.text("/sys/module/page_reporting/parameters/page_reporting_order", 64) or "").strip()
+    return int(said) if said.isdecimal() and int(said) <= _MOST_ORDER else None  # -1, as unsigned, until there is one
 
 
 def collapses(root: Root) -> bool:

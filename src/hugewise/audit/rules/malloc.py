@@ -59,11 +59,12 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 
 @_rule(
     "tunable-ignored-static",
-    "error",
-    "glibc.malloc.hugetlb is set for a program without a loader",
-    why="A static program (Go's are) has no loader that would read tunables, and mostly another allocator.",
+    "note",
+    "glibc.malloc.hugetlb is set for a static program, which may have no malloc that reads it",
+    why="A static program reads tunables where glibc's malloc is in it; mostly it has another allocator (Go's have).",
     sources=(_MANUAL, "https://github.com/golang/go/issues/61718"),
-    cure="use MemoryTHP= of the unit, prctl in a launcher, or the program's own switch (Go: GODEBUG=disablethp=1)",
+    cure="see what it has (hugewise verify PID), or use MemoryTHP= of the unit, prctl in a launcher, or its own switch"
+    " (Go: GODEBUG=disablethp=1)",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for each, value in _asked(facts):

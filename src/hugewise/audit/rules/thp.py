@@ -33,6 +33,21 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 
 
 @_rule(
+    "free-pages-reported",
+    "note",
+    "free memory is given back to the host of this virtual machine, in pieces as large as a huge page",
+    why="With free page reporting (virtio-balloon) the host takes what lies free for some seconds, and whoever gets a"
+    " huge page then waits until it is made anew: 2.7 s a GiB where this was measured, in place of 0.1 s. A program that"
+    " starts once and touches much memory can lose by huge pages what it would gain by them.",
+    sources=("Linux: Documentation/mm/free_page_reporting.rst", "measured by hugewise: docs/concepts/noise.md"),
+    cure="measure with and without (free-page-reporting=off of QEMU's virtio-balloon); a pool keeps its pages",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    if facts.reported is not None and facts.thp_possible:
+        yield Hit(f"page_reporting_order = {facts.reported}")
+
+
+@_rule(
     "max-ptes-none-intermediate",
     "warning",
     "max_ptes_none is neither 0 nor the largest value, and khugepaged collapses to mTHP",
