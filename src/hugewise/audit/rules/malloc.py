@@ -61,7 +61,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     "tunable-ignored-static",
     "note",
     "glibc.malloc.hugetlb is set for a static program, which may have no malloc that reads it",
-    why="A static program reads tunables where glibc's malloc is in it; mostly it has another allocator (Go's have).",
+    why="It reads tunables where glibc's malloc is in it; mostly it has another allocator, as Go's programs have.",
     sources=(_MANUAL, "https://github.com/golang/go/issues/61718"),
     cure="see what it has (hugewise verify PID), or use MemoryTHP= of the unit, prctl in a launcher, or its own switch"
     " (Go: GODEBUG=disablethp=1)",
