@@ -37,8 +37,8 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     "note",
     "free memory is given back to the host of this virtual machine, in pieces as large as a huge page",
     why="With free page reporting (virtio-balloon) the host takes what lies free for some seconds, and whoever gets"
-    " it next as a huge page waits until it is made anew: 2.7 s a GiB where this was measured, in place of 0.1 s. A program"
-    " that starts once and touches much memory can lose by huge pages what it would gain by them.",
+    " it next as a huge page waits until it is made anew: 2.7 s a GiB where this was measured, in place of 0.1 s. A"
+    " program that starts once and touches much memory can lose by huge pages what it would gain by them.",
     sources=("Linux: Documentation/mm/free_page_reporting.rst",),
     cure="measure with and without (free-page-reporting=off of QEMU's virtio-balloon); a pool keeps its pages",
 )
