@@ -148,7 +148,7 @@ def _unit(treatment: Treatment, where: Destination, launch: tuple[str, ...]) -> 
             lines += [
                 "# The list is emptied first: these must be the words of the unit's own ExecStart=.",
                 "ExecStart=",
-                f"ExecStart={' '.join(map(unit_word, launch))} {' '.join(words)}",
+                f"ExecStart={LAUNCHER} {' '.join(map(unit_word, launch[1:-1]))} -- {' '.join(words)}",
             ]
             needs += _needs(treatment)
         else:
