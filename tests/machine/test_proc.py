@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hugewise.machine.proc import Mount, meminfo, mounts
+from hugewise.machine.proc import Mount, meminfo, mounts, variables
 from tests.build.hosts import FakeHost
 
 INFO = "MemTotal:       24684092 kB\nHugePages_Total:       3\nHugepagesize:       2048 kB\nDirectMap4k:   12 kB"
@@ -25,3 +25,14 @@ def test_what_is_mounted() -> None:
         Mount("/sys/fs/cgroup", "/", "cgroup2", "rw,nsdelegate"),
         Mount("/mnt/with blank", "/part", "cgroup", "rw,memory,pids"),
     ]
+
+
+def test_tunables_that_glibc_cut_in_place_are_one_variable_again() -> None:
+    raw = b"A=1\0GLIBC_TUNABLES=glibc.malloc.arena_max=1\0glibc.malloc.hugetlb=2\0B=x=y\0title\0\0"
+    assert list(variables(raw)) == [
+        ("A", "1"),
+        ("GLIBC_TUNABLES", "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=2"),
+        ("B", "x=y"),
+        ("title", ""),
+    ]
+    assert list(variables(b"")) == []

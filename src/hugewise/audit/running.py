@@ -7,8 +7,6 @@ options takes. One that ends meanwhile is passed over. Source: proc(5), getauxva
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 import msgspec
@@ -17,6 +15,7 @@ from hugewise.audit import known
 from hugewise.audit.facts import RunningProcess, ServerKind
 from hugewise.audit.root import Root
 from hugewise.machine.maps import mappings
+from hugewise.machine.proc import AT_BASE, AT_SECURE, auxiliary, variables
 
 __all__ = ["Seen", "processes"]
 
@@ -39,8 +38,6 @@ _HUGE = re.compile(r"/anon_hugepage|/dev/hugepages|/mnt/huge")
 _SHARED = re.compile(r"/dev/zero \(deleted\)|/anon_hugepage \(deleted\)|/SYSV[0-9a-f]+ \(deleted\)")
 _SERVICE = re.compile(r"/([A-Za-z0-9:_.\\@-]{1,240}\.service)(?:/|$)")
 _CONTAINED = re.compile(r"docker|libpod|kubepods|containerd|crio-|/lxc")
-_AUX = struct.Struct("<QQ")
-_AT_BASE, _AT_SECURE = 7, 23
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -74,8 +71,7 @@ def _process(root: Root, pid: int) -> Seen | None:
     program = (exe or (argv[0] if argv else name)).encode("utf-8", "replace").decode()
     kind = known.server_kind(argv[0].partition(" ")[0] if argv else "", name, program)
     raw = root.data(f"{folder}/environ", _MOST_ENVIRONMENT, whole=False) or b""
-    pairs = (one.partition("=") for one in _variables(raw))
-    environment = known.environment((key, value, f"environment of {pid}") for key, _, value in pairs)
+    environment = known.environment((key, value, f"environment of {pid}") for key, value in variables(raw))
     group, unit, contained = _group(root.text(f"{folder}/cgroup", 1 << 16) or "")
     rss = _kib(fields.get("VmRSS"))
     off = fields.get("THP_enabled") == "0"
@@ -108,20 +104,6 @@ def _process(root: Root, pid: int) -> Seen | None:
     return Seen(process, kind, tuple(argv) if kind else (), int(parent) if parent.isdecimal() else 0, contained)
 
 
-def _variables(raw: bytes) -> Iterator[str]:
-    """The assignments of an environment. glibc writes an end of text over each colon of GLIBC_TUNABLES, in place (to
-    2.37 at least): what follows as `glibc.NAME=VALUE` belongs to it.
-    """
-    held = ""
-    for one in raw.decode("utf-8", "replace").split("\0"):
-        if held.startswith("GLIBC_TUNABLES=") and one.startswith("glibc."):
-            held += f":{one}"
-            continue
-        yield held
-        held = one
-    yield held
-
-
 def _fields(status: str) -> dict[str, str]:
     lines = (line.partition(":") for line in status.splitlines())
     return {key: value.strip() for key, colon, value in lines if colon}
@@ -150,10 +132,10 @@ def _auxiliary(raw: bytes | None) -> tuple[bool | None, bool | None]:
     """AT_SECURE, and whether there is no interpreter; None for a process of another word length."""
     if not raw:
         return None, None
-    found = dict(_AUX.iter_unpack(raw[: len(raw) // _AUX.size * _AUX.size]))
-    if _AT_SECURE not in found:
+    found = auxiliary(raw)
+    if AT_SECURE not in found:
         return None, None
-    return found[_AT_SECURE] == 1, found.get(_AT_BASE, 0) == 0
+    return found[AT_SECURE] == 1, found.get(AT_BASE, 0) == 0
 
 
 def _mapped(maps: str) -> tuple[frozenset[str], int, bool]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,13 +15,12 @@ import msgspec
 from hugewise.errors import ProbeError
 from hugewise.inspection.allocator import Allocator, ProgramFile, allocator, read_program
 from hugewise.inspection.smaps import BackedMapping, backed_mappings
-from hugewise.machine import maps, probe
+from hugewise.machine import maps, probe, proc
 from hugewise.model.scene import Named
 
 __all__ = ["DeniedError", "GoneError", "Look", "Looker", "whole_blocks"]
 
 _WANTED = ("GLIBC_TUNABLES", "MALLOC_CONF", "PYTHONMALLOC", "LD_PRELOAD")
-_AT_SECURE = 23
 _MOST = 1 << 20  # bytes of environment, of a command line, of a status
 _MOST_BLOCKS = 64 << 30  # bytes of addresses that are looked at page by page
 _PAGES = 1 << 17  # entries at a time
@@ -186,29 +184,16 @@ def _bytes(path: Path) -> bytes:
 
 
 def _environment(folder: Path) -> Mapping[str, str] | None:
-    """Nothing else of it is kept: it may hold secrets. A program can write its title over it, and glibc (to 2.37 at
-    least) writes an end of text over each colon of GLIBC_TUNABLES: what follows as `glibc.NAME=VALUE` belongs to it.
-    """
-    words = [word for word in _bytes(folder / "environ").split(b"\0") if word]
-    if not words or not any(b"=" in word for word in words):
+    """Nothing else of it is kept: it may hold secrets. A program can write its title over it."""
+    raw = _bytes(folder / "environ")
+    if b"=" not in raw:
         return None
-    found: dict[str, str] = {}
-    last = ""
-    for word in words:
-        name, _, value = word.decode("utf-8", "replace").partition("=")
-        if last == "GLIBC_TUNABLES" and name.startswith("glibc."):
-            found[last] += f":{name}={value}"
-            continue
-        last = name
-        if name in _WANTED:
-            found[name] = value
-    return found
+    return {name: value for name, value in proc.variables(raw) if name in _WANTED}
 
 
 def _secure(folder: Path) -> bool | None:
-    held = _bytes(folder / "auxv")
-    found: dict[int, int] = dict(struct.iter_unpack("@LL", held[: len(held) // 16 * 16]))
-    return bool(found[_AT_SECURE]) if _AT_SECURE in found else None
+    found = proc.auxiliary(_bytes(folder / "auxv"))
+    return bool(found[proc.AT_SECURE]) if proc.AT_SECURE in found else None
 
 
 def _ranges(folder: Path, named: Named) -> list[tuple[int, int]] | None:

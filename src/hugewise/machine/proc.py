@@ -1,17 +1,22 @@
-"""Files below /proc that more than one room reads: memory, and what is mounted. Source: proc(5)."""
+"""Files below /proc that more than one room reads: memory, mounts, how a process was begun. Source: proc(5)."""
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from hugewise.model.host import Host
 
-__all__ = ["Mount", "meminfo", "mounts"]
+__all__ = ["AT_BASE", "AT_SECURE", "Mount", "auxiliary", "meminfo", "mounts", "variables"]
+
+AT_BASE, AT_SECURE = 7, 23
+"""Keys of the auxiliary vector (getauxval(3))."""
 
 _FIELD = re.compile(r"^(?:Node \d{1,9} )?(\w{1,64}):[ \t]{1,64}(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
+_AUXILIARY = struct.Struct("<QQ")
 _ESCAPE = re.compile(r"\\(\d{3})")
 
 
@@ -40,3 +45,26 @@ def mounts(mountinfo: str) -> Iterator[Mount]:
         kind, _, options = after.split(" ", 2)
         root, point = (_ESCAPE.sub(lambda code: chr(int(code[1], 8)), text) for text in before.split(" ")[3:5])
         yield Mount(point, root, kind, options)
+
+
+def variables(raw: bytes) -> Iterator[tuple[str, str]]:
+    """Names and values in `environ` of a process; words without `=` have an empty value.
+
+    glibc (to 2.37 at least) writes an end of text over each colon of GLIBC_TUNABLES, in place: what follows as
+    `glibc.NAME=VALUE` belongs to it.
+    """
+    held = ""
+    for word in raw.decode("utf-8", "replace").split("\0"):
+        if held.startswith("GLIBC_TUNABLES=") and word.startswith("glibc."):
+            held += f":{word}"
+            continue
+        if held:
+            yield held.partition("=")[::2]
+        held = word
+    if held:
+        yield held.partition("=")[::2]
+
+
+def auxiliary(raw: bytes) -> Mapping[int, int]:
+    """What `auxv` of a process says, by key; of one of another word length, nothing that means anything."""
+    return dict(_AUXILIARY.iter_unpack(raw[: len(raw) // _AUXILIARY.size * _AUXILIARY.size]))
