@@ -21,7 +21,7 @@ from typing import NamedTuple
 import hugewise
 from hugewise.advise import advise as phases
 from hugewise.advise.advice import answer
-from hugewise.advise.question import Question
+from hugewise.advise.question import Question, command
 from hugewise.errors import HugewiseError
 from hugewise.report.deployed import write_files
 
@@ -77,7 +77,7 @@ def built(name: str, folder: Path) -> Path:
 def advised(program: Path, results: Path) -> Taken:
     """One advice with its files. Raises HugewiseError."""
     began = time.monotonic()
-    found, _ = phases.advise(Question(argv=(str(program),)), results)
+    found, _ = phases.advise(Question(workload=command((str(program),))), results)
     if found.confirmed is not None and found.confirmed.verdict == "better":
         with tempfile.TemporaryDirectory(prefix="hugewise-advise-") as output:
             write_files(hugewise.open_results(found.confirmation_folder), Path(output) / "deploy")

@@ -7,7 +7,7 @@ import pytest
 
 from hugewise.advise.advice import Advice, Confirmed, Screen, answer, confirmed, details
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
-from hugewise.advise.question import Question
+from hugewise.advise.question import Question, command
 from hugewise.model.metric import Metric
 from tests.advise.test_pilot import SEEN
 from tests.build import known
@@ -30,8 +30,9 @@ SCREENED = Screen(
 
 def found(**changes: Any) -> Advice:
     made = Advice(
-        question=Question(argv=("x",)), arrived="finished", pilot=SEEN, tried=TRIED, screen=SCREENED, chosen="advised",
-        confirmed=LAST, left_out=(LeftOutCandidate(name="off", reason="the program has base pages already"),),
+        question=Question(workload=command(("x",))), arrived="finished", pilot=SEEN, tried=TRIED, screen=SCREENED,
+        chosen="advised", confirmed=LAST,
+        left_out=(LeftOutCandidate(name="off", reason="the program has base pages already"),),
     )  # fmt: skip
     return msgspec.structs.replace(made, **changes)
 

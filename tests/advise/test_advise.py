@@ -11,7 +11,7 @@ import pytest
 from hugewise.advise import advise as phases
 from hugewise.advise.advice import Advice, answer
 from hugewise.advise.program import allocator_of
-from hugewise.advise.question import Question
+from hugewise.advise.question import Question, command
 from hugewise.errors import UserError
 from hugewise.session import progress
 from hugewise.session.progress import AttemptStarted, Event, Message
@@ -29,7 +29,7 @@ b = bytearray(b"x") * (24 << 20)
 for _ in range(1 if "GLIBC_TUNABLES" in os.environ else 3):
     sum(range(2_000_000))
 """
-ASKED = Question(argv=(sys.executable, "-IS", "-c", PLANTED), seconds=120.0, most=2)
+ASKED = Question(workload=command((sys.executable, "-IS", "-c", PLANTED)), seconds=120.0, most=2)
 
 
 def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_cannot_be_measured_is_said_at_once(
     tmp_path: Path, argv: tuple[str, ...], seconds: float, words: str
 ) -> None:
     with pytest.raises(UserError, match=words) as caught:
-        phases.advise(Question(argv=argv, seconds=seconds), tmp_path)
+        phases.advise(Question(workload=command(argv), seconds=seconds), tmp_path)
     assert caught.value.hint
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hugewise.advise.candidates import RULES, ProgramHere, candidates
-from hugewise.advise.question import Question, confirmation, screening
+from hugewise.advise.question import Question, command, confirmation, screening
 
 HERE = ProgramHere(
     root=True, mode="madvise", top="madvise", pmd=2 << 20, mthp=(64 << 10, 1 << 20), pools=(2 << 20,), huge=0.0,
@@ -67,7 +67,7 @@ def test_at_most_so_many_are_tried() -> None:
 
 
 def test_candidates_are_arms_of_ordinary_studies() -> None:
-    asked = Question(argv=("true",))
+    asked = Question(workload=command(("true",)))
     chosen, _ = candidates(HERE, 6)
     study = screening(asked, chosen, 1 << 30, 60.0)
     assert [use.name for use in study.policies] == ["as-is", "advised", "pool-2m", "always", "always-64k"]

@@ -19,7 +19,7 @@ from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice, answer, details
 from hugewise.advise.candidates import ProgramHere, SettingCandidate
-from hugewise.advise.question import Question
+from hugewise.advise.question import Question, command
 from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.model.deployment import Deployment
 from hugewise.model.metric import Metric
@@ -40,7 +40,8 @@ TRIED = tuple(
     SettingCandidate(name=name, use={"name": name, "from": source, "mechanism": "process"}, reach="process", reason="r")
     for name, source in (("off", "base"), ("advised", "thp"))
 )
-ASKED = Question(argv=("/bin/true", "-x"), seconds=120.0, confidence=0.9)
+TRUE = ("/bin/true", "-x")
+ASKED = Question(workload=command(TRUE), seconds=120.0, confidence=0.9)
 
 
 @dataclass
@@ -213,10 +214,10 @@ def test_its_command_is_not_looked_for_elsewhere(
     ("change", "words"),
     [
         ({"chosen": "nobody"}, "'nobody', which it has not tried"),
-        ({"format": 2}, "of the format 2"),
+        ({"format": 1}, "of the format 1"),
         ({"pilot": None, "pilot_folder": "/nowhere"}, "/nowhere"),
-        ({"question": {"argv": ["/bin/true"], "margin": 0.7}}, "margin"),
-        ({"question": {"argv": []}}, "argv"),
+        ({"question": {"workload": command(["/bin/true"]), "margin": 0.7}}, "margin"),
+        ({"question": {"workload": command([])}}, "argv"),
     ],
 )
 def test_a_record_that_was_edited_is_refused_in_words(
@@ -245,12 +246,12 @@ def test_a_run_of_something_else_is_refused(machine: Machine, tmp_path: Path) ->
         ({"confidence": 0.4}, "confidence"),
         ({"margin": 0.0}, "margin"),
         ({"margin": 0.6}, "margin"),
-        ({"metric": "nonsense"}, "nonsense"),
-        ({"metric": ""}, "metric"),
-        ({"values": ("n,neutral=regex:x",)}, "neither better high nor low"),
-        ({"values": ("x1,lower=regex:((",)}, "metric"),
-        ({"argv": ("a\0b",)}, "NUL"),
-        ({"argv": (os.fsdecode(b"./\xff"),)}, "Unicode"),
+        ({"workload": command(TRUE, metric="nonsense")}, "nonsense"),
+        ({"workload": command(TRUE, metric="")}, "metric"),
+        ({"workload": command(TRUE, values=("n,neutral=regex:x",))}, "neither better high nor low"),
+        ({"workload": command(TRUE, values=("x1,lower=regex:((",))}, "metric"),
+        ({"workload": command(("a\0b",))}, "NUL"),
+        ({"workload": command((os.fsdecode(b"./\xff"),))}, "Unicode"),
         ({"seconds": 9.0}, "less than 10 s"),
     ],
 )

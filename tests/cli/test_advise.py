@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 def test_options_of_the_program_are_its_own(call: Call, asked: list[Any]) -> None:
     status, out, _ = call("advise", "--time", "90s", "--margin", "3%", "--", "-x", "--time", "a b", "$HOME;x")
     assert status == 0
-    assert asked[0].argv == ("-x", "--time", "a b", "$HOME;x")
+    assert asked[0].workload["parameters"]["argv"] == ["-x", "--time", "a b", "$HOME;x"]
     assert (asked[0].seconds, asked[0].margin) == (90.0, 0.03)
     assert out.startswith("Set `advised`")
 

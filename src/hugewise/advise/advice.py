@@ -21,9 +21,11 @@ from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
 from hugewise.report.sentences import arm_of
 
-__all__ = ["Advice", "Arrived", "Confirmed", "Screen", "answer", "confirmed", "details"]
+__all__ = ["FORMAT", "Advice", "Arrived", "Confirmed", "Screen", "answer", "confirmed", "details"]
 
 Arrived = Literal["pilot", "screening", "confirmation", "finished", "interrupted"]
+FORMAT = 2
+"""Of the record."""
 GROWTH = 0.1
 """By so much more memory a faster setting is not recommended without asking."""
 POOL = 0.25
@@ -81,7 +83,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 class Advice(msgspec.Struct, kw_only=True):
     """An advice, as far as it has come. Folders are those of runs; `cwd` is where its command is run."""
 
-    format: int = 1
+    format: int = FORMAT
     question: Question
     cwd: str = ""
     arrived: Arrived = "pilot"

@@ -18,7 +18,7 @@ from hugewise import reading
 from hugewise.advise import advice as words
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
-from hugewise.advise.advice import Advice, Screen
+from hugewise.advise.advice import FORMAT, Advice, Screen
 from hugewise.advise.candidates import ProgramHere, SettingCandidate, candidates
 from hugewise.advise.program import allocator_of
 from hugewise.advise.question import AS_IS, Question
@@ -99,7 +99,12 @@ class _Asking:
 
 def _asks(study: Study) -> tuple[object, ...]:
     """What a phase's run must have in common with its study; its time is what was left when it began."""
-    return study.name, study.policies, *(use.parameters.get("argv") for use in study.workload)
+    asked = [(use.name, use.parameters) for use in study.workload]
+    return (
+        study.name,
+        study.policies,
+        msgspec.json.encode(asked, order="deterministic"),
+    )  # read again, a tuple is a list
 
 
 class _InterruptedError(Exception):
@@ -131,8 +136,8 @@ def resume(folder: Path, *, listener: progress.Listener = lambda _: None, anyway
         found = reading.stored(folder / "advice.json", Advice)
     except (OSError, reading.UnreadableError) as error:
         raise UserError(f"{folder}: no advice: {error}", hint="name the folder that `hugewise advise` told") from None
-    if found.format != 1:
-        raise UserError(f"{folder}: an advice of the format {found.format}", hint="a newer hugewise reads it")
+    if found.format != FORMAT:
+        raise UserError(f"{folder}: an advice of the format {found.format}", hint="ask for a new advice")
     if found.cwd and found.cwd != str(Path.cwd()):
         cure = f"cd {shlex.quote(found.cwd)}; its command may be another one elsewhere"
         raise UserError(f"{folder}: its command is run in {found.cwd}", hint=cure)
@@ -187,7 +192,7 @@ def _pilot(asking: _Asking) -> None:
 def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
-    known = allocator_of(asked.argv[0])
+    known = None if asked.program is None else allocator_of(asked.program)
     return ProgramHere(
         root=host.privileged(),
         mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd),

@@ -1,4 +1,4 @@
-"""What is asked: which program, by which metric, how sure, and in how much time."""
+"""What is asked: of which workload, by which metric, how sure, and in how much time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study.study import Study
 
-__all__ = ["AS_IS", "SCREENED", "Question", "check", "confirmation", "pilot", "screening"]
+__all__ = ["AS_IS", "SCREENED", "Question", "check", "command", "confirmation", "pilot", "screening"]
 
 AS_IS = "as-is"
 AGAIN = "again"
@@ -28,23 +28,35 @@ _LEAST_S = 10.0
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A command and what its user wants to know.
+    """A workload and what its user wants to know.
 
+    workload    as a study's [[workload]] has it: its name, parameters, metric
     margin      a share: smaller differences make none
     confidence  of the verdict
     seconds     for all of it
     most        candidates beside `as-is`
-    pool        hugetlb memory that the command needs, in bytes; 0: as the pilot finds
+    pool        hugetlb memory that the workload needs, in bytes; 0: as the pilot finds
     """
 
-    argv: tuple[str, ...]
-    metric: str | None = None
-    values: tuple[str, ...] = ()
+    workload: dict[str, Any]
     margin: float = 0.02
     confidence: float = 0.99
     seconds: float = 600.0
     most: int = 6
     pool: int = 0
+
+    @property
+    def program(self) -> str | None:
+        """Whose memory it is about: the command's own; None where the workload has it from elsewhere."""
+        argv = self.workload.get("parameters", {}).get("argv")
+        return argv[0] if argv else None
+
+
+def command(argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = ()) -> dict[str, Any]:
+    """The workload table of a command, judged by a metric of it or by a value in its output."""
+    parameters: dict[str, Any] = {"argv": list(argv)}
+    parameters |= {"values": list(values)} if values else {}
+    return {"name": "command", "parameters": parameters} | ({"metric": metric} if metric is not None else {})
 
 
 def check(asked: Question) -> None:
@@ -90,12 +102,10 @@ def _study(
     pool: int = 0,
     **how: Any,
 ) -> Study:
-    parameters: dict[str, Any] = {"argv": list(asked.argv)}
-    parameters |= {"values": list(asked.values)} if asked.values else {}
+    parameters = {**asked.workload.get("parameters", {})}
     parameters |= {"pool_bytes": asked.pool or pool} if asked.pool or pool else {}
-    workload: dict[str, Any] = {"name": "command", "parameters": parameters, "delivery": {"share": 0.0}}
-    workload |= {"metric": asked.metric} if asked.metric is not None else {}
-    workload["timeout"] = f"{max(1.0, asked.seconds / 4):.0f}s"
+    timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
+    workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
     data = {
         "format": 1,
         "name": name,

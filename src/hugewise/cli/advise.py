@@ -99,6 +99,7 @@ def _check(command: Sequence[str], resumed: Path | None, output: Path | None, as
 def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
     """The question, from the words of the call. Raises UserError."""
     from hugewise.advise.question import Question  # noqa: PLC0415
+    from hugewise.advise.question import command as of_command  # noqa: PLC0415
     from hugewise.quantity import parse_duration, parse_share, parse_size  # noqa: PLC0415
 
     def read(name: str, text: str, how: Any, such: str) -> Any:
@@ -108,9 +109,7 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
             raise UserError(f"--{name} {text}: {error}", hint=f"write for example --{name} {such}") from None
 
     return Question(
-        argv=tuple(command),
-        metric=asked["metric"],
-        values=tuple(asked["values"]),
+        workload=of_command(command, metric=asked["metric"], values=asked["values"]),
         margin=read("margin", asked["margin"], parse_share, "2%"),
         confidence=read("confidence", asked["confidence"], parse_share, "0.99"),
         seconds=read("time", asked["time_"], parse_duration, "10m"),
