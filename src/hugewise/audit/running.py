@@ -15,7 +15,7 @@ from hugewise.audit import known
 from hugewise.audit.facts import RunningProcess, ServerKind
 from hugewise.audit.root import Root
 from hugewise.machine.maps import mappings
-from hugewise.machine.proc import AT_BASE, AT_SECURE, auxiliary, variables
+from hugewise.machine.proc import AT_BASE, AT_SECURE, auxiliary, fields, variables
 
 __all__ = ["Seen", "processes"]
 
@@ -63,18 +63,18 @@ def processes(root: Root) -> list[Seen]:
 def _process(root: Root, pid: int) -> Seen | None:
     folder = f"/proc/{pid}"
     status = root.text(f"{folder}/status", 1 << 16)
-    if status is None or (fields := _fields(status)).get("VmRSS") is None:
+    if status is None or (said := fields(status)).get("VmRSS") is None:
         return None  # ended, or a thread of the kernel
     argv = _words(root.data(f"{folder}/cmdline", _MOST_WORDS, whole=False))
-    name = fields.get("Name", "")
+    name = said.get("Name", "")
     exe = (root.target(f"{folder}/exe") or "").removesuffix(" (deleted)")
     program = (exe or (argv[0] if argv else name)).encode("utf-8", "replace").decode()
     kind = known.server_kind(argv[0].partition(" ")[0] if argv else "", name, program)
     raw = root.data(f"{folder}/environ", _MOST_ENVIRONMENT, whole=False) or b""
     environment = known.environment((key, value, f"environment of {pid}") for key, value in variables(raw))
     group, unit, contained = _group(root.text(f"{folder}/cgroup", 1 << 16) or "")
-    rss = _kib(fields.get("VmRSS"))
-    off = fields.get("THP_enabled") == "0"
+    rss = _kib(said.get("VmRSS"))
+    off = said.get("THP_enabled") == "0"
     looked_at = kind is not None or bool(environment) or off or (rss or 0) >= _LOOKED_AT
     if not looked_at and unit is None:
         return None
@@ -91,7 +91,7 @@ def _process(root: Root, pid: int) -> Seen | None:
         program=program,
         unit=unit,
         group=group,
-        thp_enabled=None if "THP_enabled" not in fields else not off,
+        thp_enabled=None if "THP_enabled" not in said else not off,
         secure=secure,
         static=static,
         libraries=libraries,
@@ -100,13 +100,8 @@ def _process(root: Root, pid: int) -> Seen | None:
         shared=shared,
         shared_huge=huge,
     )
-    parent = fields.get("PPid", "0")
+    parent = said.get("PPid", "0")
     return Seen(process, kind, tuple(argv) if kind else (), int(parent) if parent.isdecimal() else 0, contained)
-
-
-def _fields(status: str) -> dict[str, str]:
-    lines = (line.partition(":") for line in status.splitlines())
-    return {key: value.strip() for key, colon, value in lines if colon}
 
 
 def _kib(text: str | None) -> int | None:
@@ -120,7 +115,7 @@ def _words(raw: bytes | None) -> list[str]:
 
 def _group(text: str) -> tuple[str, str | None, bool]:
     """The cgroup that limits hugetlb pages, the service, and whether it looks like a container's."""
-    paths = {fields[1]: fields[2] for line in text.splitlines() if len(fields := line.split(":", 2)) == 3}
+    paths = {parts[1]: parts[2] for line in text.split("\n") if len(parts := line.split(":", 2)) == 3}
     hugetlb = next((path for names, path in paths.items() if "hugetlb" in names.split(",")), None)
     unified = paths.get("", "")
     services = [_SERVICE.findall(path) for path in (unified, paths.get("name=systemd", ""))]

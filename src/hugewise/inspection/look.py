@@ -134,10 +134,10 @@ def whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) 
 
 def _status(folder: Path) -> dict[str, str]:
     try:
-        text = (folder / "status").read_text(encoding="utf-8", errors="replace")
+        text = (folder / "status").read_bytes().decode("utf-8", "replace")
     except OSError:
         raise GoneError("it has ended") from None
-    found = dict(line.partition(":")[::2] for line in text.splitlines())
+    found = proc.fields(text)
     if found.get("State", "").strip()[:1] in ("Z", "X"):
         raise GoneError("it has ended")
     return found
@@ -204,7 +204,7 @@ def _ranges(folder: Path, named: Named) -> list[tuple[int, int]] | None:
 
 def _bytes_of_maps(folder: Path) -> str:
     try:
-        return (folder / "maps").read_text(encoding="utf-8", errors="replace")
+        return proc.kernel_text(folder / "maps")
     except OSError:
         raise GoneError("it has ended") from None
 

@@ -15,6 +15,7 @@ import msgspec
 
 from hugewise.deployment.quoting import unit_name
 from hugewise.errors import UserError
+from hugewise.machine.proc import fields
 from hugewise.model.host import Host, text_of
 
 __all__ = ["Inspected", "subject"]
@@ -45,7 +46,7 @@ def _process(text: str, host: Host) -> Inspected:
     status = text_of(host, f"/proc/{int(text)}/status") if _NUMBER.fullmatch(text) else None
     if status is None:
         raise UserError(f"{text[:20]}: there is no such process", hint="name one that runs: pgrep -a NAME")
-    found = dict(line.partition(":")[::2] for line in status.splitlines())
+    found = fields(status)
     leader = found.get("Tgid", text).strip()
     notes: tuple[str, ...] = ()
     if leader != str(int(text)) and _NUMBER.fullmatch(leader):
@@ -79,7 +80,7 @@ def _unit(name: str, host: Host) -> Inspected:
     for number in host.names("/proc"):
         if not _NUMBER.fullmatch(number):
             continue
-        for line in (text_of(host, f"/proc/{number}/cgroup") or "").splitlines():
+        for line in (text_of(host, f"/proc/{number}/cgroup") or "").split("\n"):
             hierarchy, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             if (hierarchy, controllers) == ("0", "") or controllers == "name=systemd":
