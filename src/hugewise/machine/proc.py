@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.model.host import Host
+from hugewise.model.host import Host, text_of
 
-__all__ = ["AT_BASE", "AT_SECURE", "Mount", "auxiliary", "fields", "kernel_text", "meminfo", "mounts", "variables"]
+__all__ = ["AT_BASE", "AT_SECURE", "Mount", "auxiliary", "fields", "kernel_text", "living", "meminfo", "mounts", "variables"]
 
 AT_BASE, AT_SECURE = 7, 23
 """Keys of the auxiliary vector (getauxval(3))."""
@@ -62,6 +62,20 @@ def fields(status: str) -> dict[str, str]:
     """The fields of `status` of a process by their names, without the blanks around them."""
     parts = (line.partition(":") for line in status.split("\n"))
     return {name: value.strip() for name, colon, value in parts if colon}
+
+
+def living(host: Host, pid: int) -> int | None:
+    """The number by which /proc shows the memory of a process: its own or, where its first thread has ended and others go
+    on, that of one of these; None where all of it has ended.
+    """
+    for name in ("", *(name for name in host.names(f"/proc/{pid}/task") if name != str(pid))):
+        place = f"/proc/{pid}/task/{name}" if name else f"/proc/{pid}"
+        status = text_of(host, f"{place}/status")
+        if status is not None and (fields(status).get("State") or "S")[0] not in ("Z", "X"):
+            return int(name or pid)
+        if status is None and not name:
+            return None
+    return None
 
 
 def variables(raw: bytes) -> Iterator[tuple[str, str]]:
