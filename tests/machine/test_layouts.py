@@ -43,18 +43,18 @@ def test_what_was_preloaded_stays(library: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_whom_it_does_not_reach(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert layouts.unreached("sh", treatment()) is None
-    assert layouts.unreached("no-such-program", treatment()) is None  # the workload says so
+    assert layouts.unreached(("sh",), treatment()) is None
+    assert layouts.unreached(("no-such-program",), treatment()) is None  # the workload says so
     tuned = treatment(GLIBC_TUNABLES="glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1")
-    assert "the same memory" in str(layouts.unreached("sh", tuned))
-    assert layouts.unreached("sh", treatment(GLIBC_TUNABLES="glibc.malloc.hugetlb=0")) is None
+    assert "the same memory" in str(layouts.unreached(("sh",), tuned))
+    assert layouts.unreached(("sh",), treatment(GLIBC_TUNABLES="glibc.malloc.hugetlb=0")) is None
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2")
-    assert "the same memory" in str(layouts.unreached("sh", treatment()))
+    assert "the same memory" in str(layouts.unreached(("sh",), treatment()))
     monkeypatch.delenv("GLIBC_TUNABLES")
     with programs.looking_in({"/bin/sh"}):
-        assert "not those in guests" in str(layouts.unreached("sh", treatment()))
+        assert "not those in guests" in str(layouts.unreached(("sh",), treatment()))
     library.unlink()
-    assert "is not there; build it: make setup" in str(layouts.unreached("sh", treatment()))
+    assert "is not there; build it: make setup" in str(layouts.unreached(("sh",), treatment()))
 
 
 def test_a_library_that_is_not_there_is_an_error_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,8 @@ def _pilot(asking: _Asking) -> None:
 def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
-    known = None if asked.program is None else allocator_of(asked.program)
+    argv = asked.workload.get("parameters", {}).get("argv")
+    known = allocator_of(argv) if argv else None
     return ProgramHere(
         root=host.privileged(),
         mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd),

@@ -74,7 +74,7 @@ class Command:
     def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         """The program must be one that the layout library can be loaded into."""
         argv = values.get("argv")
-        return layouts.unreached(argv[0], treatment) if isinstance(argv, tuple) and argv else None
+        return layouts.unreached(argv, treatment) if isinstance(argv, tuple) and argv else None
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""
