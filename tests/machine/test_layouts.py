@@ -36,7 +36,7 @@ def test_what_was_preloaded_stays(library: Path, monkeypatch: pytest.MonkeyPatch
     assert layouts.environment(treatment(""), 5) == {}
     assert layouts.environment(treatment(A="1"), 0) == {"A": "1", "LD_PRELOAD": str(library), "HUGEWISE_LAYOUT": "thp"}
     sized = layouts.environment(treatment("hugetlb-2m"), 64 << 20)
-    assert sized["HUGEWISE_LAYOUT"] == f"hugetlb-2m,heap={64 << 20}"
+    assert sized["HUGEWISE_LAYOUT"] == "hugetlb-2m,heap=64m"
     monkeypatch.setenv("LD_PRELOAD", f"/a.so {library}:/b.so")
     assert layouts.environment(treatment(), 0)["LD_PRELOAD"] == f"{library}:/a.so:/b.so"
     assert layouts.environment(treatment(LD_PRELOAD="/c.so"), 0)["LD_PRELOAD"] == f"{library}:/c.so"

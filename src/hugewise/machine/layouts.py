@@ -91,6 +91,4 @@ def environment(treatment: Treatment, heap: int) -> Mapping[str, str]:
         return treatment.environment
     others = treatment.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", "")).replace(":", " ").split()
     preload = ":".join(dict.fromkeys((str(find()), *others)))
-    is_sized = not heap or ",heap=" in treatment.layout
-    words = treatment.layout if is_sized else f"{treatment.layout},heap={heap}"
-    return {**treatment.environment, "LD_PRELOAD": preload, LAYOUT: words}
+    return {**treatment.environment, "LD_PRELOAD": preload, LAYOUT: treatment.laid_out(heap)}
