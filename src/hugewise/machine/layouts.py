@@ -16,10 +16,13 @@ from hugewise.errors import UserError
 from hugewise.machine import loader, programs
 from hugewise.model.policy import Treatment
 
-__all__ = ["LAYOUT", "LIBRARY", "environment", "find", "unreached"]
+__all__ = ["LAYOUT", "LIBRARY", "REPORT", "environment", "find", "unreached"]
 
 LAYOUT = "HUGEWISE_LAYOUT"
 """The variable that has the layout's words."""
+
+REPORT = "HUGEWISE_LAYOUT_REPORT"
+"""The variable that names a file to which the library appends a line of JSON for each process."""
 
 LIBRARY = "HUGEWISE_LAYOUT_LIBRARY"
 """The variable that names another library than the one beside this Python."""
