@@ -209,6 +209,7 @@ fn follow(
         tracer.release(pid, task);
     };
     watched.end_ns = now_ns();
+    watched.begun = Some(tracer.begun());
     Ok(watched)
 }
 
@@ -258,6 +259,9 @@ fn conclude(
         killed: killed.count,
         looked_ns: watched.looked_at,
         exceeded: watched.exceeded,
+        forked: watched.begun.map(|begun| begun.forked),
+        executed: watched.begun.map(|begun| begun.executed),
+        threads: watched.begun.map(|begun| begun.threads),
     })?;
     match watched.why {
         Why::Stopped(signal) => anyhow::bail!("stopped by signal {signal}; the tree of {:?} was killed", spec.argv[0]),
@@ -310,6 +314,9 @@ fn no_workload(message: &str, code: i32) -> anyhow::Result<ExitCode> {
         killed: 0,
         looked_ns: None,
         exceeded: None,
+        forked: None,
+        executed: None,
+        threads: None,
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from hugewise.advise import layouts
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.pilot import LARGEST_BASE, ProgramAsIs
 from hugewise.advise.question import Question
@@ -98,6 +99,9 @@ class Advice(msgspec.Struct, kw_only=True):
     chosen: str = ""
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
+    apart_folder: str = ""
+    apart: layouts.GainParts | None = None
+    """Of a layout that was confirmed: what of its gain is the library's own, and what its pages'."""
 
     def candidate(self, name: str) -> SettingCandidate:
         """The candidate of that name. Raises UserError where none of it was tried: somebody has edited its record."""
@@ -219,6 +223,8 @@ def details(found: Advice) -> Iterator[str]:
         if last.growth is not None and last.memory_after is not None:
             pool = f", {_mib(last.reserved)} of it a pool that stays reserved" if last.reserved else ""
             yield f"Price: at most {_mib(last.memory_after)} of memory{pool}, {100 * last.growth:+.1f}%."
+    if found.apart is not None:
+        yield layouts.sentence(found.apart)
 
 
 def _fate(found: Advice, name: str) -> str:

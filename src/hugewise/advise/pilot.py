@@ -42,6 +42,8 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     memory       bytes at its most
     faults       page faults of a run; None where nobody counted them
     same_output  whether every run said the same; None where that is not known
+    forked       processes of a run that went on with a copy of their parent's memory (fork without exec), `executed`
+                 programs that it began, `threads`, each the most of all runs; None where nobody followed it
     """
 
     runs: int
@@ -52,6 +54,9 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
     faults: float | None
     same_output: bool | None
+    forked: int | None = None
+    executed: int | None = None
+    threads: int | None = None
 
     @property
     def huge(self) -> float | None:
@@ -113,7 +118,14 @@ def judged(blocks: Sequence[Block], folder: Path, seconds: float, metric: str = 
         memory=max((one.peak_bytes or 0 for one in ended), default=0),
         faults=fmean(known) if known else None,
         same_output=_same(folder, ended),
+        **{name: _most(ended, name) for name in ("forked", "executed", "threads")},
     )
+
+
+def _most(ended: Sequence[Attempt], name: str) -> int | None:
+    """The most that a run began of what is called so; None where that is not known of each."""
+    counts = [one.begun.get(name) for one in ended]
+    return None if None in counts else max(count for count in counts if count is not None)
 
 
 def _value(one: Attempt, metric: str) -> float | None:

@@ -15,7 +15,7 @@ from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study.study import Study
 
-__all__ = ["AS_IS", "SCREENED", "Question", "check", "command", "confirmation", "pilot", "screening"]
+__all__ = ["AS_IS", "SCREENED", "Question", "apart", "check", "command", "confirmation", "pilot", "screening"]
 
 AS_IS = "as-is"
 AGAIN = "again"
@@ -91,6 +91,15 @@ def confirmation(asked: Question, chosen: SettingCandidate, pool: int, seconds: 
     uses = [AS_IS, chosen.use]
     confidence = asked.confidence
     return _study("advise-confirmation", asked, uses, budget, method="sequential", pool=pool, confidence=confidence)
+
+
+def apart(
+    name: str, asked: Question, uses: Sequence[str | Mapping[str, Any]], pool: int, blocks: int, *, baseline: str
+) -> Study:
+    """The study of so many blocks in which arms are held against `baseline`, at the question's confidence."""
+    confidence = asked.confidence
+    budget = {"blocks": blocks}
+    return _study(name, asked, uses, budget, method="fixed-n", pool=pool, confidence=confidence, baseline=baseline)
 
 
 def _study(

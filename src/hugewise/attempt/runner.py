@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
-from hugewise.attempt import covariates, outcome, resident
+from hugewise.attempt import covariates, laying, outcome, resident
 from hugewise.attempt.launching import probes
 from hugewise.attempt.performance import Performance
 from hugewise.attempt.play import Alone
@@ -164,6 +164,7 @@ def supply(group: Group) -> None:
             if work.launch is None:  # else it is of all at once
                 assert isinstance(cell.workload, Direct)
                 work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
+                _have_reported(group, work)
             start, boarded = work.launch, work.boarded
             # What a person has in their environment, such as a token, is for their own commands.
             whole = not start.micro and (is_caller(cell.account) or boarded.own)
@@ -189,6 +190,15 @@ def supply(group: Group) -> None:
         )
         play.supply()
         work.launch = play.scene.timed
+
+
+def _have_reported(group: Group, work: Work) -> None:
+    """Give the layout library a file to which it says what it did."""
+    cell, launch = group.cell, work.command
+    if work.arm.treatment.layout:  # which are of this host
+        below = work.site.scratch(cell.storage).path
+        work.report, variable = laying.reporting(below, work.trial.order, cell.account)
+        work.launch = msgspec.structs.replace(launch, environment={**launch.environment, **variable})
 
 
 def serve(group: Group) -> None:
@@ -264,6 +274,8 @@ def recheck(group: Group) -> None:
     for work in group.works:
         if work.broken is None:
             work.after = work.boarded.look(group.after)
+        if work.report is not None:  # before a twin says more
+            work.laid = laying.reported(work.report)
     for site, _ in group.sites:
         values = site.knobs.values()
         for work in group.works:

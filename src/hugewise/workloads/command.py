@@ -13,8 +13,6 @@ from hugewise.workloads._value import Value, extract, parse
 
 __all__ = ["WORKLOAD"]
 
-_HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
-
 
 class Command:
     """A command of the user's. The proof comes from its memory at exit; see `hugewise.model.workload.Proof`."""
@@ -68,13 +66,12 @@ class Command:
         heap = values.get("pool_bytes", 0)
         assert isinstance(heap, int)
         # Of the same size in every arm, so that the heap is laid out alike.
-        rounded = whole_pages(heap, max(treatment.target.size, _HEAP_UNIT))
-        return Launch(argv=argv, proof=chosen, environment=layouts.environment(treatment, rounded))
+        return Launch(argv=argv, proof=chosen, environment=layouts.environment(treatment, heap))
 
     def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         """The program must be one that the layout library can be loaded into."""
         argv = values.get("argv")
-        return layouts.unreached(argv[0], treatment) if isinstance(argv, tuple) and argv else None
+        return layouts.unreached(argv, treatment) if isinstance(argv, tuple) and argv else None
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""
