@@ -186,6 +186,7 @@ def supply(group: Group) -> None:
             client=work.client,
             kept=bench.data.get(cell.id),
             turns=group.slicing,
+            cwd=work.boarded.cwd,
         )
         play.supply()
         work.launch = play.scene.timed
