@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     monkeypatch.setattr(phases, "advise", advise)
     monkeypatch.setattr(phases, "resume", lambda *_, **__: (found(), tmp_path / "advice"))
     monkeypatch.setattr(hugewise, "open_results", lambda _: None)
-    monkeypatch.setattr(deployed, "write_files", lambda _, output: [f"written to {output}"])
+    monkeypatch.setattr(deployed, "write_files", lambda _, output, unit=None: [f"written to {output} for {unit}"])
     return seen
 
 

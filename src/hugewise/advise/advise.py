@@ -178,7 +178,8 @@ def _pilot(asking: _Asking) -> None:
     folder = asking.run(questions.pilot(asked), "pilot")
     _ended(folder)
     run = folder.read()
-    found = pilots.judged(run.blocks, folder.path, asked.seconds, run.opened.cells[0].metric.name)
+    metric = run.opened.cells[0].metric.name
+    found = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     advice.pilot = found
     tried, left = candidates(_found(found, asked), asked.most)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
@@ -273,7 +274,8 @@ def _confirm(asking: _Asking) -> None:
     found = _ended(folder)
     (cell,) = found.cells
     (comparison,) = cell.comparisons
-    advice.confirmed = words.confirmed(str(folder.path), cell, comparison)
+    (planned,) = folder.read().opened.cells
+    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, planned.kind or "sequential")
 
 
 def _pool(advice: Advice) -> int:

@@ -60,9 +60,7 @@ def _unsaid(waited: Says, files: tuple[Path, Path]) -> str | None:
                     return None
         except UnreadableError as error:
             return error.reason
-    return (
-        f"it has not printed what matches {waited.pattern!r} (a program may hold back what it prints: flush it)"
-    )
+    return f"it has not printed what matches {waited.pattern!r} (a program may hold back what it prints: flush it)"
 
 
 def how_ended(events: Sequence[probe.Event]) -> str:
