@@ -50,7 +50,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def program(self) -> str | None:
-        """Whose memory it is about: the command's own, or the server's; None where the workload has it from elsewhere."""
+        """Whose memory it is about: the command's own, or the server's; None where its workload says of no program."""
         given = self.workload.get("parameters", {})
         argv = given.get("server" if self.of_service else "argv")
         return argv[0] if argv else None

@@ -8,7 +8,6 @@ waited for by the clock.
 from __future__ import annotations
 
 import pwd
-import re
 import select
 import signal
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.attempt import believed, outcome
+from hugewise.attempt import believed, memory, outcome
 from hugewise.attempt.readiness import how_ended, left_behind, unready
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
@@ -29,7 +28,6 @@ from hugewise.machine import maps, probe, serving
 from hugewise.machine.machine import Contained, Machine, Running
 from hugewise.machine.noise import TICK
 from hugewise.machine.serving import Serving
-from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Places, RoleUse, Server, Step, Window, Write
 from hugewise.reading import UnreadableError
@@ -38,7 +36,6 @@ __all__ = ["Stage", "StageError", "ends"]
 
 _LAST_LINES = 3
 _GRACE = 0.5
-_SIZE = re.compile(r"^(\w{1,64}):[ \t]{1,64}(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
 
 
@@ -242,7 +239,7 @@ class Stage:
             if server.named == "tree":
                 found += self._scan_each()
                 continue
-            pid = begun.pid if server.named != "shared" else _most_shared(self.machine.host, begun.pid, self.sut)
+            pid = begun.pid if server.named != "shared" else memory.most_shared(self.machine.host, begun.pid, self.sut)
             with suppress(FileNotFoundError, ProcessLookupError):
                 ranges = maps.named(self.machine.host.read(f"/proc/{pid}/maps"), server.named)
                 if ranges == []:
@@ -289,21 +286,11 @@ class Stage:
 
     def peaks(self) -> list[int]:
         """The most bytes that each process of the system under test had resident, but for pages of pools."""
-        found = []
-        for pid in self.processes():
-            with suppress(OSError):
-                found.append(_sizes(self.machine.host.read(f"/proc/{pid}/status")).get("VmHWM", 0))
-        return found
+        return memory.peaks(self.machine.host, self.processes())
 
     def footprint(self) -> int | None:
         """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
-        total, shared = 0, 0
-        for pid in self.processes():
-            with suppress(OSError):
-                sizes = _sizes(self.machine.host.read(f"/proc/{pid}/smaps_rollup"))
-                total += sizes.get("Pss", 0) + sizes.get("Private_Hugetlb", 0)
-                shared = max(shared, sizes.get("Shared_Hugetlb", 0))
-        return (total + shared) or None
+        return memory.footprint(self.machine.host, self.processes())
 
     # -- how a program is run
 
@@ -403,20 +390,3 @@ def ends(stages: Sequence[Stage], processes: Sequence[Running], until: float | N
         if not readable:
             return False
     return True
-
-
-def _sizes(text: str) -> dict[str, int]:
-    """Sizes in bytes by name, of smaps_rollup or status."""
-    return {name: int(size) << 10 for name, size in _SIZE.findall(text)}
-
-
-def _most_shared(host: Host, root: int, leaf: Contained) -> int:
-    """The process of the system under test that has most shared memory mapped: the one in which it can be looked at."""
-    best, most = root, -1
-    for pid in leaf.processes() or [root]:
-        with suppress(OSError):
-            sizes = _sizes(host.read(f"/proc/{pid}/status"))
-            mapped = sizes.get("RssShmem", 0) + sizes.get("HugetlbPages", 0)
-            if mapped > most:
-                best, most = pid, mapped
-    return best

@@ -47,7 +47,7 @@ class Service(StagedWorkload):
     clients = True
     choices = (("stop", _SIGNALS),)
     positive = ("ready_within", "fill_within", "stop_within")
-    parameters = (
+    parameters: tuple[Parameter, ...] = (
         Parameter("server", "argv", None, "the server's command, as a list; it stays in the foreground"),
         Parameter("load", "argv", None, "the command that is timed, as a list: it does its work and ends"),
         Parameter(
@@ -62,7 +62,7 @@ class Service(StagedWorkload):
         Parameter("stop", "text", "TERM", "the signal that ends the server in order: TERM, INT or QUIT"),
         Parameter("stop_within", "duration", "30s", "how long that may take"),
     )
-    metrics = (
+    metrics: tuple[Metric, ...] = (
         Metric("wall_s", "s", "lower", "elapsed time of the load, launch to exit"),
         Metric("server_cpu_s", "s", "lower", "CPU time of the server while the load ran, user and system"),
         Metric("server_cpu_us", "us", "lower", "the same for each operation, where a value is named `operations`"),
