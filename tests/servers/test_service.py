@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+import hugewise
 from hugewise.errors import HugewiseError
 from hugewise.model.trial import Attempt
 from tests.build import known
 from tests.build.services import SERVER, service
+from tests.build.studies import study_of
 from tests.requirements import need_program
 from tests.servers.trying import accepted, attempts, quick
 
@@ -196,3 +198,12 @@ def test_an_account_may_be_named_that_all_of_it_runs_as(tmp_path: Path) -> None:
     assert {one.state for one in found} == {"accepted"}
     said = {path.read_text().splitlines()[0] for path in (tmp_path / "results").glob("**/server.stdout")}
     assert said == {f"as 65534 {Path.cwd()}"}
+
+
+def test_each_workload_of_a_study_has_the_folders_of_its_own_account(tmp_path: Path) -> None:
+    need_program("redis-server", "redis-server")
+    redis = {"name": "redis", "parameters": {"keys": 2000, "instances": 1, "duration": "100ms", "lead": "50ms"}}
+    ours = {"name": "service", "parameters": service(asked=2)}
+    study = study_of(policies=list(ARMS), workload=[ours, redis], budget={"blocks": 2}, attempt={"retries": 0})
+    found = hugewise.run(study, results=tmp_path).attempts
+    assert {(one.cell, one.state) for one in found} == {("service", "accepted"), ("redis", "accepted")}
