@@ -184,7 +184,8 @@ def _pilot(asking: _Asking) -> None:
     tried, left = candidates(_found(found, asked), asked.most)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
     for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
-    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence))
+    loaded = asked.of_service and metric == "wall_s"
+    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence, loaded=loaded))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")

@@ -26,6 +26,7 @@ _POWER = 0.8
 _FEW, _MANY = 24, 1000  # pairs that are declared
 _ROOM = 1.5  # how much more time than the fewest pairs need
 _FOLLOWED = 200  # pairs: what more of them show is said to be as much
+_CLOCKED = 0.002  # pairs of what runs by the clock differ by less
 _SMALLEST, _LARGEST, _STEPS = 0.05, 20.0, 9  # a bisection, to 1%
 _SERVICE_HINT = (
     "start it by hand as it is written there: it stays in the foreground, takes {port} and {folder} from its command,"
@@ -159,8 +160,10 @@ def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
             yield None
 
 
-def remarks(found: ProgramAsIs, seconds: float, alpha: float) -> Iterator[str]:
-    """What can be said at once: what `seconds` of confirmation can show, and what stands in the way."""
+def remarks(found: ProgramAsIs, seconds: float, alpha: float, *, loaded: bool = False) -> Iterator[str]:
+    """What can be said at once: what `seconds` of confirmation can show, and what stands in the way. `loaded`: it is
+    the time of a load that is judged.
+    """
     pairs, declared = found.pairs_in(seconds), found.declared(seconds)
     least = power.least_pairs(alpha, declared)
     if least is None or pairs < least:
@@ -177,6 +180,11 @@ def remarks(found: ProgramAsIs, seconds: float, alpha: float) -> Iterator[str]:
         yield (
             f"a run takes {format_duration(found.wall_s)}, of which starting it is a large part: let the command repeat"
             " its work, such as by a larger input"
+        )
+    if loaded and found.sd is not None and found.sd < _CLOCKED and found.wall_s > 1:
+        yield (
+            "its load takes the same time whatever the server does, as one that runs by the clock: let it do a fixed"
+            " work, or have a value judged that it prints (--value)"
         )
     if found.same_output is False:
         yield "its output differs between runs of the same: see that each does the same work"
