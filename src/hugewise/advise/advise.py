@@ -181,12 +181,14 @@ def _pilot(asking: _Asking) -> None:
     folder = asking.run(questions.pilot(asked), "pilot")
     _ended(folder)
     run = folder.read()
-    found = pilots.judged(run.blocks, folder.path, asked.seconds, run.opened.cells[0].metric.name)
+    metric = run.opened.cells[0].metric.name
+    found = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     advice.pilot = found
     tried, left = candidates(_found(found, asked), asked.most)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
     for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
-    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence))
+    loaded = asked.of_service and metric == "wall_s"
+    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence, loaded=loaded))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
@@ -283,7 +285,8 @@ def _confirm(asking: _Asking) -> None:
     found = _ended(folder)
     (cell,) = found.cells
     (comparison,) = cell.comparisons
-    advice.confirmed = words.confirmed(str(folder.path), cell, comparison)
+    (planned,) = folder.read().opened.cells
+    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, planned.kind or "sequential")
 
 
 def _apart(asking: _Asking) -> None:

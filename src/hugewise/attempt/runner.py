@@ -26,7 +26,7 @@ from hugewise.beneath import Folder
 from hugewise.errors import MachineError
 from hugewise.files import storing
 from hugewise.host.account import is_caller
-from hugewise.host.scratch import copy
+from hugewise.host.scratch import Scratch, copy
 from hugewise.machine import noise, probe
 from hugewise.machine.foreign import heard
 from hugewise.model.design import Layered
@@ -175,18 +175,20 @@ def supply(group: Group) -> None:
                 cpus=cell.cpus,
             )
             continue
+        scratch = site.scratch(cell.storage)
+        if isinstance(scratch, Scratch):  # of this host, where every cell has its account
+            scratch = scratch.of(cell.stage_account)
         work.play = play = Performance(
             site=site,
             cell=cell,
             arm=work.arm,
             outputs=work.draft,
-            scratch=site.scratch(cell.storage)
-            if group.alone(work)
-            else (site.scratch(cell.storage).within(str(work.trial.order))),
+            scratch=scratch if group.alone(work) else scratch.within(str(work.trial.order)),
             sut=work.leaf,
             client=work.client,
             kept=bench.data.get(cell.id),
             turns=group.slicing,
+            cwd=work.boarded.cwd,
         )
         play.supply()
         work.launch = play.scene.timed

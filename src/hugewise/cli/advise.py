@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from hugewise.cli import completion, options
+from hugewise.cli import completion, options, service
 from hugewise.errors import UserError
 from hugewise.visible import say, say_json
 
@@ -19,6 +19,7 @@ __all__ = ["advise"]
 
 @click.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=completion.command)
+@service.options
 @click.option("--time", "time_", default="10m", show_default=True, help="Time for all of it, such as 4m.")
 @click.option("--metric", help="The metric that is judged (wall_s, cpu_s, ...).")
 @click.option(
@@ -32,6 +33,7 @@ __all__ = ["advise"]
 @click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
 @click.option("--pool", help="Hugetlb memory that the command needs, such as 512m (default: what it was seen to use).")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to deploy below it.")
+@click.option("--unit", help="The service that the files of --output are for, such as redis-server.service.")
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), help="Go on with the advice in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the advice as JSON.")
 @options.ANYWAY
@@ -40,6 +42,7 @@ def advise(
     command: Sequence[str],
     resumed: Path | None,
     output: Path | None,
+    unit: str | None,
     results: Path,
     *,
     as_json: bool,
@@ -48,6 +51,8 @@ def advise(
 ) -> None:
     """What to set for COMMAND, what it gains, what it costs: advise -- COMMAND ARGS...
 
+    Of a service: advise --server "CMD ARGS" --load "CMD ARGS", split as a shell would, without one.
+
     A pilot runs it as it is. Settings that can reach it are screened, and the one chosen is confirmed by runs of its
     own, whose verdict has the confidence that was asked for. Nothing is left changed, and nothing is applied.
     """
@@ -55,7 +60,7 @@ def advise(
     from hugewise.advise.advice import answer, details  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
 
-    _check(command, resumed, output, asked)
+    _check(command, resumed, output, unit, asked)
     with progress.shown(sys.stderr) as listener:
         if resumed is not None:
             found, folder = phases.resume(resumed, listener=listener, anyway=anyway)
@@ -76,16 +81,20 @@ def advise(
         import hugewise  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
-        for line in write_files(hugewise.open_results(found.confirmation_folder), output):
+        for line in write_files(hugewise.open_results(found.confirmation_folder), output, unit):
             say(line, err=as_json)
     if found.arrived != "finished":
         sys.exit(130)
 
 
-def _check(command: Sequence[str], resumed: Path | None, output: Path | None, asked: dict[str, Any]) -> None:
+def _check(
+    command: Sequence[str], resumed: Path | None, output: Path | None, unit: str | None, asked: dict[str, Any]
+) -> None:
     """Raise UserError for a call that makes no sense, before anything is measured."""
-    if bool(command) == (resumed is not None):
-        raise UserError("name a command, or an advice to go on with", hint="hugewise advise -- COMMAND ARGS...")
+    service.must_be_whole(asked, command=bool(command))
+    if bool(command or asked["server"]) == (resumed is not None):
+        cure = 'hugewise advise -- COMMAND ARGS..., or --server "CMD ARGS" --load "CMD ARGS"'
+        raise UserError("name a command, a service, or an advice to go on with", hint=cure)
     source = click.get_current_context().get_parameter_source
     if resumed is not None and (given := [name for name in asked if source(name) is ParameterSource.COMMANDLINE]):
         name = {"time_": "time", "values": "value"}.get(given[0], given[0].replace("_", "-"))
@@ -94,6 +103,13 @@ def _check(command: Sequence[str], resumed: Path | None, output: Path | None, as
         from hugewise.report.deployed import must_be_empty  # noqa: PLC0415
 
         must_be_empty(output)
+    if unit is not None:
+        from hugewise.deployment.quoting import unit_name  # noqa: PLC0415
+
+        if output is None:
+            raise UserError(f"--unit {unit}: only files have a unit's name", hint="say where they go: --output FOLDER")
+        if not unit_name(unit).endswith(".service"):
+            raise UserError(f"--unit {unit}: not a service", hint="name the service that starts the program")
 
 
 def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
@@ -108,11 +124,13 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
         except ValueError as error:
             raise UserError(f"--{name} {text}: {error}", hint=f"write for example --{name} {such}") from None
 
+    seconds = read("time", asked["time_"], parse_duration, "10m")
+    of_service = service.table(asked, seconds) if asked["server"] else None
     return Question(
-        workload=of_command(command, metric=asked["metric"], values=asked["values"]),
+        workload=of_service or of_command(command, metric=asked["metric"], values=asked["values"]),
         margin=read("margin", asked["margin"], parse_share, "2%"),
         confidence=read("confidence", asked["confidence"], parse_share, "0.99"),
-        seconds=read("time", asked["time_"], parse_duration, "10m"),
+        seconds=seconds,
         most=asked["max_candidates"],
         pool=0 if asked["pool"] is None else read("pool", asked["pool"], parse_size, "512m"),
     )

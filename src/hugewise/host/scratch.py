@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -104,6 +105,10 @@ class Scratch:
                 f"storage = {str(place)!r}: {error.strerror}", hint="name a tmpfs or disk folder that you may write"
             ) from None
         return cls(place / name, owner, group)
+
+    def of(self, who: pwd.struct_passwd | None) -> Scratch:
+        """The same for another account (None: the caller): workloads of one study may run as several."""
+        return replace(self, owner=None if who is None else who.pw_uid, group=None if who is None else who.pw_gid)
 
     def folder(self, name: str, fill: Callable[[Folder], None] = lambda _: None) -> Path:
         """A fresh folder of that name for the account, with what `fill` puts there. Raises StorageError."""

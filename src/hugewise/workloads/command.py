@@ -9,7 +9,7 @@ from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._value import Value, extract, parse
+from hugewise.workloads._value import extract, named_in
 
 __all__ = ["WORKLOAD"]
 
@@ -75,11 +75,11 @@ class Command:
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""
-        return tuple(value.metric for value in _values(values))
+        return tuple(value.metric for value in named_in(values))
 
     def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
         """The values in what the command said. Raises ValueError where one is not there."""
-        return {value.metric.name: extract(value, stdout, stderr) for value in _values(values)}
+        return {value.metric.name: extract(value, stdout, stderr) for value in named_in(values)}
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         """Unknown before it runs."""
@@ -90,21 +90,6 @@ class Command:
         size = values.get("pool_bytes", 0)
         assert isinstance(size, int)
         return whole_pages(size, treatment.target.size) if treatment.target.kind == "hugetlb" else 0
-
-
-def _values(values: Mapping[str, ParameterValue]) -> list[Value]:
-    given = values.get("values", ())
-    assert isinstance(given, tuple)
-    found: list[Value] = []
-    for text in given:
-        try:
-            value = parse(text)
-        except ValueError as error:
-            raise ValueError(f"{text!r}: {error}") from None
-        if value.metric.name in {other.metric.name for other in found}:
-            raise ValueError(f"{text!r}: there is a value {value.metric.name} already")
-        found.append(value)
-    return found
 
 
 WORKLOAD = Command()
