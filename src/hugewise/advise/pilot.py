@@ -126,6 +126,7 @@ def _failed(bad: Attempt, seconds: float) -> UserError:
         hint = f"give more time than {format_duration(seconds)} (--time), or a shorter input: some 25 runs are needed"
         return UserError(f"the command does not end in time: {reason}", hint=hint)
     hint = "it must end with status 0 by itself, without a terminal; give files by whole paths, and write to none twice"
+    hint += " (clear what a run left: --prepare 'rm -f ...')"
     return UserError(f"the command fails: {reason}", hint=hint)
 
 

@@ -52,9 +52,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return argv[0] if argv else None
 
 
-def command(argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = ()) -> dict[str, Any]:
-    """The workload table of a command, judged by a metric of it or by a value in its output."""
+def command(
+    argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = (), prepare: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The workload table of a command, judged by a metric of it or by a value in its output; `prepare` is a command
+    that is run before each attempt.
+    """
     parameters: dict[str, Any] = {"argv": list(argv)}
+    parameters |= {"prepare": list(prepare)} if prepare else {}
     parameters |= {"values": list(values)} if values else {}
     return {"name": "command", "parameters": parameters} | ({"metric": metric} if metric is not None else {})
 
