@@ -98,6 +98,12 @@ def confirmation(asked: Question, chosen: SettingCandidate, pool: int, seconds: 
     return _study("advise-confirmation", asked, uses, budget, method="sequential", pool=pool, confidence=confidence)
 
 
+def _takes_pool(workload: str) -> bool:
+    """Whether it is told how much to reserve: servers know it themselves."""
+    known = workloads.discover().get(workload)
+    return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
+
+
 def _study(
     name: str,
     asked: Question,
@@ -108,7 +114,8 @@ def _study(
     **how: Any,
 ) -> Study:
     parameters = {**asked.workload.get("parameters", {})}
-    parameters |= {"pool_bytes": asked.pool or pool} if asked.pool or pool else {}
+    if (asked.pool or pool) and _takes_pool(asked.workload["name"]):
+        parameters["pool_bytes"] = asked.pool or pool
     timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
     workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
     data = {
