@@ -57,7 +57,7 @@ def test_an_undecided_one_says_how_many_more_pairs_it_needs(machine: Machine, tm
 
 
 def test_a_run_that_has_ended_undecided_names_the_budget_of_a_new_one(machine: Machine, tmp_path: Path) -> None:
-    asked = compared(machine, tmp_path, {"thp": 0.009}, blocks=14)
+    asked = compared(machine, tmp_path, {"thp": 0.004}, blocks=12)
     found, _ = advice_of_run(asked)
     assert (found.state, [one.state for one in found.answers]) == ("finished", ["undecided"])
     (told,) = [each for each in found.unanswered if each.startswith("whether")]
