@@ -153,6 +153,7 @@ def _failed(bad: Attempt, seconds: float, what: str) -> UserError:
     if what == "load":
         return UserError(f"the service fails under its load: {reason}", hint=_LOAD_HINT)
     hint = "it must end with status 0 by itself, without a terminal; give files by whole paths, and write to none twice"
+    hint += " (clear what a run left: --prepare 'rm -f ...')"
     return UserError(f"the command fails: {reason}", hint=hint)
 
 

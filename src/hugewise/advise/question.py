@@ -60,11 +60,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     pool: int = 0
 
     @property
-    def program(self) -> str | None:
-        """Whose memory it is about: the command's own, or the server's; None where its workload says of no program."""
+    def words(self) -> tuple[str, ...]:
+        """Whose memory it is about: the command, or the server; nothing where the workload has its own program."""
         given = self.workload.get("parameters", {})
-        argv = given.get("server" if self.of_service else "argv")
-        return argv[0] if argv else None
+        return tuple(given.get("server" if self.of_service else "argv", ()))
 
     @property
     def of_service(self) -> bool:
@@ -72,9 +71,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.workload.get("name") == _SERVICE
 
 
-def command(argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = ()) -> dict[str, Any]:
-    """The workload table of a command, judged by a metric of it or by a value in its output."""
+def command(
+    argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = (), prepare: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The workload table of a command, judged by a metric of it or by a value in its output; `prepare` is a command
+    that is run before each attempt.
+    """
     parameters: dict[str, Any] = {"argv": list(argv)}
+    parameters |= {"prepare": list(prepare)} if prepare else {}
     parameters |= {"values": list(values)} if values else {}
     return {"name": "command", "parameters": parameters} | ({"metric": metric} if metric is not None else {})
 
@@ -139,6 +143,12 @@ def apart(
     return _study(name, asked, uses, budget, method="fixed-n", pool=pool, confidence=confidence, baseline=baseline)
 
 
+def _takes_pool(workload: str) -> bool:
+    """Whether it is told how much to reserve: servers know it themselves."""
+    known = workloads.discover().get(workload)
+    return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
+
+
 def _study(
     name: str,
     asked: Question,
@@ -149,7 +159,8 @@ def _study(
     **how: Any,
 ) -> Study:
     parameters = {**asked.workload.get("parameters", {})}
-    parameters |= {"pool_bytes": asked.pool or pool} if asked.pool or pool else {}
+    if (asked.pool or pool) and _takes_pool(asked.workload["name"]):
+        parameters["pool_bytes"] = asked.pool or pool
     timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
     workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
     if asked.of_service:  # resident where a calibration of it lets it be

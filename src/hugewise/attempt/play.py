@@ -95,12 +95,19 @@ class Play:
 
 @dataclass(kw_only=True)
 class Alone(Play):
-    """A command and nothing beside it. `inherited` is what any command finds in its environment there."""
+    """A command and nothing beside it. `inherited` is what any command finds in its environment there; `before` is done
+    before it (and before an untimed twin of it), in the same surroundings.
+    """
 
     account: pwd.struct_passwd | None
     inherited: Mapping[str, str]
     cwd: str
     cpus: tuple[int, ...] | None
+    before: Callable[[Surroundings], None] | None = None
+
+    def supply(self) -> None:
+        if self.before is not None:
+            self.before(self.surroundings({}))
 
     def surroundings(self, added: Mapping[str, str]) -> Surroundings:
         who = self.account

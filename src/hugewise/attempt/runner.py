@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 import msgspec
 
 from hugewise.attempt import covariates, laying, outcome, resident
+from hugewise.attempt.before import Before
 from hugewise.attempt.launching import probes
 from hugewise.attempt.performance import Performance
 from hugewise.attempt.play import Alone
@@ -168,12 +169,15 @@ def supply(group: Group) -> None:
             start, boarded = work.launch, work.boarded
             # What a person has in their environment, such as a token, is for their own commands.
             whole = not start.micro and (is_caller(cell.account) or boarded.own)
+            before = Before(start.prepare, site.machine, work.draft, cell.account, cell.timeout)
             work.play = Alone(
                 account=cell.account,
                 inherited=boarded.environment if whole else site.machine.environment,
                 cwd=boarded.cwd,
                 cpus=cell.cpus,
+                before=before if start.prepare else None,
             )
+            work.play.supply()
             continue
         scratch = site.scratch(cell.storage)
         if isinstance(scratch, Scratch):  # of this host, where every cell has its account
