@@ -206,7 +206,11 @@ class Performance(Play):
         if self.scene.window is None and (self._unheld or not self.scene.gate):
             self.mark()
         look = (lambda: None) if self._unheld else self.look
-        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside)
+        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside, self.scene.enough)
+
+    def let_end(self) -> None:
+        """Its turns are over, and its memory was looked at."""
+        self.stage.let_end(self.scene.enough)
 
     def mark(self) -> None:
         """The measured part begins or ends."""

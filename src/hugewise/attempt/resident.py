@@ -273,6 +273,7 @@ class _Turning(Play):
             play.mark()
         for play in performances:
             play.look()
+            play.let_end()
 
     def _digits(self, rounds: int | None) -> Iterator[int]:
         return (int(digit) for each in itertools.islice(self.group.rounds or (), rounds) for digit in each)

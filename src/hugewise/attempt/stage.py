@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -166,11 +167,12 @@ class Stage:
         mark: Callable[[], None],
         look: Callable[[], None],
         beside: Sequence[Step] = (),
+        enough: Literal["ALRM"] | Write | None = None,
     ) -> Callable[[Sequence[Running]], None]:
         """What to do while the timed command runs: wait for its end, or for the window's ends.
 
         `mark` is called at the window's begin and end, `look` after it; the steps `beside` are done when the measured
-        part has begun. Raises StageError as soon as a server has ended, when such a step fails, or when the command
+        part has begun; `enough` ends it when that is over. Raises StageError as soon as a server has ended, when such a step fails, or when the command
         ends before the window does.
         """
         begun = time.monotonic()
@@ -191,9 +193,19 @@ class Stage:
                     for step in beside if number == 0 else ():
                         self.do(step)
                 look()
+                self.let_end(enough)
             self._ends(processes, None)
 
         return alongside
+
+    def let_end(self, enough: Literal["ALRM"] | Write | None) -> None:
+        """Have the timed command end now, with its report; where it cannot be told, it ends by itself."""
+        match enough:
+            case Write():
+                self.write(enough)
+            case str():
+                for pid in self.client.processes():
+                    self.machine.signal(pid, signal.Signals[f"SIG{enough}"])
 
     def check_again(self) -> None:
         """A client whose server was killed may be gone before the server's launcher is. Raises StageError."""

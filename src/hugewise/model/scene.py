@@ -159,6 +159,7 @@ class Window(msgspec.Struct, frozen=True):
     """The part of the timed command that counts, in seconds from its start: `length` of it after `lead`.
 
     The command must go on for some seconds after it: meanwhile the servers' memory is scanned, with clients attached.
+    Then it is not waited for where `Scene.enough` ends it.
     """
 
     lead: float
@@ -171,6 +172,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     timed      the command that is timed. Beside servers it is a client; else it is the system under test itself
     gate       `timed` is a micro-workload that says when it is set up: what is measured begins then
     window     the part of it that counts (None: all of it)
+    enough     what ends it when the window is over and the memory was looked at: a signal to a client, or a file that
+               it looks for. It reports all the same. None: it ends by itself
     before     untimed, before the servers start (in the copy of the data): commands, and files to write there
     warm       untimed, when the servers answer
     beside     short commands, one after the other, once the measured part has begun; the timed command goes on
@@ -181,6 +184,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     gate: bool = False
     window: Window | None = None
+    enough: Literal["ALRM"] | Write | None = None
     before: tuple[Step | Write, ...] = ()
     warm: tuple[Step, ...] = ()
     beside: tuple[Step, ...] = ()
