@@ -161,7 +161,11 @@ def test_a_recipe_writes_files_and_ends_its_servers(stage: Stage) -> None:
 
 
 def attended(
-    stage: Stage, argv: list[str], window: Window | None, looks: list[float], enough: Literal["ALRM"] | Write | None = None
+    stage: Stage,
+    argv: list[str],
+    window: Window | None,
+    looks: list[float],
+    enough: Literal["ALRM"] | Write | None = None,
 ) -> list[float]:
     """Play `argv` as the timed command would be, without the probe; the moments that were marked."""
     marks: list[float] = []

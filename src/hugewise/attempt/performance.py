@@ -267,8 +267,10 @@ class Performance(Play):
             self.marks.append(f"no proof of its pages: {error.message}")
         self.footprint = self.stage.footprint()
 
-    def look_first(self) -> None:
-        """See what backs the servers' memory when it is filled, and before they take turns."""
+    def look_first(self, *, in_turns: bool = False) -> None:
+        """See what backs the servers' memory when it is filled, and before they take turns. Raises StageError where
+        the timed command is there (`in_turns`) and a server is gone.
+        """
         if not self.served or self.problem is not None:
             return
         self.filled = []
@@ -277,7 +279,16 @@ class Performance(Play):
         except ProbeError as error:
             self.marks.append(f"no proof of its pages before its turns: {error.message}")
         except StageError as error:
+            if in_turns:
+                raise
             self.problem = Problem("rejected", error.message)
+
+    def begin_anew(self) -> None:
+        """The measured part was broken off for the sake of another, and begins once more."""
+        self._moments.clear()
+        if self._counting is not None:
+            self._stop_counting()
+            self.counted = "the counters were stopped when the client began anew, as another arm's server had ended"
 
     def conclude(self) -> None:
         """Look at the memory if that is still to be done, run what comes after, and read the outputs."""

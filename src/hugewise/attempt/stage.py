@@ -172,8 +172,8 @@ class Stage:
         """What to do while the timed command runs: wait for its end, or for the window's ends.
 
         `mark` is called at the window's begin and end, `look` after it; the steps `beside` are done when the measured
-        part has begun; `enough` ends it when that is over. Raises StageError as soon as a server has ended, when such a step fails, or when the command
-        ends before the window does.
+        part has begun; `enough` ends it when that is over. Raises StageError as soon as a server has ended, when such a
+        step fails, or when the command ends before the window does.
         """
         begun = time.monotonic()
 
@@ -227,11 +227,17 @@ class Stage:
     def ended(self, server: Server) -> str:
         """How it ended, with its last lines."""
         begun = next(begun for known, begun in self.running if known is server)
-        ended = outcome.last(begun.events(), probe.Exit)
+        return self.how(f"{server.name} ended during the attempt", begun.events(), server.name)
+
+    def how(self, what: str, events: Sequence[probe.Event], name: str = "timed") -> str:
+        """`what` with how the program of that name ended, by its launcher's events, and with its last lines."""
+        ended = outcome.last(events, probe.Exit)
         how = "" if ended is None else f" (signal {ended.signal})" if ended.signal else f" (exit status {ended.code})"
         if ended is not None and ended.exceeded is not None:
             how = f" ({ended.exceeded})"
-        return f"{server.name} ended during the attempt{how}{self._last(server.name)}"
+        if ended is not None and ended.timed_out:
+            how = " (its time was over)"
+        return f"{what}{how}{self._last(name)}"
 
     # -- the proof
 
@@ -342,7 +348,8 @@ class Stage:
     def _last(self, name: str) -> str:
         """The last lines that a program said, stderr before stdout, for an error."""
         for stream in ("stderr", "stdout"):
-            if lines := believed.last_lines(self.outputs / f"{name}.{stream}", _LAST_LINES):
+            file = stream if name == "timed" else f"{name}.{stream}"
+            if lines := believed.last_lines(self.outputs / file, _LAST_LINES):
                 return ": " + " | ".join(lines)[:600]
         return ""
 

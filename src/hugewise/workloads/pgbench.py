@@ -39,8 +39,9 @@ _BYTES_PER_CLIENT = 16 << 20
 _WARMING = 2 * 0.31 / 627e6
 _SETTLING = 3.0
 
-# The clients stay attached after the measured part, while pages are proven, and then end. Measured: 0.027 s for the page tables of a
-# GiB of base pages, of every process; twice that. The proof comes first, so that more than a minute is not needed.
+# The clients stay attached after the measured part, while pages are proven, and then end. Measured: 0.027 s for the
+# page tables of a GiB of base pages, of every process; twice that. The proof comes first, so that more than a minute is
+# not needed.
 _LOOKING = 2 * 0.027 / 2**30
 _LEAST_TAIL, _LONGEST_TAIL = 2.0, 60.0
 
