@@ -23,7 +23,7 @@ from hugewise.machine.machine import Contained
 from hugewise.machine.roles import roles
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Part, Places, RoleUse, Server, Step, Window, Write, counted
+from hugewise.model.scene import Part, Places, Quota, RoleUse, Server, Step, Window, Write, counted
 from hugewise.reading import UnreadableError
 from tests.requirements import need
 
@@ -215,6 +215,36 @@ def test_a_command_ends_by_a_signal_when_its_window_is_over_and_it_was_looked_at
     marks = attended(stage, [PYTHON, "-c", UNTIL_TOLD], Window(0.3, 0.2), looks, "ALRM")
     assert looks[0] >= marks[1] >= 0.5
     assert time.monotonic() - begun < 30
+
+
+WORKS = """
+import os, signal, sys, time
+signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+data, run = sys.argv[1:]
+while not os.path.exists(data + "/begin"):
+    time.sleep(0.005)
+for number in range(2):
+    time.sleep(0.1)
+    open(f"{run}/done.{number}", "w").close()
+time.sleep(60)
+"""
+
+
+def test_the_measured_part_of_a_given_work_ends_when_all_have_done_their_share(stage: Stage) -> None:
+    for folder in (stage.places.data, stage.places.run):
+        os.chown(folder, os.geteuid(), os.getegid())
+    stage.account, stage.client = None, Group()
+    looks: list[float] = []
+    window = Window(0.3, 0.0, Quota(Write("begin", ""), re.compile(r"done\.\d+"), 2))
+    marks = attended(stage, [PYTHON, "-c", WORKS, stage.places.data, stage.places.run], window, looks, "ALRM")
+    assert len(marks) == 2 and marks[0] >= 0.3 and marks[1] - marks[0] >= 0.2
+    assert looks[0] >= marks[1]
+
+
+def test_who_ends_before_its_work_is_done_is_an_error(stage: Stage) -> None:
+    window = Window(0.05, 0.0, Quota(Write("begin", ""), re.compile(r"done\.\d+"), 2))
+    with pytest.raises(StageError, match="before its measured part of a given work was over"):
+        attended(stage, ["/usr/bin/sleep", "0.2"], window, [])
 
 
 def test_a_command_ends_by_a_file_that_it_looks_for(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.performance import Performance
-from hugewise.attempt.stage import Stage, StageError, ends
+from hugewise.attempt.stage import StageError, ends
 from hugewise.attempt.turns import Side
 from hugewise.attempt.underway import Work
 from hugewise.errors import HugewiseError
@@ -90,9 +90,11 @@ class ArmInTurns:
             raise CannotTakeTurnsError(self.work, error.message) from error
 
     def wait(self, until: float) -> bool:
-        """Also True where its server has ended. Raises StageError when a command has what must not be frozen."""
+        """Also True where its server has ended, or its clients have done what they were given to do. Raises StageError
+        when a command has what must not be frozen.
+        """
         if self.play is not None:
-            return self._serves(self.play.stage, until)
+            return self._serves(self.play, until)
         if ends([], [self.side.running], until) or (self._leaving() and ends([], [self.side.running], None)):
             return True
         if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
@@ -101,11 +103,11 @@ class ArmInTurns:
             )
         return False
 
-    def _serves(self, stage: Stage, until: float) -> bool:
+    def _serves(self, play: Performance, until: float) -> bool:
         try:
-            if not ends([stage], [self.side.running], until):
-                return False
-            stage.check_again()
+            if not ends([play.stage], [self.side.running], until):
+                return play.has_done()
+            play.stage.check_again()
         except StageError as error:
             self.fall(error)
         else:

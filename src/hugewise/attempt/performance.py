@@ -208,6 +208,16 @@ class Performance(Play):
         look = (lambda: None) if self._unheld else self.look
         return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside, self.scene.enough)
 
+    def begin_work(self) -> None:
+        """Its clients have warmed up: what is given to do may begin."""
+        if self.scene.window is not None and self.scene.window.quota is not None:
+            self.stage.write(self.scene.window.quota.begin)
+
+    def has_done(self) -> bool:
+        """Whether its clients were given work, and have done it. Raises StageError."""
+        quota = None if self.scene.window is None else self.scene.window.quota
+        return quota is not None and self.stage.has_done(quota)
+
     def let_end(self) -> None:
         """Its turns are over, and its memory was looked at."""
         self.stage.let_end(self.scene.enough)

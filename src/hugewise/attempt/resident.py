@@ -218,8 +218,11 @@ class _Turning(Play):
         _keep_still(self.sides[0].work)
         for _, play in performances:
             play.mark()
-        numbers = [number for number in self._digits(slicing.rounds(window.length)) if not self.sides[number].fallen]
-        taken = take_turns(self.sides, numbers, length=length, wash_out=wash_out)
+            play.begin_work()
+        left = {number for number, side in enumerate(self.sides) if not side.fallen}
+        rounds = slicing.rounds(window.length) if window.quota is None else None  # until all have done theirs
+        order = (number for number in self._digits(rounds) if number in left) if left else ()
+        taken = take_turns(self.sides, order, length=length, wash_out=wash_out)
         for number, (_, play) in enumerate(performances):
             play.parts = tuple(_part(turn) for turn in taken if turn.player == number)
             play.mark()

@@ -8,7 +8,6 @@ waited for by the clock.
 from __future__ import annotations
 
 import pwd
-import re
 import select
 import signal
 import time
@@ -20,24 +19,23 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.attempt import believed, outcome
+from hugewise.attempt import believed, mapped, outcome
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
 from hugewise.host.local_machine import LocalMachine, apart
 from hugewise.machine import maps, probe, serving
 from hugewise.machine.machine import Contained, Machine, Running
 from hugewise.machine.serving import Serving
-from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, Server, Step, Window, Write
+from hugewise.model.scene import Act, Places, Quota, Server, Step, Window, Write
 from hugewise.reading import UnreadableError
 
 __all__ = ["Stage", "StageError", "ends"]
 
 _LAST_LINES = 3
 _GRACE = 0.5
-_SIZE = re.compile(r"^(\w{1,64}):[ \t]{1,64}(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
+_TO_LOOK_S = 0.02  # how soon it is seen that clients have done their share: their log says it exactly
 
 
 class StageError(HugewiseError):
@@ -182,21 +180,42 @@ class Stage:
                 for step in beside:
                     self.do(step)
             else:
-                for number, moment in enumerate((window.lead, window.lead + window.length)):
-                    if self._ends(processes, begun + moment):
-                        self.check_again()
-                        raise StageError(
-                            f"it ended after {time.monotonic() - begun:.1f} s, before its measured part"
-                            f" ({window.lead:g} to {window.lead + window.length:g} s) was over{self._last('timed')}"
-                        )
-                    mark()
-                    for step in beside if number == 0 else ():
-                        self.do(step)
+                self._pass(processes, begun, window.lead, window)
+                mark()
+                if window.quota is not None:
+                    self.write(window.quota.begin)
+                for step in beside:
+                    self.do(step)
+                self._pass(processes, begun, window.lead + window.length, window, window.quota)
+                mark()
                 look()
                 self.let_end(enough)
             self._ends(processes, None)
 
         return alongside
+
+    def _pass(
+        self, processes: Sequence[Running], begun: float, moment: float, window: Window, quota: Quota | None = None
+    ) -> None:
+        """Wait until the moment after `begun`, and until that work is done. Raises StageError where it ends before."""
+        until = begun + moment
+        while not self._ends(processes, until):
+            if quota is None or self.has_done(quota):
+                return
+            until = time.monotonic() + _TO_LOOK_S
+        self.check_again()
+        part = "of a given work" if window.quota else f"({window.lead:g} to {window.lead + window.length:g} s)"
+        raise StageError(
+            f"it ended after {time.monotonic() - begun:.1f} s, before its measured part {part} was over"
+            f"{self._last('timed')}"
+        )
+
+    def has_done(self, quota: Quota) -> bool:
+        """Whether all clients have done their share. Raises StageError."""
+        try:
+            return sum(1 for _ in self.machine.files(self.places.run, quota.done)) >= quota.clients
+        except UnreadableError as error:
+            raise StageError(f"what its clients have done cannot be seen: {error.reason}", self) from error
 
     def let_end(self, enough: Literal["ALRM"] | Write | None) -> None:
         """Have the timed command end now, with its report; where it cannot be told, it ends by itself."""
@@ -248,7 +267,7 @@ class Stage:
         for server, begun in self.running:
             if not server.treated or server.where == "host":
                 continue
-            pid = begun.pid if server.named != "shared" else _most_shared(self.machine.host, begun.pid, self.sut)
+            pid = begun.pid if server.named != "shared" else mapped.most_shared(self.machine.host, begun.pid, self.sut)
             with suppress(FileNotFoundError, ProcessLookupError):
                 ranges = maps.named(self.machine.host.read(f"/proc/{pid}/maps"), server.named)
                 if ranges == []:
@@ -265,13 +284,7 @@ class Stage:
 
     def footprint(self) -> int | None:
         """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
-        total, shared = 0, 0
-        for pid in self.sut.processes():
-            with suppress(OSError):
-                sizes = _sizes(self.machine.host.read(f"/proc/{pid}/smaps_rollup"))
-                total += sizes.get("Pss", 0) + sizes.get("Private_Hugetlb", 0)
-                shared = max(shared, sizes.get("Shared_Hugetlb", 0))
-        return (total + shared) or None
+        return mapped.footprint(self.machine.host, self.sut.processes())
 
     # -- how a program is run
 
@@ -372,20 +385,3 @@ def ends(stages: Sequence[Stage], processes: Sequence[Running], until: float | N
         if not readable:
             return False
     return True
-
-
-def _sizes(text: str) -> dict[str, int]:
-    """Sizes in bytes by name, of smaps_rollup or status."""
-    return {name: int(size) << 10 for name, size in _SIZE.findall(text)}
-
-
-def _most_shared(host: Host, root: int, leaf: Contained) -> int:
-    """The process of the system under test that has most shared memory mapped: the one in which it can be looked at."""
-    best, most = root, -1
-    for pid in leaf.processes() or [root]:
-        with suppress(OSError):
-            sizes = _sizes(host.read(f"/proc/{pid}/status"))
-            mapped = sizes.get("RssShmem", 0) + sizes.get("HugetlbPages", 0)
-            if mapped > most:
-                best, most = pid, mapped
-    return best

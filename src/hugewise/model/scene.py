@@ -29,6 +29,7 @@ __all__ = [
     "Part",
     "Peer",
     "Places",
+    "Quota",
     "Reading",
     "RoleUse",
     "Scene",
@@ -155,15 +156,30 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
 
 
+class Quota(msgspec.Struct, frozen=True):
+    """Work of which every attempt does as much, however long it takes: what writes changes the data alike in all.
+
+    begin    the file below the data that has the clients begin it; until then they connect and warm up, and wait
+    done     the name of the file in `places.run` that each of them leaves when it has done its share
+    clients  how many there are
+    """
+
+    begin: Write
+    done: re.Pattern[str]
+    clients: int
+
+
 class Window(msgspec.Struct, frozen=True):
     """The part of the timed command that counts, in seconds from its start: `length` of it after `lead`.
 
     The command must go on for some seconds after it: meanwhile the servers' memory is scanned, with clients attached.
-    Then it is not waited for where `Scene.enough` ends it.
+    Then it is not waited for where `Scene.enough` ends it. With a `quota` the part is as long as that work takes,
+    whatever `length` says.
     """
 
     lead: float
     length: float
+    quota: Quota | None = None
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
