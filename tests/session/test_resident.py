@@ -27,6 +27,7 @@ from hugewise.model.trial import Attempt
 from hugewise.session import session
 from hugewise.store.folder import RunFolder
 from hugewise.workloads import _mariadb
+from hugewise.workloads._tpcc_client import go_tpc
 from tests.build import known
 from tests.build.studies import as_toml, study_data, study_of
 from tests.drive import words
@@ -41,8 +42,9 @@ KEYS = {
     "keys": 150_000, "instances": 1, "connections": 2, "duration": "300ms", "lead": "100ms", "set_get": "0:1",
 }  # fmt: skip
 REDIS = {"name": "redis", "parameters": {"allocator": "libc", **KEYS}, "delivery": {"share": 0.7}}
+SETTING = {"name": "redis", "parameters": {"allocator": "libc", **KEYS, "set_get": "1:1"}, "delivery": {"share": 0.7}}
 MEMCACHED = {"name": "memcached", "parameters": {"memory": "64m", **KEYS}, "delivery": {"share": 0.7}}
-PGBENCH = {
+PGBENCH: Mapping[str, Any] = {
     "name": "pgbench",
     "parameters": {
         "mode": "select-only", "shared_buffers": "40m", "scale": 1, "clients": 1, "duration": "1s", "lead": "200ms",
@@ -51,6 +53,12 @@ PGBENCH = {
 MYSQL = {
     "name": "mysql-ro",
     "parameters": {"tables": 1, "table_size": 20_000, "buffer_pool": "96m", "threads": 1, "duration": "1s"},
+    "delivery": {"share": 0.8},
+}
+TPCB = {"name": "pgbench", "parameters": {**PGBENCH["parameters"], "mode": "tpcb", "clients": 2, "transactions": 1000}}
+TPCC = {
+    "name": "tpcc",
+    "parameters": {"server": "mariadb", "warehouses": 1, "buffers": "192m", "connections": 2, "transactions": 600},
     "delivery": {"share": 0.8},
 }
 LOOP = "n = 0\nwhile n < {}: n += 1"
@@ -219,8 +227,8 @@ def chosen(knob: str) -> str:
 
 @pytest.mark.parametrize(
     ("workload", "arms"),
-    [(REDIS, ("base", "thp", "hugetlb-2m")), (MEMCACHED, ("base", "thp"))],
-    ids=["redis", "memcached"],
+    [(REDIS, ("base", "thp", "hugetlb-2m")), (SETTING, ("base", "thp")), (MEMCACHED, ("base", "thp"))],
+    ids=["redis", "redis-set", "memcached"],
 )
 def test_one_client_visits_servers_that_were_each_brought_up_under_its_own_treatment(
     tmp_path: Path, workload: Mapping[str, Any], arms: Sequence[str]
@@ -265,6 +273,8 @@ def test_one_client_visits_servers_that_were_each_brought_up_under_its_own_treat
         washed = 1 - int(one.facts["operations"]) / int(one.facts["operations_with_wash_out"])
         assert washed == pytest.approx(WASH_OUT, abs=0.02)
         assert known(one.metrics["ops_per_s"]) > 0
+        if workload is SETTING:  # what is set was there: the store is written, and does not grow
+            assert int(one.facts["evicted_keys"]) == 0
         assert one.absent["wall_s"].startswith("one client was timed")
 
 
@@ -277,10 +287,13 @@ def load_events(results: Results, attempt: Attempt) -> list[dict[str, Any]]:
 
 
 def need_database(workload: Mapping[str, Any]) -> None:
-    if workload is PGBENCH:
+    if workload["name"] == "pgbench":
         need(any(Path("/usr/lib/postgresql").glob("*/bin/initdb")), "PostgreSQL (apt install postgresql-15)")
     else:
-        need_program("sysbench", "sysbench")
+        if workload["name"] == "tpcc":
+            need(go_tpc() is not None, "go-tpc (make go-tpc)")
+        else:
+            need_program("sysbench", "sysbench")
         need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
 
 
@@ -322,6 +335,29 @@ def test_clients_and_servers_of_one_arm_go_on_at_a_time_and_only_that_is_counted
         assert 1 <= known(one.wall_s) < 1 / (1 - WASH_OUT), "what is washed out does not count"
         for metric in ("page_faults", "cpu_s", "footprint_bytes"):
             assert one.metrics.get(metric) is not None, (metric, one.absent)
+    assert sum(known(one.wall_s) for one in found.values()) <= found["base"].ended - found["base"].started
+
+
+@pytest.mark.parametrize("workload", [TPCB, TPCC], ids=["pgbench-tpcb", "tpcc"])
+def test_writers_do_the_same_work_in_their_turns_and_it_is_said_what_grew(
+    kept: Path, workload: Mapping[str, Any]
+) -> None:
+    need_database(workload)
+    arms = ("base", "hugetlb-2m")
+    found = accepted(run(keys(workload, arms), kept), arms)
+    work = workload["parameters"]["transactions"]
+    metric = "tps" if workload is TPCB else "tpm_total"
+    for one in found.values():
+        assert known(one.metrics[metric]) > 0 and known(one.metrics["server_cpu_us"]) > 0
+        assert 0 < known(one.wall_s) < one.ended - one.started
+        if workload is TPCB:
+            assert (one.facts["transactions_made"], one.facts["checkpoints"]) == (work, 0)
+            assert 0.3 * work < int(one.facts["transactions"]) <= work, "what is washed out does not count"
+        else:
+            assert int(one.facts["transactions"]) + int(one.facts["failed"]) == work
+    log = "wal_grew_bytes" if workload is TPCB else "redo_grew_bytes"
+    grown = [int(one.facts[log]) for one in found.values()]
+    assert min(grown) > 100 * work and max(grown) < 1.5 * min(grown)
     assert sum(known(one.wall_s) for one in found.values()) <= found["base"].ended - found["base"].started
 
 

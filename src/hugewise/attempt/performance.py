@@ -148,8 +148,9 @@ class Performance(Play):
         """The scene; where others have their turns meanwhile, one whose client outlasts them."""
         if self.turns is None or self.visited:
             return places, self.workload.scene(self.arm.treatment, given, places)
-        window = self.workload.scene(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0)).window
-        assert window is not None, f"{self.workload.name} has a client that takes turns and no window"
+        scene = self.workload.scene(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0))
+        if (window := scene.window) is None:  # its client ends when it has done its work
+            return places, scene
         places = msgspec.structs.replace(places, idle=self.turns.idle(window.lead, window.length))
         return places, self.workload.scene(self.arm.treatment, given, places)
 
@@ -254,7 +255,7 @@ class Performance(Play):
 
     def timed(self, *, failed: bool = False) -> None:
         """The timed command has ended; where it has `failed`, the reason may be that a server is about to be gone."""
-        if self.scene.window is None:
+        if self.scene.window is None and len(self._moments) < 2:  # else its turns were over before
             self.mark()
         if self._counting is not None and len(self._moments) == 2:
             self._count(self._take_counts)

@@ -207,12 +207,12 @@ class _Turning(Play):
         if not performances:
             take_turns(self.sides, self._digits(None), length=length, wash_out=wash_out)
             return
-        window = performances[0][1].scene.window
-        assert window is not None
+        window = performances[0][1].scene.window  # none: it ends by itself when it has done all that it was given to do
         for number in self._digits(1):  # the leads: each connects and warms up under its own treatment
             side, play = performances[number]
             turn_to(side.work)
-            take_turns([side], [0], length=window.lead, wash_out=0.0)
+            if window is not None:
+                take_turns([side], [0], length=window.lead, wash_out=0.0)
             if not side.fallen:
                 side.look(partial(play.look_first, in_turns=True))
         _keep_still(self.sides[0].work)
@@ -220,9 +220,10 @@ class _Turning(Play):
             play.mark()
             play.begin_work()
         left = {number for number, side in enumerate(self.sides) if not side.fallen}
-        rounds = slicing.rounds(window.length) if window.quota is None else None  # until all have done theirs
+        timed = window is not None and window.quota is None  # else until all have done their work
+        rounds = slicing.rounds(window.length) if window is not None and timed else None
         order = (number for number in self._digits(rounds) if number in left) if left else ()
-        taken = take_turns(self.sides, order, length=length, wash_out=wash_out)
+        taken = take_turns(self.sides, order, length=length, wash_out=0.0 if window is None else wash_out)
         for number, (_, play) in enumerate(performances):
             play.parts = tuple(_part(turn) for turn in taken if turn.player == number)
             play.mark()
