@@ -68,6 +68,9 @@ class Play:
     def mark(self) -> None:
         """The measured part begins or ends."""
 
+    def begin_anew(self) -> None:
+        """The measured part was broken off for the sake of another, and begins once more."""
+
     def timed(self, *, failed: bool = False) -> None:
         """The timed command has ended."""
 

@@ -335,7 +335,8 @@ def store(group: Group) -> None:
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":
-            why = f"{rejected.arm}{BESIDE}{rejected.reason}"
+            problem = work.play.problem  # of its own: it stays known, though it is made again
+            why = f"{rejected.arm}{BESIDE}{rejected.reason}" if problem is None else problem.reason
             attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
         if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
             attempt = msgspec.structs.replace(attempt, state="abandoned", reason=str(Disturbed(group.drift)))  # noqa: PLW2901
