@@ -151,6 +151,9 @@ class Root:
             for (path, reason), count in self._unread.items()
         )
 
+    def _entered(self, descriptor: int, path: str) -> None:
+        """A name of the path was looked up, and nothing of it asked. Raises OSError where it goes no further."""
+
     @contextmanager
     def _found(self, path: str, *, last: bool = True) -> Iterator[tuple[int, os.stat_result, str]]:
         """A descriptor of what the path leads to, opened for nothing, its status, and its path without links.
@@ -174,6 +177,7 @@ class Root:
                     continue
                 descriptor = os.open(name, _LOOK, dir_fd=here[-1])
                 held.append(descriptor)
+                self._entered(descriptor, path)
                 status = os.fstat(descriptor)
                 if not stat.S_ISLNK(status.st_mode) or not (left or last):
                     here.append(descriptor)
