@@ -95,6 +95,11 @@ class Root:
 
     def listed(self, path: str) -> list[str] | None:
         """The sorted names in a folder; None where there is none."""
+        entries = self.entries(path)
+        return None if entries is None else sorted(entries)
+
+    def entries(self, path: str) -> dict[str, bool] | None:
+        """The names in a folder, and whether each is a folder (a link is none); None where there is none."""
         try:
             with self._found(path) as (descriptor, status, _):
                 if not stat.S_ISDIR(status.st_mode):
@@ -102,7 +107,8 @@ class Root:
                 held = os.open(f"/proc/self/fd/{descriptor}", _READ | os.O_DIRECTORY)
                 try:
                     with os.scandir(held) as entries:
-                        return sorted(entry.name for entry, _ in zip(entries, range(_MOST_NAMES), strict=False))
+                        some = zip(entries, range(_MOST_NAMES), strict=False)
+                        return {entry.name: entry.is_dir(follow_symlinks=False) for entry, _ in some}
                 finally:
                     os.close(held)
         except OSError as error:
@@ -117,6 +123,15 @@ class Root:
         except OSError as error:
             self.note(path, error)
             return None
+
+    def there(self, path: str) -> bool | None:
+        """Whether a path leads somewhere; None where that cannot be known, which is noted."""
+        try:
+            with self._found(path):
+                return True
+        except OSError as error:
+            self.note(path, error)
+            return False if error.errno in _GONE else None
 
     def target(self, path: str) -> str | None:
         """What a link says; None where there is no link. A link of /proc is not followed either."""

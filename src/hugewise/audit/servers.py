@@ -156,7 +156,7 @@ class _Nothing(Root):
         del most, whole
         raise FileNotFoundError(2, "in a container", path)
 
-    def listed(self, path: str) -> list[str] | None:
+    def entries(self, path: str) -> dict[str, bool] | None:
         """There is none."""
         del path
         return None
