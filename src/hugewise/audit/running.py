@@ -52,6 +52,7 @@ class Seen(msgspec.Struct, frozen=True):
     """A process, and the command line of one that is a server: for the readers of options alone.
 
     contained   it runs in a container: the files that it names are not this host's
+    of          whose it is, where that is neither root's nor a service's
     """
 
     process: RunningProcess
@@ -59,6 +60,7 @@ class Seen(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     parent: int
     contained: bool
+    of: str | None
 
 
 def processes(root: Root) -> list[Seen]:
@@ -135,7 +137,7 @@ def _process(root: Root, pid: int, reader: _Reader) -> Seen | None:
         shared_huge=huge,
     )
     parent = said.get("PPid", "0")
-    return Seen(process, kind, tuple(argv) if kind else (), int(parent) if parent.isdecimal() else 0, contained)
+    return Seen(process, kind, tuple(argv) if kind else (), int(parent) if parent.isdecimal() else 0, contained, of)
 
 
 def _kib(text: str | None) -> int | None:

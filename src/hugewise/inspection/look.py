@@ -19,7 +19,7 @@ from hugewise.inspection.smaps import BackedMapping, backed_mappings
 from hugewise.machine import maps, probe, proc
 from hugewise.model.scene import Named
 
-__all__ = ["DeniedError", "GoneError", "Look", "Looker", "whole_blocks"]
+__all__ = ["DeniedError", "GoneError", "Look", "Looker", "coverage", "whole_blocks"]
 
 _WANTED = ("GLIBC_TUNABLES", "MALLOC_CONF", "PYTHONMALLOC", "LD_PRELOAD")
 _MOST = 1 << 20  # bytes of environment, of a command line, of a status
@@ -86,7 +86,7 @@ class Looker:
             pid=pid,
             command=_command(folder) or status.get("Name", "").strip(),
             uid=_uid(status),
-            coverage=_coverage(alive, self.source, ranges),
+            coverage=coverage(alive, self.source, ranges),
             mappings=[each for each in mappings if ranges is None or _meets(each, ranges)],
             thp_disabled=None if "THP_enabled" not in status else status["THP_enabled"].strip() == "0",
             environment=environment,
@@ -217,8 +217,8 @@ def _meets(mapping: BackedMapping, ranges: list[tuple[int, int]]) -> bool:
     return any(start < mapping.end and mapping.start < end for start, end in ranges)
 
 
-def _coverage(pid: int, source: probe.Source, ranges: list[tuple[int, int]] | None) -> Mapping[str, int]:
-    """What the probe's scan finds. Raises GoneError, ProbeError."""
+def coverage(pid: int, source: probe.Source, ranges: list[tuple[int, int]] | None) -> Mapping[str, int]:
+    """What the probe's scan finds in these ranges (None: all). Raises GoneError, ProbeError."""
     if ranges is not None and not ranges:
         return {}
     words = [word for start, end in (ranges or ())[:_MOST_RANGES] for word in ("--range", f"{start:x}-{end:x}")]
