@@ -31,6 +31,7 @@ __all__ = ["advise"]
 @click.option("--confidence", default="0.99", show_default=True, help="Confidence of the verdict.")
 @click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
 @click.option("--pool", help="Hugetlb memory that the command needs, such as 512m (default: what it was seen to use).")
+@click.option("--curve", is_flag=True, help="No setting: the gain at 0 to 100% of the heap on huge pages, its knee.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to deploy below it.")
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), help="Go on with the advice in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the advice as JSON.")
@@ -67,8 +68,11 @@ def advise(
         say(answer(found))
         for line in details(found):
             say(f"  {line}")
-        for run in filter(None, (found.pilot_folder, found.screening_folder, found.confirmation_folder)):
+        runs = (found.pilot_folder, found.screening_folder, found.confirmation_folder)
+        for run in filter(None, (*runs, found.apart_folder, found.curve_folder)):
             say(f"  Run: {run}")
+        if found.curve is not None:
+            say(f"  Figure: {folder / 'curve.svg'}")
         say(f"Advice: {folder}")
     if output is not None and found.confirmed is None:
         say(f"{output}: no files: nothing was confirmed", err=as_json)
@@ -90,6 +94,8 @@ def _check(command: Sequence[str], resumed: Path | None, output: Path | None, as
     if resumed is not None and (given := [name for name in asked if source(name) is ParameterSource.COMMANDLINE]):
         name = {"time_": "time", "values": "value"}.get(given[0], given[0].replace("_", "-"))
         raise UserError(f"--{name} belongs to a new advice", hint="leave it out: the advice has its question")
+    if output is not None and asked["curve"]:
+        raise UserError("--output: a curve has no files to deploy", hint="it says how to use the layout that it finds")
     if output is not None:
         from hugewise.report.deployed import must_be_empty  # noqa: PLC0415
 
@@ -114,5 +120,6 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
         confidence=read("confidence", asked["confidence"], parse_share, "0.99"),
         seconds=read("time", asked["time_"], parse_duration, "10m"),
         most=asked["max_candidates"],
+        curve=asked["curve"],
         pool=0 if asked["pool"] is None else read("pool", asked["pool"], parse_size, "512m"),
     )
