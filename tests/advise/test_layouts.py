@@ -95,6 +95,8 @@ def test_the_gain_is_told_apart() -> None:
 def test_intervals_without_an_end_stay_so() -> None:
     one = comparison("as-is", "wall_s", "worse", baseline="library", ratio=2.0, low=1.0, high=None, n=8)
     two = comparison("heap-thp", "wall_s", "none", baseline="library", ratio=None, low=None, high=None, n=7)
-    made = told_apart("r/1", cell_result("command", "command", WALL, {}, [summary("library", [], "wall_s")], [one, two]), "heap-thp")
+    made = told_apart(
+        "r/1", cell_result("command", "command", WALL, {}, [summary("library", [], "wall_s")], [one, two]), "heap-thp"
+    )
     assert made is not None
     assert (made.library, made.pages.ratio) == (GainPart(ratio=0.5, low=None, high=1.0), None)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
 
 import msgspec
 
 from hugewise import reading, workloads
 from hugewise.advise import advice as words
-from hugewise.advise import layouts
+from hugewise.advise import layout_phases, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import FORMAT, Advice, Screen
@@ -43,7 +41,6 @@ from hugewise.study.study import Study
 
 __all__ = ["advise", "resume"]
 
-_POOL_ROOM = 1.1  # of the memory that was seen: the heap grows in steps
 _SCREENED = 1 / 3  # of the time, at most
 
 
@@ -167,7 +164,7 @@ def resume(
 def _conducted(asking: _Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
-        for phase in (_pilot, _screen, _confirm, _apart):
+        for phase in (_pilot, _curve) if advice.question.curve else (_pilot, _screen, _confirm, _apart):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
@@ -193,6 +190,8 @@ def _pilot(asking: _Asking) -> None:
     if advice.pilot is not None:
         return
     asked = advice.question
+    if asked.curve and (why := layouts.unlaid(asked)) is not None:
+        raise UserError(f"there is no curve of it: {why}", hint="see docs/concepts/layouts.md for whom layouts reach")
     asking.say("pilot: the program as it is")
     folder = asking.run(questions.pilot(asked), "pilot")
     _ended(folder)
@@ -200,6 +199,8 @@ def _pilot(asking: _Asking) -> None:
     metric = run.opened.cells[0].metric.name
     found = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     advice.pilot = found
+    if asked.curve:
+        return
     tried, left = candidates(_found(found, asked), asked.most)
     if not asked.words:
         tried, left = _taken(asked, tried, left, found)
@@ -243,7 +244,7 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     known = allocator_of(command) if command else None
     return ProgramHere(
         root=host.privileged(),
-        mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd),
+        mode=_mode(host),
         top=_thp.top_mode(host),
         pmd=sizes.pmd,
         mthp=tuple(size for size in sizes.mthp if size != sizes.pmd),
@@ -332,32 +333,24 @@ def _confirm(asking: _Asking) -> None:
 
 
 def _apart(asking: _Asking) -> None:
-    """What of a layout's gain is the library's own, in blocks of their own, where there is time for it."""
-    advice = asking.advice
-    if advice.confirmed is None or advice.confirmed.verdict != "better" or advice.apart is not None:
-        return
-    chosen = advice.candidate(advice.chosen)
-    if not layouts.is_layout(chosen):
-        return
-    assert advice.pilot is not None  # it chose
-    blocks = layouts.blocks(asking.left, advice.pilot.block_s)
-    if not blocks and not advice.apart_folder:
-        advice.remarks += ("no time was left to tell the library's own part of the gain from that of its pages",)
-        return
-    host = LocalHost()
+    """What of a layout's gain is the library's own."""
+    layout_phases.apart(asking, _mode(LocalHost()), _pool(asking.advice), _ended)
+
+
+def _curve(asking: _Asking) -> None:
+    """The gain against the memory that is on huge pages."""
+    assert asking.advice.pilot is not None  # it came first
+    layout_phases.curve(asking, _found(asking.advice.pilot, asking.advice.question), _ended)
+
+
+def _mode(host: LocalHost) -> str:
     sizes = PageSizes.discover(host)
-    library = layouts.alone(chosen, "never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd))
-    uses: list[str | Mapping[str, Any]] = [library, AS_IS, chosen.use]
-    asking.say(f"the library's own part: {blocks} blocks")
-    folder = asking.run(
-        questions.apart("advise-apart", advice.question, uses, _pool(advice), max(2, blocks), baseline=library["name"]),
-        "apart",
-    )
-    (cell,) = _ended(folder).cells
-    advice.apart = layouts.told_apart(str(folder.path), cell, chosen.name)
+    return "never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd)
 
 
 def _pool(advice: Advice) -> int:
     """Bytes of a pool that a candidate of it needs; 0 where there is none."""
     assert advice.pilot is not None
-    return int(advice.pilot.memory * _POOL_ROOM) if any(each.reach == "pool" for each in advice.tried) else 0
+    return (
+        int(advice.pilot.memory * layout_phases.POOL_ROOM) if any(each.reach == "pool" for each in advice.tried) else 0
+    )

@@ -21,6 +21,8 @@ __all__ = [
     "Reach",
     "SettingCandidate",
     "candidates",
+    "heap_from_pool",
+    "laid_out",
     "unshared",
 ]
 
@@ -133,7 +135,7 @@ def _pool(found: ProgramHere) -> Mapping[str, Any] | str:
     return {"name": f"pool-{format_size(found.pmd)}", "from": name, "mechanism": "process"}
 
 
-def _laid_out(found: ProgramHere) -> str | None:
+def laid_out(found: ProgramHere) -> str | None:
     """Why no layout reaches it."""
     if found.unlaid is not None:
         return found.unlaid
@@ -145,7 +147,7 @@ def _laid_out(found: ProgramHere) -> str | None:
 
 
 def _layout_thp(found: ProgramHere) -> Mapping[str, Any] | str:
-    if (why := _needs_thp(found)) or (why := _laid_out(found)):
+    if (why := _needs_thp(found)) or (why := laid_out(found)):
         return why
     if found.mode == "never":
         return "transparent huge pages are set to never here"
@@ -157,7 +159,7 @@ def _layout_thp(found: ProgramHere) -> Mapping[str, Any] | str:
 
 
 def _layout_2m(found: ProgramHere) -> Mapping[str, Any] | str:
-    if (why := _heap_from_pool(found, 2 << 20)) is not None:
+    if (why := heap_from_pool(found, 2 << 20)) is not None:
         return why
     if found.tuned is not False:
         return "`pool-2m` takes the same pages, without a library"
@@ -165,18 +167,18 @@ def _layout_2m(found: ProgramHere) -> Mapping[str, Any] | str:
 
 
 def _layout_1g(found: ProgramHere) -> Mapping[str, Any] | str:
-    if (why := _heap_from_pool(found, 1 << 30)) is not None:
+    if (why := heap_from_pool(found, 1 << 30)) is not None:
         return why
     if found.memory < 1 << 30:
         return "it has less memory than one page of 1g"
     return {"name": "heap-1g", "from": "layout-hugetlb-1g", "mechanism": "process"}
 
 
-def _heap_from_pool(found: ProgramHere, size: int) -> str | None:
+def heap_from_pool(found: ProgramHere, size: int) -> str | None:
     """Why its heap cannot be of pages of a pool."""
     if size not in found.pools:
         return "the kernel has no pool of pages of that size"
-    if (why := _laid_out(found)) is not None:
+    if (why := laid_out(found)) is not None:
         return why
     if found.allocator in _CUT:
         return f"{found.allocator} unmaps pieces of its memory, which pages of a pool do not allow"

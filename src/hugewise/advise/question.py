@@ -50,6 +50,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seconds     for all of it
     most        candidates beside `as-is`
     pool        hugetlb memory that the workload needs, in bytes; 0: as the pilot finds
+    curve       what is asked for is the gain against the memory on huge pages, and no setting
     """
 
     workload: dict[str, Any]
@@ -58,6 +59,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 600.0
     most: int = 6
     pool: int = 0
+    curve: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:

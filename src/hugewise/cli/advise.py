@@ -22,7 +22,7 @@ _COMMAND = "hugewise advise -- COMMAND ARGS..."
 _OPTIONS = {"time_": "time", "values": "value", "run_": "from", "resumed": "resume"}
 # What each form takes beside --output and --json; the others are refused.
 _ASKED = ("time_", "margin", "confidence", "max_candidates")
-_OF_COMMAND = ("metric", "values", "pool", "prepare")
+_OF_COMMAND = ("metric", "values", "pool", "prepare", "curve")
 _OF_SERVICE = ("metric", "values", "pool", *service.NAMES)
 _OF_STUDY = ("only", "scale")
 _OF_RUNS = ("anyway", "results")
@@ -73,6 +73,7 @@ class _Dashed(click.Command):
 @click.option("--confidence", default="0.99", show_default=True, help="Confidence of each verdict.")
 @click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
 @click.option("--pool", help="Hugetlb memory that COMMAND needs, such as 512m (default: what it was seen to use).")
+@click.option("--curve", is_flag=True, help="No setting: the gain at 0 to 100% of the heap on huge pages, its knee.")
 @options.PREPARE
 @options.SCALE
 @options.ONLY
@@ -108,7 +109,7 @@ def advise(
     forms = {"study": study is not None, "command": bool(command), "run_": run_ is not None}
     forms |= {"server": any(asked[name] for name in service.NAMES), "resumed": resumed is not None}
     _check(forms, asked)
-    _check_files(output, unit)
+    _check_files(output, unit, curve=asked["curve"])
     files = _Files(output, unit, as_json)
     if run_ is not None:
         _of_run(run_, files)
@@ -164,8 +165,10 @@ def _check(forms: dict[str, bool], asked: dict[str, Any]) -> None:
             raise UserError(f"--{_option(name)} {whose}", hint=cure)
 
 
-def _check_files(output: Path | None, unit: str | None) -> None:
+def _check_files(output: Path | None, unit: str | None, *, curve: bool) -> None:
     """Raise UserError where files could not be written, before anything is measured."""
+    if output is not None and curve:
+        raise UserError("--output: a curve has no files to deploy", hint="it says how to use the layout that it finds")
     if output is not None:
         from hugewise.report.deployed import must_be_empty  # noqa: PLC0415
 
@@ -205,8 +208,11 @@ def _of_command(command: Sequence[str], resumed: Path | None, asked: dict[str, A
         say(answer(found))
         for line in details(found):
             say(f"  {line}")
-        for run in filter(None, (found.pilot_folder, found.screening_folder, found.confirmation_folder)):
+        runs = (found.pilot_folder, found.screening_folder, found.confirmation_folder)
+        for run in filter(None, (*runs, found.apart_folder, found.curve_folder)):
             say(f"  Run: {run}")
+        if found.curve is not None:
+            say(f"  Figure: {folder / 'curve.svg'}")
         say(f"Advice: {folder}")
     _write([] if found.confirmed is None else [("", found.confirmation_folder)], files)
     if found.arrived != "finished":
@@ -331,4 +337,4 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
     else:
         prepare = asking.words("prepare", asked["prepare"])
         table = of_command(command, metric=asked["metric"], values=asked["values"], prepare=prepare)
-    return Question(workload=table, seconds=seconds, **_how(asked))
+    return Question(workload=table, seconds=seconds, curve=asked["curve"], **_how(asked))

@@ -146,7 +146,7 @@ def _script(path: str) -> bytes | None:
     try:
         with reading.opened(Path(path).resolve(strict=True)) as file:
             line = _at(file, 0, _MOST_LINE).split(b"\n")[0]
-    except (OSError, RuntimeError, reading.UnreadableError) as error:
+    except (OSError, RuntimeError, ValueError, reading.UnreadableError) as error:
         raise UntoldError(f"{path}: it cannot be read ({error})") from None
     return line[2:].strip().replace(b"\t", b" ") if line.startswith(b"#!") else None
 
@@ -241,7 +241,7 @@ def unpreloaded(command: Sequence[str]) -> str | None:
         if kind != "glibc":
             return f"{before}{found.path}: {_WHY[kind]}"
         gained = gains(found.path)
-    except (OSError, RuntimeError, reading.UnreadableError) as error:
+    except (OSError, RuntimeError, ValueError, reading.UnreadableError) as error:
         return f"{before}{found.path}: it cannot be read ({error})"
     if gained is None:
         return None

@@ -8,7 +8,9 @@ Measurements of different mechanisms are never merged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Literal, Protocol
 
 import msgspec
@@ -16,13 +18,29 @@ import msgspec
 from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.quantity import format_size
+from hugewise.quantity import format_size, parse_size
 
-__all__ = ["Mechanism", "Policy", "Treatment", "mechanism"]
+__all__ = ["Mechanism", "Policy", "Treatment", "laid_pool", "mechanism"]
 
 Mechanism = Literal["system", "process"]
 
 _HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
+_POOLED = re.compile(r"([0-9.]{1,16}[kmgt]?)-([0-9.]{1,16}[kmgt]?)(%?)=hugetlb-(2m|1g)")
+
+
+def laid_pool(layout: str) -> tuple[int, int]:
+    """Of the ranges of a mosaic that are pages of a pool: the size of these and of all of them, in bytes; 0 where there
+    are none. `layout` is one that a study can have (`study.layout`).
+    """
+    ranges, *options = layout.split(",")
+    heap = next((parse_size(each.removeprefix("heap=")) for each in options if each.startswith("heap=")), 0)
+    page = total = 0
+    for begin, end, percent, size in _POOLED.findall(ranges) if ranges.startswith("mosaic:") else ():
+        page = parse_size(size)
+        edges = (Fraction(each) * heap / 100 if percent else Fraction(parse_size(each)) for each in (begin, end))
+        first, last = (min(int(each + page // 2) // page, heap // page) for each in edges)
+        total += (last - first) * page
+    return page, total
 
 
 def mechanism(host: Host) -> Mechanism:

@@ -9,8 +9,8 @@ memory.
 knee. So the knee's confidence set has each s at which Student's t test over blocks does not reject that: Fieller's
 theorem, for the crossing of a line that is linear in pieces. At the one true s the test errs with probability alpha, so
 that the set holds the knee with probability 1 - alpha whatever the shape of the curve (a bootstrap of blocks has no
-such promise where a curve has corners and blocks are few). Told is the smallest interval that has all of the set and the
-estimate, rounded outward. Its upper end errs with alpha/2: a share above it keeps less with that probability at most.
+such promise where a curve has corners and blocks are few). Told is the smallest interval that has all of the set and
+the estimate, rounded outward. Its upper end errs with alpha/2: so likely at most a share above it keeps less.
 
 *Curve.* More huge pages may not do harm, so that the means over blocks are made monotone by least squares (isotonic
 regression, pool adjacent violators); the estimate of the knee is where that curve crosses. The interval does not use
