@@ -24,7 +24,7 @@ from hugewise.advise.program import allocator_of, program_of
 from hugewise.advise.question import AS_IS, Question
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, UserError
-from hugewise.files import made_folder, own, storing, write_whole
+from hugewise.files import hand_over, made_folder, own, storing, write_whole
 from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import PageSizes
 from hugewise.model.results import Results
@@ -71,6 +71,7 @@ class _Asking:
         """Have on disk what is known; the folder is made when the first run has begun."""
         self.advice.seconds, self.began = self.spent, time.monotonic()
         with storing(f"the advice {self.folder}"):
+            made_folder(self.folder.parent, theirs=True)
             made_folder(self.folder)
             write_whole(self.folder / "advice.json", msgspec.json.format(msgspec.json.encode(self.advice), indent=1))
 
@@ -173,6 +174,9 @@ def _conducted(asking: _Asking) -> tuple[Advice, Path]:
             raise  # nothing was begun
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
     asking.keep()
+    if advice.arrived == "finished":
+        with storing(f"the advice {asking.folder}"):
+            hand_over(asking.folder)
     return advice, asking.folder
 
 
