@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from hugewise.model.design import (
+    FixedWork,
     Kind,
     Layered,
     Slicing,
@@ -79,8 +80,9 @@ def test_a_crossover_needs_a_workload_that_holds_layouts_and_treatments_of_memor
 def test_workloads_that_take_turns_are_those_that_say_so() -> None:
     found: dict[str, object] = dict(discover())
     assert {name for name, each in found.items() if isinstance(each, TakingTurns)} == {
-        *("command", "memcached", "mysql-ro", "pgbench", "redis")
+        *("command", "memcached", "mysql-ro", "pgbench", "redis", "service")
     }
+    assert {name for name, each in found.items() if isinstance(each, FixedWork)} == {"service"}
     assert {name for name, each in found.items() if isinstance(each, Visited)} == {"memcached", "redis"}
     assert {name for name, each in found.items() if isinstance(each, Layered)} == {"chase", "gups", "spin", "stream"}
 

@@ -54,7 +54,7 @@ def command(*argv: str, **parameters: Any) -> dict[str, Any]:
 def test_all_arms_load_the_same_library_over_the_same_settings_of_the_system(library: str) -> None:
     made = planned(command("ls", pool_bytes="3m"))
     told = {name: launch.environment for name, launch in launches(made).items()}
-    heap = f"heap={4 << 20}"  # whole pages
+    heap = "heap=4m"  # whole pages
     assert told == {
         f"layout-{words}": {"LD_PRELOAD": library, "HUGEWISE_LAYOUT": f"{words},{heap}"}
         for words in ("base", "thp", "hugetlb-2m")

@@ -28,6 +28,7 @@ from hugewise.session import session
 from hugewise.store.folder import RunFolder
 from hugewise.workloads import _mariadb
 from tests.build import known
+from tests.build.services import service
 from tests.build.studies import as_toml, study_data, study_of
 from tests.drive import words
 from tests.requirements import need, need_program
@@ -454,3 +455,58 @@ def test_interrupted_while_an_arm_is_frozen_it_ends_by_itself_and_is_resumed(
         os.killpg(begun.pid, signal.SIGINT)
         begun.wait(20)
         assert recovery.restore() == ["nothing to restore"]
+
+
+# -- a service, whose load ends by itself
+
+
+def test_a_service_and_its_load_go_on_together_and_have_their_own_time(tmp_path: Path) -> None:
+    seen: list[dict[str, bool]] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.002):
+            seen.append(Groups(os.getpid()).at_once())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        asked = two({"name": "service", "parameters": service(asked=1500, environment=["HELD=16"])})
+        results = run(asked, tmp_path)
+    finally:
+        over.set()
+        watching.join()
+    found = {one.arm: one for one in results.attempts}
+    assert {arm: (one.state, one.reason) for arm, one in found.items()} == dict.fromkeys(
+        ("as-is", "again"), ("accepted", None)
+    )
+    is_withheld(results)
+    turns = [each for each in seen if any(each.values())]
+    assert {sum(not still for still in each.values()) for each in turns} <= {0, 1}
+    one, other = found.values()
+    assert known(one.wall_s) + known(other.wall_s) <= 1.3 * (one.ended - one.started)
+    for each in (one, other):
+        assert known(each.wall_s) > 0.2
+        assert 0 < known(each.metrics["server_cpu_s"]) <= 1.05 * known(each.wall_s)
+        assert known(each.peak_bytes) > 16 << 20
+
+
+def test_a_service_that_was_filled_is_proven_before_its_turns_and_after(tmp_path: Path) -> None:
+    workload = {
+        "name": "service",
+        "parameters": service(asked=400, environment=["HELD=64"], fill=["/bin/true"]),
+        "delivery": {"share": 0.7},
+    }
+    meanwhile: dict[str, str] = {}
+    results = run(keys(workload, ["base", "thp"]), tmp_path, lambda: meanwhile.update(enabled=chosen("enabled")))
+    found = accepted(results, ("base", "thp"))
+    assert meanwhile == {"enabled": "never"}
+    assert found["thp"].delivery.coverage["anon:2097152"] > 40 << 20
+    assert found["thp"].knobs[f"{THP}/enabled"] == "always"
+
+
+def test_a_server_that_dies_in_its_turns_is_its_own_arms_fault(tmp_path: Path) -> None:
+    asked = two({"name": "service", "parameters": service("mortal")}) | {"attempt": {"retries": 0}}
+    with pytest.raises(HugewiseError, match="blocks in a row do not count") as error:
+        run(asked, tmp_path)
+    assert "server ended during the attempt (exit status 7)" in str(error.value)

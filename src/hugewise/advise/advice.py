@@ -11,10 +11,12 @@ from typing import Literal
 
 import msgspec
 
+from hugewise.advise import layouts
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.pilot import LARGEST_BASE, ProgramAsIs
 from hugewise.advise.question import Question
 from hugewise.errors import UserError
+from hugewise.model.design import ESTIMANDS, Kind
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Verdict
 from hugewise.quantity import format_duration, format_size
@@ -71,6 +73,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     huge_before: float | None
     huge_after: float | None
     reserved: int = 0
+    design: Kind = "sequential"
 
     @property
     def growth(self) -> float | None:
@@ -98,6 +101,9 @@ class Advice(msgspec.Struct, kw_only=True):
     chosen: str = ""
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
+    apart_folder: str = ""
+    apart: layouts.GainParts | None = None
+    """Of a layout that was confirmed: what of its gain is the library's own, and what its pages'."""
 
     def candidate(self, name: str) -> SettingCandidate:
         """The candidate of that name. Raises UserError where none of it was tried: somebody has edited its record."""
@@ -107,8 +113,8 @@ class Advice(msgspec.Struct, kw_only=True):
         raise UserError(f"the advice speaks of {name!r}, which it has not tried", hint="ask for a new one")
 
 
-def confirmed(folder: str, cell: CellResult, comparison: Comparison) -> Confirmed:
-    """What the confirmation's run says of its one comparison."""
+def confirmed(folder: str, cell: CellResult, comparison: Comparison, design: Kind = "sequential") -> Confirmed:
+    """What the confirmation's run says of its one comparison, whose arms were laid out by that `design`."""
     before, after = arm_of(cell, comparison.baseline), arm_of(cell, comparison.arm)
     metric: Metric = cell.metric
     return Confirmed(
@@ -128,6 +134,7 @@ def confirmed(folder: str, cell: CellResult, comparison: Comparison) -> Confirme
         huge_before=None if before is None else _huge(before.coverage),
         huge_after=None if after is None else _huge(after.coverage),
         reserved=0 if after is None else after.pool_bytes,
+        design=design,
     )
 
 
@@ -213,12 +220,17 @@ def details(found: Advice) -> Iterator[str]:
     for left in found.left_out:
         yield f"Not tried: {left.name}: {left.reason}."
     last = found.confirmed
+    if last is not None and found.question.of_service:
+        what = ESTIMANDS[last.design] or "its arms one after the other"
+        yield f"Design: {last.design}, {what}."
     if last is not None and last.huge_after is not None:
         before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"
         yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in huge pages{before}."
         if last.growth is not None and last.memory_after is not None:
             pool = f", {_mib(last.reserved)} of it a pool that stays reserved" if last.reserved else ""
             yield f"Price: at most {_mib(last.memory_after)} of memory{pool}, {100 * last.growth:+.1f}%."
+    if found.apart is not None:
+        yield layouts.sentence(found.apart)
 
 
 def _fate(found: Advice, name: str) -> str:

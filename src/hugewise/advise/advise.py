@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import msgspec
 
 from hugewise import reading, workloads
 from hugewise.advise import advice as words
+from hugewise.advise import layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import FORMAT, Advice, Screen
@@ -165,7 +168,7 @@ def resume(
 def _conducted(asking: _Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
-        for phase in (_pilot, _screen, _confirm):
+        for phase in (_pilot, _screen, _confirm, _apart):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
@@ -198,14 +201,16 @@ def _pilot(asking: _Asking) -> None:
     folder = asking.run(questions.pilot(asked), "pilot")
     _ended(folder)
     run = folder.read()
-    found = pilots.judged(run.blocks, folder.path, asked.seconds, run.opened.cells[0].metric.name)
+    metric = run.opened.cells[0].metric.name
+    found = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     advice.pilot = found
     tried, left = candidates(_found(found, asked), asked.most)
     if asked.program is None:
         tried, left = _taken(asked, tried, left, found)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
     for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
-    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence))
+    loaded = asked.of_service and metric == "wall_s"
+    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence, loaded=loaded))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
@@ -225,20 +230,20 @@ def _taken(
     return [one for one in tried if one not in refused], [*left, *gone]
 
 
-def _program(asked: Question) -> str | None:
-    """The program of a workload that is no command; None where that cannot be said."""
+def _program(asked: Question) -> tuple[str, ...]:
+    """The words of the program of a workload that is no command; none where that cannot be said."""
     (cell,) = resolve(questions.pilot(asked), workloads.discover())
     try:
         return program_of(cell.workload, cell.values)
     except HugewiseError:
-        return None
+        return ()
 
 
 def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
-    program = asked.program or _program(asked)
-    known = None if program is None else allocator_of(program)
+    argv = layouts.command_of(asked) or _program(asked)
+    known = allocator_of(argv) if argv else None
     return ProgramHere(
         root=host.privileged(),
         mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd),
@@ -250,6 +255,11 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
         memory=asked.pool or found.memory,
         tuned=None if known is None else known.tuned,
         why="" if known is None else known.why,
+        allocator="" if known is None else known.name,
+        forked=found.forked,
+        executed=found.executed,
+        threads=found.threads,
+        unlaid=layouts.unlaid(asked),
     )
 
 
@@ -313,13 +323,41 @@ def _confirm(asking: _Asking) -> None:
     advice.arrived = "confirmation"
     chosen = advice.candidate(advice.chosen)
     asking.say(f"confirmation: {chosen.name} against the program as it is, at most {max(1.0, asking.left):.0f} s")
-    declared = advice.pilot.declared(asking.left)
-    study = questions.confirmation(advice.question, chosen, _pool(advice), asking.left, declared)
+    left = asking.left * (1 - layouts.KEPT if layouts.is_layout(chosen) else 1)
+    declared = advice.pilot.declared(left)
+    study = questions.confirmation(advice.question, chosen, _pool(advice), left, declared)
     folder = asking.run(study, "confirmation")
     found = _ended(folder)
     (cell,) = found.cells
     (comparison,) = cell.comparisons
-    advice.confirmed = words.confirmed(str(folder.path), cell, comparison)
+    (planned,) = folder.read().opened.cells
+    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, planned.kind or "sequential")
+
+
+def _apart(asking: _Asking) -> None:
+    """What of a layout's gain is the library's own, in blocks of their own, where there is time for it."""
+    advice = asking.advice
+    if advice.confirmed is None or advice.confirmed.verdict != "better" or advice.apart is not None:
+        return
+    chosen = advice.candidate(advice.chosen)
+    if not layouts.is_layout(chosen):
+        return
+    assert advice.pilot is not None  # it chose
+    blocks = layouts.blocks(asking.left, advice.pilot.block_s)
+    if not blocks and not advice.apart_folder:
+        advice.remarks += ("no time was left to tell the library's own part of the gain from that of its pages",)
+        return
+    host = LocalHost()
+    sizes = PageSizes.discover(host)
+    library = layouts.alone(chosen, "never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd))
+    uses: list[str | Mapping[str, Any]] = [library, AS_IS, chosen.use]
+    asking.say(f"the library's own part: {blocks} blocks")
+    folder = asking.run(
+        questions.apart("advise-apart", advice.question, uses, _pool(advice), max(2, blocks), baseline=library["name"]),
+        "apart",
+    )
+    (cell,) = _ended(folder).cells
+    advice.apart = layouts.told_apart(str(folder.path), cell, chosen.name)
 
 
 def _pool(advice: Advice) -> int:

@@ -15,7 +15,18 @@ from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study.study import Study
 
-__all__ = ["AS_IS", "SCREENED", "Question", "check", "command", "confirmation", "pilot", "screening"]
+__all__ = [
+    "AS_IS",
+    "SCREENED",
+    "Question",
+    "apart",
+    "check",
+    "command",
+    "confirmation",
+    "pilot",
+    "screening",
+    "service",
+]
 
 AS_IS = "as-is"
 AGAIN = "again"
@@ -25,6 +36,9 @@ SCREENED = 0.9
 _PILOT_BLOCKS = 3
 _MOST_PAIRS = 1000
 _LEAST_S = 10.0
+_SERVICE = "service"
+_READY_S = (5.0, 60.0)  # that a server may take to be up, at least and at most; of the whole time:
+_READY_SHARE = 1 / 12
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,9 +61,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def program(self) -> str | None:
-        """Whose memory it is about: the command's own; None where the workload has it from elsewhere."""
-        argv = self.workload.get("parameters", {}).get("argv")
+        """Whose memory it is about: the command's own, or the server's; None where its workload says of no program."""
+        given = self.workload.get("parameters", {})
+        argv = given.get("server" if self.of_service else "argv")
         return argv[0] if argv else None
+
+    @property
+    def of_service(self) -> bool:
+        """Whether it is about a server of the user's under a load of theirs."""
+        return self.workload.get("name") == _SERVICE
 
 
 def command(
@@ -62,6 +82,22 @@ def command(
     parameters |= {"prepare": list(prepare)} if prepare else {}
     parameters |= {"values": list(values)} if values else {}
     return {"name": "command", "parameters": parameters} | ({"metric": metric} if metric is not None else {})
+
+
+def service(
+    server: Sequence[str], load: Sequence[str], *, seconds: float, metric: str | None = None, **given: Any
+) -> dict[str, Any]:
+    """The workload table of a server under a load. `given`: other parameters of the workload `service`, left out where
+    they are empty; `seconds`: the time for all of the advice.
+    """
+    least, most = _READY_S
+    parameters = {
+        "server": list(server),
+        "load": list(load),
+        "ready_within": f"{min(most, max(least, seconds * _READY_SHARE)):.0f}s",
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value},
+    }
+    return {"name": _SERVICE, "parameters": parameters} | ({"metric": metric} if metric is not None else {})
 
 
 def check(asked: Question) -> None:
@@ -79,8 +115,9 @@ def pilot(asked: Question) -> Study:
         raise UserError(told, hint="leave it out for 10 minutes")
     again = {"name": AGAIN, "from": AS_IS, "environment": {"HUGEWISE_AGAIN": "1"}}
     budget = {"blocks": _PILOT_BLOCKS, "time": f"{asked.seconds / 3:.0f}s"}
+    once: dict[str, Any] = {"attempt": {"retries": 0}} if asked.of_service else {}  # what is wrong is told at once
     # The confidence has no part in it; it is here so that one that cannot be is told at once.
-    return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", confidence=asked.confidence)
+    return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", confidence=asked.confidence, **once)
 
 
 def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, seconds: float) -> Study:
@@ -104,6 +141,15 @@ def _takes_pool(workload: str) -> bool:
     return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
 
 
+def apart(
+    name: str, asked: Question, uses: Sequence[str | Mapping[str, Any]], pool: int, blocks: int, *, baseline: str
+) -> Study:
+    """The study of so many blocks in which arms are held against `baseline`, at the question's confidence."""
+    confidence = asked.confidence
+    budget = {"blocks": blocks}
+    return _study(name, asked, uses, budget, method="fixed-n", pool=pool, confidence=confidence, baseline=baseline)
+
+
 def _study(
     name: str,
     asked: Question,
@@ -118,6 +164,8 @@ def _study(
         parameters["pool_bytes"] = asked.pool or pool
     timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
     workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
+    if asked.of_service:  # resident where a calibration of it lets it be
+        how = {"design": {"kind": "auto"}, **how}
     data = {
         "format": 1,
         "name": name,

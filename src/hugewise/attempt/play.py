@@ -33,6 +33,7 @@ class Play:
     seconds  length of the measured part, where that is not the whole command
     filled   what backed the servers' memory before their turns (empty: nothing is proven of that); None where there are
              no turns
+    peaks    bytes that each process of the servers had at its most, where that was looked at
     around   the machine's counters at both ends of the measured part, where they were looked at
     """
 
@@ -46,6 +47,7 @@ class Play:
     filled: Sequence[probe.Coverage] | None = None
     coverage: Sequence[probe.Coverage] = ()
     footprint: int | None = None
+    peaks: Sequence[int] = ()
     marks: Sequence[str] = ()
     counted: probe.Counters | str = ""
 

@@ -29,7 +29,7 @@ from hugewise.files import storing
 from hugewise.host import tolerance
 from hugewise.machine import probe
 from hugewise.machine.machine import Running
-from hugewise.model.design import SEQUENTIAL, Visited, lasting, quiet
+from hugewise.model.design import SEQUENTIAL, FixedWork, Visited, lasting, quiet
 from hugewise.model.scene import Part, Staged
 
 __all__ = ["launch", "leave_to_itself", "quieten", "turn_to"]
@@ -47,13 +47,18 @@ def turn_to(work: Work) -> None:
 def leave_to_itself(work: Work) -> None:
     """The arm is up: under which settings, and with which pages."""
     work.knobs = work.site.knobs.values()
-    if isinstance(work.play, Performance) and work.play.visited:  # else when its clients have warmed up
-        work.play.look_first()
+    play = work.play
+    # Else when its clients have warmed up; or, of what takes its memory while it is asked, in the end.
+    if isinstance(play, Performance) and (play.visited or (play.fixed and play.scene.warm)):
+        play.look_first()
 
 
 def quieten(group: Group) -> None:
     """Have the setting that all arms share while they take turns. Raises Disturbed."""
-    if isinstance(group.cell.workload, Staged):  # commands have one setting anyway
+    workload, knobs = group.cell.workload, [work.arm.treatment.knobs for work in group.works]
+    if isinstance(workload, FixedWork) and all(each == knobs[0] for each in knobs):
+        return  # they go on under the one that they have, as commands do
+    if isinstance(workload, Staged):
         _keep_still(group.works[0])
 
 
@@ -178,13 +183,16 @@ class _Side:
 
     def wait(self, until: float) -> bool:
         """Raises StageError when a server has ended, or a command has what must not be frozen."""
-        if self.play is not None:
-            if ends([self.play.stage], [self.side.running], until):
+        stages = [] if self.play is None else [self.play.stage]
+        if self.play is not None and not self.play.fixed:
+            if ends(stages, [self.side.running], until):
                 self.play.stage.check_again()
                 raise StageError("its client ended before all turns were over", self.play.stage)
             return False
-        if ends([], [self.side.running], until) or (self._leaving() and ends([], [self.side.running], None)):
+        if ends(stages, [self.side.running], until) or (self._leaving() and ends(stages, [self.side.running], None)):
             return True
+        if self.play is not None:  # whom it talks to is its own server, which stands still when it does
+            return False
         if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
             raise _ArmError(self.work, f"{why}; such a command is compared one after the other: {SEQUENTIAL}")
         return False
@@ -256,6 +264,15 @@ class _Turning(Play):
         length, wash_out = slicing.length, slicing.length * slicing.wash_out
         if not performances:
             take_turns(self.sides, self._digits(None), length=length, wash_out=wash_out)
+            return
+        if performances[0].fixed:
+            for play in performances:
+                play.mark()
+            take_turns(self.sides, self._digits(None), length=length, wash_out=wash_out)
+            for play in performances:
+                play.mark()
+            for play in performances:
+                play.look()
             return
         window = performances[0].scene.window
         assert window is not None

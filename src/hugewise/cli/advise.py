@@ -1,16 +1,16 @@
-"""`hugewise advise`: from a command, the cells of a study, or a run that exists, to settings."""
+"""`hugewise advise`: from a command, a service, the cells of a study, or a run that exists, to settings."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from hugewise.cli import asking, completion, options
+from hugewise.cli import asking, completion, options, service
 from hugewise.errors import UserError
 from hugewise.visible import printable, say, say_json
 
@@ -24,6 +24,7 @@ _OPTIONS = {"time_": "time", "values": "value", "run_": "from", "resumed": "resu
 _ASKED = ("time_", "margin", "confidence", "max_candidates")
 _OF_COMMAND = ("metric", "values", "pool", "prepare")
 _OF_STUDY = ("only", "scale")
+_OF_SERVICE = ("metric", "values", "pool", *service.NAMES)
 _OF_RUNS = ("anyway", "results")
 
 
@@ -48,6 +49,7 @@ class _Dashed(click.Command):
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]", shell_complete=completion.command
 )
+@service.options
 @click.option(
     "--from",
     "run_",
@@ -76,6 +78,7 @@ class _Dashed(click.Command):
 @options.SCALE
 @options.ONLY
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to deploy below it.")
+@click.option("--unit", help="The service that the files of --output are for, such as redis-server.service.")
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), help="Go on with the advice in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the advice as JSON.")
 @options.ANYWAY
@@ -85,29 +88,34 @@ def advise(
     command: Sequence[str],
     run_: Path | None,
     resumed: Path | None,
-    output: Path | None,
     *,
+    output: Path | None,
+    unit: str | None,
     as_json: bool,
     **asked: Any,
 ) -> None:
     """What to set, what it gains, what it costs: advise -- COMMAND ARGS...
 
-    Or for each cell of STUDY: advise STUDY; or by a run that exists: advise --from RUN. A pilot runs the program as it
-    is. Settings that can reach it are screened, and the one chosen is confirmed by runs of its own, whose verdict has
-    the confidence that was asked for. Nothing is left changed, and nothing is applied.
+    Of a service: advise --server "CMD ARGS" --load "CMD ARGS", split as a shell would, without one. Of each cell of a
+    study: advise STUDY. By a run that exists: advise --from RUN.
+
+    A pilot runs it as it is. Settings that can reach it are screened, and the one chosen is confirmed by runs of its
+    own, whose verdict has the confidence that was asked for. Nothing is left changed, and nothing is applied.
 
     Exit status: 0 answered, also where the answer is to leave it as it is; 1 hugewise or the host failed; 2 what was
     asked cannot be done; 130 interrupted, with what is known so far.
     """
-    forms = {"study": study is not None, "command": bool(command), "run_": run_ is not None}
-    forms["resumed"] = resumed is not None
-    _check(forms, asked, output)
+    service.must_be_whole(asked, command=bool(command))
+    forms = {"study": study is not None, "command": bool(command), "server": bool(asked["server"])}
+    _check({**forms, "run_": run_ is not None, "resumed": resumed is not None}, asked)
+    _check_files(output, unit)
+    files = None if output is None else _Files(output, unit, as_json)
     if run_ is not None:
-        _of_run(run_, output, as_json=as_json)
+        _of_run(run_, files, as_json=as_json)
     elif study is not None or (resumed is not None and _of_cells(resumed)):
-        _of_study(study, resumed, output, asked, as_json=as_json)
+        _of_study(study, resumed, files, asked, as_json=as_json)
     else:
-        _of_command(command, resumed, output, asked, as_json=as_json)
+        _of_command(command, resumed, files, asked, as_json=as_json)
 
 
 def _of_cells(folder: Path) -> bool:
@@ -116,21 +124,23 @@ def _of_cells(folder: Path) -> bool:
     return is_study(folder)
 
 
-def _check(forms: dict[str, bool], asked: dict[str, Any], output: Path | None) -> None:
+def _check(forms: dict[str, bool], asked: dict[str, Any]) -> None:
     """Raise UserError for a call that makes no sense, before anything is measured."""
     given = [name for name, there in forms.items() if there]
     if len(given) != 1:
         what = "nothing" if not given else " and ".join(_called(name) for name in given)
         told = f"{what} to advise on: one thing is advised on at a time"
-        raise UserError(told, hint=f"{_COMMAND}, a STUDY, --from RUN, or --resume FOLDER")
+        raise UserError(told, hint=f"{_COMMAND}, --server CMD --load CMD, a STUDY, --from RUN, or --resume FOLDER")
     takes = {
         "command": (*_ASKED, *_OF_COMMAND, *_OF_RUNS),
+        "server": (*_ASKED, *_OF_SERVICE, *_OF_RUNS),
         "study": (*_ASKED, *_OF_STUDY, *_OF_RUNS),
         "run_": (),
         "resumed": ("anyway",),
     }[given[0]]
     cure = {
         "command": "leave it out: it is for a STUDY",
+        "server": "leave it out; what fills a server before its load is --fill",
         "study": "leave it out: the study has its own, set for the workload",
         "run_": "leave it out: nothing is measured, and the run has its own",
         "resumed": "leave it out: the advice has its question",
@@ -140,14 +150,26 @@ def _check(forms: dict[str, bool], asked: dict[str, Any], output: Path | None) -
         if name not in takes and source(name) is ParameterSource.COMMANDLINE:
             whose = "belongs to a new advice" if given[0] in ("resumed", "run_") else f"is none of {_called(given[0])}"
             raise UserError(f"--{_option(name)} {whose}", hint=cure)
+
+
+def _check_files(output: Path | None, unit: str | None) -> None:
+    """Raise UserError where files could not be written, or not for that unit."""
     if output is not None:
         from hugewise.report.deployed import must_be_empty  # noqa: PLC0415
 
         must_be_empty(output)
+    if unit is not None:
+        from hugewise.deployment.quoting import unit_name  # noqa: PLC0415
+
+        if output is None:
+            raise UserError(f"--unit {unit}: only files have a unit's name", hint="say where they go: --output FOLDER")
+        if not unit_name(unit).endswith(".service"):
+            raise UserError(f"--unit {unit}: not a service", hint="name the service that starts the program")
 
 
 def _called(form: str) -> str:
-    return {"study": "a study", "command": "a command", "run_": "--from", "resumed": "--resume"}[form]
+    words = {"study": "a study", "command": "a command", "server": "a service", "run_": "--from"}
+    return words.get(form, "--resume")
 
 
 def _option(name: str) -> str:
@@ -155,7 +177,7 @@ def _option(name: str) -> str:
 
 
 def _of_command(
-    command: Sequence[str], resumed: Path | None, output: Path | None, asked: dict[str, Any], *, as_json: bool
+    command: Sequence[str], resumed: Path | None, files: _Files | None, asked: dict[str, Any], *, as_json: bool
 ) -> None:
     from hugewise.advise import advise as phases  # noqa: PLC0415
     from hugewise.advise.advice import answer, details  # noqa: PLC0415
@@ -176,15 +198,14 @@ def _of_command(
         for run in filter(None, (found.pilot_folder, found.screening_folder, found.confirmation_folder)):
             say(f"  Run: {run}")
         say(f"Advice: {folder}")
-    if output is not None:
-        confirmed = [] if found.confirmed is None else [("", found.confirmation_folder)]
-        _files(confirmed, output, as_json=as_json)
+    if files is not None:
+        files.of([] if found.confirmed is None else [("", found.confirmation_folder)])
     if found.arrived != "finished":
         sys.exit(130)
 
 
 def _of_study(
-    study: str | None, resumed: Path | None, output: Path | None, asked: dict[str, Any], *, as_json: bool
+    study: str | None, resumed: Path | None, files: _Files | None, asked: dict[str, Any], *, as_json: bool
 ) -> None:
     from hugewise.advise import of_study  # noqa: PLC0415
     from hugewise.advise.advice import details  # noqa: PLC0415
@@ -214,10 +235,9 @@ def _of_study(
                     say(f"  {line}")
                 say(f"  Advice: {one.folder}")
         say(f"\nAdvice: {folder}")
-    if output is not None:
+    if files is not None:
         advised = [(one.cell, one.advice) for one in found.cells if one.advice is not None]
-        confirmed = [(cell, each.confirmation_folder) for cell, each in advised if each.confirmed is not None]
-        _files(confirmed, output, as_json=as_json)
+        files.of([(cell, each.confirmation_folder) for cell, each in advised if each.confirmed is not None])
     if found.arrived != "finished":
         sys.exit(130)
 
@@ -232,7 +252,7 @@ def _must_be_study(name: str) -> None:
         raise UserError(f"{name}: a program, and no study", hint=f"hugewise advise -- {name}")
 
 
-def _of_run(folder: Path, output: Path | None, *, as_json: bool) -> None:
+def _of_run(folder: Path, files: _Files | None, *, as_json: bool) -> None:
     from hugewise.advise.from_run import advice_of_run, details, sentences  # noqa: PLC0415
 
     found, results = advice_of_run(folder)
@@ -244,25 +264,34 @@ def _of_run(folder: Path, output: Path | None, *, as_json: bool) -> None:
         for line in details(found):
             say(f"  {line}")
         say(f"Run: {folder} ({found.state}; nothing was measured anew)")
-    if output is not None:
+    if files is not None:
+        files.write([results])
+
+
+class _Files(NamedTuple):
+    """Where files to deploy are written, and for which unit; with JSON on stdout, what is said of them is not."""
+
+    output: Path
+    unit: str | None
+    as_json: bool
+
+    def of(self, confirmed: Sequence[tuple[str, str]]) -> None:
+        """Write those of what was confirmed: the name of its cell (empty: as in the run), and the run's folder."""
+        import hugewise  # noqa: PLC0415
+        from hugewise.advise.of_study import named  # noqa: PLC0415
+
+        if not confirmed:
+            say(f"{self.output}: no files: nothing was confirmed", err=self.as_json)
+            return
+        self.write([named(hugewise.open_results(folder), cell) for cell, folder in confirmed])
+
+    def write(self, several: Sequence[Any]) -> None:
+        """Write those of the best arm of each cell of these results."""
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
-        for line in write_files(results, output):
-            say(line, err=as_json)
-
-
-def _files(confirmed: Sequence[tuple[str, str]], output: Path, *, as_json: bool) -> None:
-    """Write the files of what was confirmed: the name of its cell (empty: as in the run), and the run's folder."""
-    if not confirmed:
-        say(f"{output}: no files: nothing was confirmed", err=as_json)
-        return
-    import hugewise  # noqa: PLC0415
-    from hugewise.advise.of_study import named  # noqa: PLC0415
-    from hugewise.report.deployed import write_files  # noqa: PLC0415
-
-    first, *others = [named(hugewise.open_results(folder), cell) for cell, folder in confirmed]
-    for line in write_files(first, output, also=others):
-        say(line, err=as_json)
+        first, *others = several
+        for line in write_files(first, self.output, self.unit, also=others):
+            say(line, err=self.as_json)
 
 
 def _read(name: str, text: str, how: Callable[[str], Any], such: str) -> Any:
@@ -296,7 +325,10 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
     from hugewise.advise.question import Question  # noqa: PLC0415
     from hugewise.advise.question import command as of_command  # noqa: PLC0415
 
+    given = _seconds(asked)
+    seconds = _TIME_S if given is None else given
+    if asked["server"]:
+        return Question(workload=service.table(asked, seconds), seconds=seconds, **_how(asked))
     prepare = asking.words("prepare", asked["prepare"])
     table = of_command(command, metric=asked["metric"], values=asked["values"], prepare=prepare)
-    seconds = _seconds(asked)
-    return Question(workload=table, seconds=_TIME_S if seconds is None else seconds, **_how(asked))
+    return Question(workload=table, seconds=seconds, **_how(asked))

@@ -14,7 +14,6 @@ from hugewise.deployment.quoting import plain, shell_words, unit_environment, un
 from hugewise.model.deployment import UNREAD, DeployedFile
 from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
-from hugewise.quantity import format_size
 
 __all__ = ["LAUNCHER", "Destination", "UnitFacts", "for_program", "of_unit", "unit_facts"]
 
@@ -79,10 +78,7 @@ def _launch(treatment: Treatment, pool_bytes: int) -> tuple[str, ...]:
     """The launcher with its options, where it has something to do."""
     pages = [_PAGES[treatment.thp_disable]] if treatment.thp_disable != "none" else []
     if treatment.layout:
-        size = treatment.target.size
-        heap = f",heap={format_size(max(1, -(-pool_bytes // size)) * size)}"
-        sized = treatment.target.kind != "hugetlb" or "heap=" in treatment.layout
-        pages.append(treatment.layout if sized else treatment.layout + heap)
+        pages.append(treatment.laid_out(pool_bytes))
     return (LAUNCHER, *(word for each in pages for word in ("--pages", each)), "--") if pages else ()
 
 

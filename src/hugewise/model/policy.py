@@ -16,10 +16,13 @@ import msgspec
 from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
+from hugewise.quantity import format_size
 
 __all__ = ["Mechanism", "Policy", "Treatment", "mechanism"]
 
 Mechanism = Literal["system", "process"]
+
+_HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
 
 
 def mechanism(host: Host) -> Mechanism:
@@ -49,6 +52,18 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     parameters: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
     layout: str = ""
+
+    def laid_out(self, heap: int) -> str:
+        """The words of the layout, with the size of the heap where they do not say it: `heap` bytes in whole pages.
+
+        0: the size that the library chooses; of pages of a pool one at least, as it would take all that it lays out.
+        """
+        page = max(self.target.size, _HEAP_UNIT)
+        if self.target.kind == "hugetlb":
+            heap = max(heap, 1)
+        if not self.layout or not heap or ",heap=" in self.layout:
+            return self.layout
+        return f"{self.layout},heap={format_size(-(-heap // page) * page)}"
 
 
 class Policy(Protocol):

@@ -18,6 +18,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 
 __all__ = [
+    "MARKS",
     "Configuration",
     "Configured",
     "Direct",
@@ -34,6 +35,9 @@ __all__ = [
 
 Configuration = tuple[Mapping[str, str], tuple[DeployedFile, ...]]
 """The variables that a server is started with, and the files that configure it."""
+
+MARKS = ("{port}", "{folder}")
+"""What stands in the commands of a service for a free port, and for the attempt's own folder."""
 
 ParameterValue = str | int | float | bool | tuple[str, ...]
 ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "texts", "argv", "flag"]

@@ -9,11 +9,9 @@ from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._value import Value, extract, parse
+from hugewise.workloads._value import extract, named_in
 
 __all__ = ["WORKLOAD"]
-
-_HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
 
 
 class Command:
@@ -78,26 +76,21 @@ class Command:
         heap = values.get("pool_bytes", 0)
         assert isinstance(heap, int)
         # Of the same size in every arm, so that the heap is laid out alike.
-        rounded = whole_pages(heap, max(treatment.target.size, _HEAP_UNIT))
-        return Launch(
-            argv=argv,
-            proof=chosen,
-            environment=layouts.environment(treatment, rounded),
-            prepare=_prepare(values),
-        )
+        environment = layouts.environment(treatment, heap)
+        return Launch(argv=argv, proof=chosen, environment=environment, prepare=_prepare(values))
 
     def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         """The program must be one that the layout library can be loaded into."""
         argv = values.get("argv")
-        return layouts.unreached(argv[0], treatment) if isinstance(argv, tuple) and argv else None
+        return layouts.unreached(argv, treatment) if isinstance(argv, tuple) and argv else None
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""
-        return tuple(value.metric for value in _values(values))
+        return tuple(value.metric for value in named_in(values))
 
     def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
         """The values in what the command said. Raises ValueError where one is not there."""
-        return {value.metric.name: extract(value, stdout, stderr) for value in _values(values)}
+        return {value.metric.name: extract(value, stdout, stderr) for value in named_in(values)}
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         """Unknown before it runs."""
@@ -114,21 +107,6 @@ def _prepare(values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
     prepare = values.get("prepare", ())
     assert isinstance(prepare, tuple)
     return prepare
-
-
-def _values(values: Mapping[str, ParameterValue]) -> list[Value]:
-    given = values.get("values", ())
-    assert isinstance(given, tuple)
-    found: list[Value] = []
-    for text in given:
-        try:
-            value = parse(text)
-        except ValueError as error:
-            raise ValueError(f"{text!r}: {error}") from None
-        if value.metric.name in {other.metric.name for other in found}:
-            raise ValueError(f"{text!r}: there is a value {value.metric.name} already")
-        found.append(value)
-    return found
 
 
 WORKLOAD = Command()
