@@ -25,7 +25,7 @@ from hugewise.advise.program import allocator_of, program_of
 from hugewise.advise.question import AS_IS, Question
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, UserError
-from hugewise.files import made_folder, own, storing, write_whole
+from hugewise.files import hand_over, made_folder, own, storing, write_whole
 from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import PageSizes
 from hugewise.model.results import Results
@@ -71,6 +71,7 @@ class _Asking:
         """Have on disk what is known; the folder is made when the first run has begun."""
         self.advice.seconds, self.began = self.spent, time.monotonic()
         with storing(f"the advice {self.folder}"):
+            made_folder(self.folder.parent, theirs=True)
             made_folder(self.folder)
             write_whole(self.folder / "advice.json", msgspec.json.format(msgspec.json.encode(self.advice), indent=1))
 
@@ -173,6 +174,9 @@ def _conducted(asking: _Asking) -> tuple[Advice, Path]:
             raise  # nothing was begun
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
     asking.keep()
+    if advice.arrived == "finished":
+        with storing(f"the advice {asking.folder}"):
+            hand_over(asking.folder)
     return advice, asking.folder
 
 
@@ -202,7 +206,7 @@ def _pilot(asking: _Asking) -> None:
     if asked.curve:
         return
     tried, left = candidates(_found(found, asked), asked.most)
-    if not asked.words:
+    if not (asked.of_service or layouts.command_of(asked)):
         tried, left = _taken(asked, tried, left, found)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
     for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
@@ -219,7 +223,7 @@ def _taken(
     """The candidates that the workload can take here, and those that are left out: a server has settings of its own."""
     if not tried:
         return tried, left
-    planned = make_plan(questions.screening(asked, tried, int(found.memory * _POOL_ROOM), 1.0))
+    planned = make_plan(questions.screening(asked, tried, int(found.memory * layout_phases.POOL_ROOM), 1.0))
     why = {one.policy: one.reason for one in planned.left_out}
     whole = why.get(EVERY)
     refused = [one for one in tried if one.name in why or whole is not None]
@@ -228,20 +232,19 @@ def _taken(
 
 
 def _program(asked: Question) -> tuple[str, ...]:
-    """The program of a workload that is neither a command nor a service; nothing where that cannot be said."""
+    """The words of the program of a workload that is no command; none where that cannot be said."""
     (cell,) = resolve(questions.pilot(asked), workloads.discover())
     try:
-        program = program_of(cell.workload, cell.values)
+        return program_of(cell.workload, cell.values)
     except HugewiseError:
         return ()
-    return () if program is None else (program,)
 
 
 def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
-    command = asked.words or _program(asked)
-    known = allocator_of(command) if command else None
+    argv = layouts.command_of(asked) or _program(asked)
+    known = allocator_of(argv) if argv else None
     return ProgramHere(
         root=host.privileged(),
         mode=_mode(host),

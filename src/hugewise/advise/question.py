@@ -62,12 +62,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     curve: bool = False
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """Whose memory it is about: the command, or the server; nothing where the workload has its own program."""
-        given = self.workload.get("parameters", {})
-        return tuple(given.get("server" if self.of_service else "argv", ()))
-
-    @property
     def of_service(self) -> bool:
         """Whether it is about a server of the user's under a load of theirs."""
         return self.workload.get("name") == _SERVICE
@@ -136,6 +130,12 @@ def confirmation(asked: Question, chosen: SettingCandidate, pool: int, seconds: 
     return _study("advise-confirmation", asked, uses, budget, method="sequential", pool=pool, confidence=confidence)
 
 
+def _takes_pool(workload: str) -> bool:
+    """Whether it is told how much to reserve: servers know it themselves."""
+    known = workloads.discover().get(workload)
+    return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
+
+
 def apart(
     name: str, asked: Question, uses: Sequence[str | Mapping[str, Any]], pool: int, blocks: int, *, baseline: str
 ) -> Study:
@@ -143,12 +143,6 @@ def apart(
     confidence = asked.confidence
     budget = {"blocks": blocks}
     return _study(name, asked, uses, budget, method="fixed-n", pool=pool, confidence=confidence, baseline=baseline)
-
-
-def _takes_pool(workload: str) -> bool:
-    """Whether it is told how much to reserve: servers know it themselves."""
-    known = workloads.discover().get(workload)
-    return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
 
 
 def _study(
