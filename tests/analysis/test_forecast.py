@@ -252,6 +252,13 @@ def test_equal_pairs_have_no_spread(tmp_path: Path) -> None:
     assert row.needed is None and row.reason == "all pairs have the same ratio: any number of them will do"
 
 
+def test_a_screening_makes_no_verdict_that_could_be_planned(tmp_path: Path) -> None:
+    of = msgspec.structs.replace(the_study(), method="screening")
+    with pytest.raises(UserError, match="makes no verdict") as error:
+        forecast.forecast(of, [write_run(tmp_path, the_study(), normal(0.02, 20))])
+    assert "sequential" in (error.value.hint or "")
+
+
 def test_what_cannot_be_planned_says_what_to_do(tmp_path: Path) -> None:
     of = the_study()
     short = write_run(tmp_path, of, normal(0.02, 5))

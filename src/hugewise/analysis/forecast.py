@@ -61,9 +61,14 @@ def forecast(
 ) -> Forecast:
     """The forecast of `study` from `runs` of it, for an `effect` as |ratio - 1| (default: the margin).
 
-    `session_cost` is what a new statistical session takes, in seconds. Raises UserError where a run is another study's
-    or there are too few pairs, RunError where it cannot be read.
+    `session_cost` is what a new statistical session takes, in seconds. Raises UserError where a run is another study's,
+    there are too few pairs, or the method makes no verdict; RunError where it cannot be read.
     """
+    if study.method == "screening":
+        raise UserError(
+            f"method = 'screening' of {study.name}: it makes no verdict that could be planned",
+            hint="plan what is to confirm its choice, a study with method = 'sequential'; a screening ends by itself",
+        )
     effect = study.margin if effect is None else effect
     known = pilots.read(study, runs)
     judged = pilots.judged(study, [pilot.record for pilot in known.values()])

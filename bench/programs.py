@@ -1,0 +1,293 @@
+"""What an advice says of programs that people have, and whether its files then do what they promise.
+
+    python -m bench.programs [--time 3m] [PROGRAM ...]
+
+Of each program: an advice as a user asks for it; then the files of the arm that was confirmed or refuted are applied as
+they would be by hand (the script of the host, the launcher of the program, or the variables of its unit), the program
+is started once more by them, and `hugewise verify` says whether it has what was promised. All settings are put back.
+
+heap      nodes of 64 bytes in a random ring, 1 GiB by brk          sort     2.5 million lines in memory
+gcc       a file of 600 functions, -O2                            gzip     checks an archive: nothing to gain
+python    a dictionary of 1.5 million numbers                       go       maps; malloc's tunables do not reach it
+ffmpeg    120 frames of 720p, H.264                                 static   the heap's program, linked statically
+off       turns transparent huge pages off for itself
+redis     look-ups by redis-benchmark                               postgres look-ups by pgbench
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import hugewise
+from bench.kept import kept_settings
+from hugewise.advise import advise as phases
+from hugewise.advise.advice import Advice, answer
+from hugewise.advise.question import Question, command
+from hugewise.deployment.program import LAUNCHER
+from hugewise.errors import HugewiseError, UserError
+from hugewise.host.local_host import LocalHost
+from hugewise.inspection.verify import verify
+from hugewise.model.deployment import DeployedFile
+from hugewise.quantity import format_duration, parse_duration
+from hugewise.report.sentences import arm_of
+from hugewise.visible import printable
+
+BUILD = Path(__file__).parent.parent / ".bench"
+NODES = (1 << 30) // 64
+_LOOKS = (0.5, 0.7, 0.85)
+"""When a program is looked at, as shares of its time as it is: it has its memory by then, most often."""
+
+_HEAP = r"""
+#include <malloc.h>
+#include <stdlib.h>
+struct node { struct node *next; unsigned long value[7]; };
+int main(void) {
+  const unsigned long count = NODES;
+  struct node **all = malloc(count * sizeof *all), *at;
+  unsigned long sum = 0;
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  for (unsigned long i = 0; i < count; i++) all[i] = malloc(sizeof(struct node) - 8);
+  for (unsigned long i = 0; i < count; i++) {  /* one ring of all: count is a power of two (Hull and Dobell) */
+    all[i]->next = all[(i * 6364136223846793005ul + 1442695040888963407ul) % count];
+    all[i]->value[0] = i;
+  }
+  at = all[0];
+  for (unsigned long i = 0; i < 8000000; i++) { sum += at->value[0]; at = at->next; }
+  return sum == 42;
+}
+"""
+_OFF = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+int main(void) {
+  unsigned long sum = 0;
+  prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  for (int round = 0; round < 24; round++) {
+    volatile char *buffer = malloc(64ul << 20);
+    memset((void *)buffer, round, 64ul << 20);
+    for (unsigned long at = 0; at < 64ul << 20; at += 4099) sum += buffer[at];
+    free((void *)buffer);
+  }
+  return sum == 42;
+}
+"""
+_GO = """
+package main
+
+func main() {
+	sum := 0
+	for round := 0; round < 2; round++ {
+		known := make(map[int]int)
+		for i := 0; i < 2500000; i++ {
+			known[i*7919] = i
+		}
+		for i := 0; i < 5000000; i++ {
+			sum += known[i]
+		}
+	}
+	if sum == 42 {
+		panic(sum)
+	}
+}
+"""
+_PYTHON = "known = {i * 7919: str(i) for i in range(1_500_000)}; sum(len(known[i * 7919]) for i in range(1_500_000))"
+
+
+class Programs(NamedTuple):
+    """Where they are made."""
+
+    folder: Path
+
+    def compiled(self, name: str, source: str, *options: str) -> str:
+        """A program of C. Raises HugewiseError."""
+        text, made = self.folder / f"{name}.c", self.folder / name
+        text.write_text(source)
+        _done(["gcc", "-O2", *options, "-o", str(made), str(text)], "apt install gcc libc6-dev")
+        made.chmod(0o755)
+        return str(made)
+
+    def heap(self) -> list[str]:
+        return [self.compiled("heap", _HEAP, f"-DNODES={NODES}")]
+
+    def static(self) -> list[str]:
+        return [self.compiled("static", _HEAP, f"-DNODES={NODES // 4}", "-static")]
+
+    def off(self) -> list[str]:
+        return [self.compiled("off", _OFF)]
+
+    def gcc(self) -> list[str]:
+        text = self.folder / "large.c"
+        body = "int f{0}(int *a, int n) {{ int s = {0}; for (int i = 0; i < n; i++) s += a[i] * {0} ^ s; return s; }}\n"
+        text.write_text("".join(body.format(number) for number in range(600)))
+        return [_program("gcc", "gcc"), "-O2", "-c", str(text), "-o", "/dev/null"]
+
+    def python(self) -> list[str]:
+        return ["/usr/bin/python3", "-IS", "-c", _PYTHON]
+
+    def ffmpeg(self) -> list[str]:
+        options = "-nostdin -v error -f lavfi -i testsrc2=size=1280x720 -frames:v 120 -c:v libx264 -preset veryfast"
+        return [_program("ffmpeg", "ffmpeg"), *options.split(), "-threads", "1", "-f", "null", "-"]
+
+    def sort(self) -> list[str]:
+        text = self.folder / "lines"
+        with text.open("w") as to:
+            to.writelines(f"{number * 2654435761 % (1 << 32):x} line {number}\n" for number in range(2_500_000))
+        return ["/usr/bin/sort", "-S", "1G", "--parallel=1", "-o", "/dev/null", str(text)]
+
+    def gzip(self) -> list[str]:
+        self.sort()
+        text = self.folder / "lines"
+        _done(["gzip", "-kf1", str(text)], "apt install gzip")
+        return ["/usr/bin/gzip", "-t", str(text.with_suffix(".gz"))]
+
+    def go(self) -> list[str]:
+        source, made = self.folder / "maps.go", self.folder / "maps"
+        source.write_text(_GO)
+        variables = {**os.environ, "GOCACHE": str(self.folder / "cache"), "GO111MODULE": "off"}
+        _done([_program("go", "golang-go"), "build", "-o", str(made), str(source)], "apt install golang-go", variables)
+        made.chmod(0o755)
+        return [str(made)]
+
+
+COMMANDS: Mapping[str, Callable[[Programs], list[str]]] = {
+    "heap": Programs.heap,
+    "gcc": Programs.gcc,
+    "python": Programs.python,
+    "ffmpeg": Programs.ffmpeg,
+    "sort": Programs.sort,
+    "gzip": Programs.gzip,
+    "go": Programs.go,
+    "static": Programs.static,
+    "off": Programs.off,
+}
+
+
+def _program(name: str, package: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise HugewiseError(f"{name} is not installed", hint=f"apt install {package}")
+    return found
+
+
+def _done(words: Sequence[str], hint: str, environment: Mapping[str, str] | None = None) -> None:
+    try:
+        subprocess.run(words, check=True, capture_output=True, env=environment)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise HugewiseError(f"{words[0]} failed: {error}", hint=hint) from None
+
+
+def applied(found: Advice, argv: Sequence[str]) -> Iterator[str]:
+    """The files of the arm that was looked at last, applied, and what `verify` says then; line by line."""
+    if found.confirmed is None or found.pilot is None:
+        return
+    results = hugewise.open_results(found.confirmed.folder)
+    (cell,) = results.cells
+    arm = arm_of(cell, found.confirmed.candidate)
+    files = () if arm is None or arm.deployment is None else arm.deployment.files
+    script = next((file for file in files if file.kind == "script"), None)
+    policy = next((word for file in files for word in _policy(file)), None)
+    own = next((file for file in files if file.kind == "launcher"), None)
+    with kept_settings() as turn, tempfile.TemporaryDirectory(prefix="hugewise-applied-") as folder:
+        if script is not None:
+            turn(script.sets)  # journalled; then by the file
+            _by_file(script, Path(folder))
+        words = list(argv) if own is None else _wrapped(own, Path(folder))
+        kinds = ", ".join(file.kind for file in (script, own) if file is not None) or "no file"
+        best = max(_verified(words, policy or found.confirmed.candidate, found.pilot.wall_s), key=lambda each: each[0])
+        yield f"{kinds}: {best[1]}"
+
+
+def _policy(file: DeployedFile) -> Iterator[str]:
+    words = file.check.split()
+    if "--policy" in words:
+        yield words[words.index("--policy") + 1]
+
+
+def _by_file(file: DeployedFile, folder: Path) -> None:
+    (folder / "now").write_text(file.content)
+    _done(["sh", str(folder / "now")], "see the file")
+
+
+def _wrapped(file: DeployedFile, folder: Path) -> list[str]:
+    launcher = str(Path(sys.executable).with_name("hugewise-exec"))
+    wrapper = folder / "with-page-sizes"
+    wrapper.write_text(file.content.replace(LAUNCHER, shlex.quote(launcher)))
+    wrapper.chmod(0o755)
+    return [str(wrapper)]
+
+
+def _verified(words: Sequence[str], policy: str, wall_s: float) -> Iterator[tuple[float, str]]:
+    """What `verify` says at several moments of a run: the share that has what was promised, and the words."""
+    yield -1.0, "it was over before it could be looked at"
+    for share in _LOOKS:
+        with _running(words) as pid:
+            time.sleep(share * wall_s)
+            try:
+                seen = verify(str(pid), LocalHost(), policy)
+            except UserError:
+                continue  # it has ended
+            part = "nothing to prove" if seen.share is None else f"{100 * seen.share:.0f}% of what was promised"
+            why = "".join(f"; {one.id}" for one in seen.reasons[:2])
+            word = "as promised" if seen.delivered else "NOT as promised" if seen.delivered is False else "unproven"
+            yield (seen.share if seen.share is not None else -0.5), f"{word} ({part} under {seen.promise.text}{why})"
+
+
+@contextmanager
+def _running(words: Sequence[str]) -> Iterator[int]:
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0) as process:
+        try:
+            yield process.pid
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, 9)
+
+
+def tried(name: str, argv: Sequence[str], seconds: float, results: Path) -> None:
+    """Ask for an advice, apply its files, and print all of it. Raises HugewiseError."""
+    began = time.monotonic()
+    found, _ = phases.advise(Question(workload=command(argv), seconds=seconds), results)
+    took = time.monotonic() - began
+    print(f"{name}: {format_duration(took)}: {printable(answer(found))}", flush=True)
+    if found.pilot is not None and found.pilot.huge is not None:
+        print(f"  as it is: {format_duration(found.pilot.wall_s)} a run, {100 * found.pilot.huge:.0f}% in huge pages")
+    if found.confirmed is not None and found.confirmed.huge_after is not None:
+        print(f"  {found.confirmed.candidate}: {100 * found.confirmed.huge_after:.0f}% in huge pages")
+    for left in found.left_out:
+        print(f"  not tried: {left.name}: {left.reason}")
+    for line in applied(found, argv):
+        print(f"  applied {line}", flush=True)
+
+
+def main(names: Sequence[str], seconds: float, results: Path = BUILD / "programs") -> int:
+    """Try and print. Returns 1 where nothing could be tried."""
+    shown = 0
+    with tempfile.TemporaryDirectory(prefix="hugewise-programs-", dir="/var/tmp") as made:
+        Path(made).chmod(0o755)
+        for name in names:
+            try:
+                tried(name, COMMANDS[name](Programs(Path(made))), seconds, results)
+            except HugewiseError as error:
+                print(f"{name}: left out: {error}", flush=True)
+                continue
+            shown += 1
+    return 0 if shown else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.programs")
+    parser.add_argument("--time", default="3m", help="for each advice (3m)")
+    parser.add_argument("program", nargs="*", choices=[[], *COMMANDS], help="which (all)")
+    given = parser.parse_args()
+    sys.exit(main(given.program or tuple(COMMANDS), parse_duration(given.time)))
