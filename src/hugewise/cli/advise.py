@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from hugewise.cli import completion, options
@@ -30,6 +31,13 @@ __all__ = ["advise"]
 @click.option("--margin", default="2%", show_default=True, help="Smaller differences make none.")
 @click.option("--confidence", default="0.99", show_default=True, help="Confidence of the verdict.")
 @click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
+@click.option(
+    "--priority",
+    type=click.Choice(["speed", "memory", "tail"]),
+    default="speed",
+    show_default=True,
+    help="What the best is: the metric, unless memory grows by over 10%; the footprint; or an upper quantile.",
+)
 @click.option("--pool", help="Hugetlb memory that the command needs, such as 512m (default: what it was seen to use).")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to deploy below it.")
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), help="Go on with the advice in this folder.")
@@ -52,7 +60,7 @@ def advise(
     own, whose verdict has the confidence that was asked for. Nothing is left changed, and nothing is applied.
     """
     from hugewise.advise import advise as phases  # noqa: PLC0415  (each verb pays only for what it uses)
-    from hugewise.advise.advice import answer, details  # noqa: PLC0415
+    from hugewise.advise.advice import answer, details, objective, recommended, settings  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
 
     _check(command, resumed, output, asked)
@@ -62,8 +70,10 @@ def advise(
         else:
             found, folder = phases.advise(_question(command, asked), results, listener=listener, anyway=anyway)
     if as_json:
-        say_json(found)
+        told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
+        say_json(msgspec.to_builtins(found) | told)
     else:
+        say(objective(found))
         say(answer(found))
         for line in details(found):
             say(f"  {line}")
@@ -72,11 +82,14 @@ def advise(
         say(f"Advice: {folder}")
     if output is not None and found.confirmed is None:
         say(f"{output}: no files: nothing was confirmed", err=as_json)
+    elif output is not None and found.question.priority == "memory" and not recommended(found):
+        say(f"{output}: no files: nothing is recommended", err=as_json)
     elif output is not None:
         import hugewise  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
-        for line in write_files(hugewise.open_results(found.confirmation_folder), output):
+        measured = hugewise.open_results(found.confirmation_folder)
+        for line in write_files(measured, output, arm=found.chosen if recommended(found) else None):
             say(line, err=as_json)
     if found.arrived != "finished":
         sys.exit(130)
@@ -114,5 +127,6 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
         confidence=read("confidence", asked["confidence"], parse_share, "0.99"),
         seconds=read("time", asked["time_"], parse_duration, "10m"),
         most=asked["max_candidates"],
+        priority=asked["priority"],
         pool=0 if asked["pool"] is None else read("pool", asked["pool"], parse_size, "512m"),
     )

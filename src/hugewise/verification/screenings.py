@@ -93,8 +93,8 @@ def together(case: ScreeningCase, seed: int, streams: int) -> Sequence[CheckResu
         hasty += best is not None and made.arms[int(np.argmin(early))] != best
         if best is None:
             candidate, *others = sorted(made.arms[1:], key=lambda arm: _estimate(arm, seen))
-            found = _confirmed(candidate, next((arm for arm in others if arm not in made.dropped), None), stream)
-            claimed, longer = claimed + found.claimed, longer + found.longer
+            told_of = _confirmed(candidate, next((arm for arm in others if arm not in made.dropped), None), stream)
+            claimed, longer = claimed + told_of.claimed, longer + told_of.longer
             again = [one[candidate] - one[CONTRAST.baseline] for one in (*seen, *(next(stream) for _ in range(5)))]
             selected += verdict(again, CLAIMED, len(again)) != 0
     what = f"{case.arms} arms, {case.noise}, " + (f"one better by {case.gain:g} margins" if case.gain else "all alike")
