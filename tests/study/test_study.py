@@ -220,7 +220,6 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
             "take a policy out of it",
         ),
         ({"not_worse": True}, "not_worse", True, 'write method = "sequential"'),
-        ({**SEQUENTIAL, "not_worse": True, "budget": {"width": "2%"}}, "not_worse", True, "remove one of the two"),
         ({"design": {"kind": "duet", "slots": [0]}}, "design.slots", [0], "write for example slots = [0, 1]"),
         ({"design": {"kind": "resident", "slots": [0, 1]}}, "design.slots", [0, 1], "remove it"),
         ({"design": {"kind": "resident", "slice": "10ms"}}, "design.slice", "10ms", "at least"),

@@ -25,7 +25,7 @@ __all__ = ["NotWorse"]
 
 
 class NotWorse(Sequential):
-    """The sequential method, ended by whether the arm is worse by more than the margin."""
+    """The sequential method, ended by whether the arm is worse by more than the margin: no `width` is waited for."""
 
     @property
     def settled(self) -> Literal["not worse", "worse by more"] | None:

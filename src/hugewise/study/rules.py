@@ -41,10 +41,6 @@ def _check_method(study: Study, place: Place) -> None:
         raise place.at("not_worse").wrong(
             f"has no part in the method {study.method}", study.not_worse, hint='write method = "sequential"'
         )
-    if study.not_worse and study.budget.width is not None:
-        raise place.at("not_worse").wrong(
-            "ends a comparison, and so does budget.width", study.not_worse, hint="remove one of the two"
-        )
     _check_unjudged(study, place)
 
 

@@ -114,7 +114,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         bool,
         Key(
             "A comparison ends when it is known whether its arm is worse than the baseline by more than the margin,"
-            " not at the first difference (method sequential): for whoever pays for something else with a little time.",
+            " not at the first difference, nor at a `width` (method sequential): for whoever pays for something else"
+            " with a little time.",
             "not_worse = true",
         ),
     ] = False
