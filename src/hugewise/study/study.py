@@ -107,7 +107,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Key(
             "Policies that are measured in the blocks of the others and claim nothing (method sequential): they have an"
             " interval and no verdict, take nothing of the error rate, and never prolong a run.",
-            'unjudged = ["thp"]',
+            'unjudged = ["thp-defer"]',
         ),
     ] = ()
     not_worse: Annotated[
