@@ -148,6 +148,8 @@ def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, suc
     times = {"wall_s": wall, "cpu_s": cpu, "user_s": user, "system_s": system}
     found = msgspec.structs.replace(found, metrics={**times, "peak_bytes": peak})
     found = found.adding(*_values(counts))
+    if result is not None and "cpu_s" in result.metrics:  # of its turns alone
+        found = found.adding({"user_s": None, "system_s": None}, "its CPU time was counted as a whole")
     if result is not None:
         # Its own figures go first; what it does not say stays as it was counted.
         return msgspec.structs.replace(found, metrics={**found.metrics, **result.metrics})
