@@ -11,7 +11,6 @@ import pytest
 
 from hugewise.advise import advise as phases
 from hugewise.advise.advice import Advice, answer, details
-from hugewise.advise.program import allocator_of
 from hugewise.advise.question import Question, command
 from hugewise.errors import UserError
 from hugewise.session import progress
@@ -19,7 +18,7 @@ from hugewise.session.progress import AttemptStarted, Event, Message
 from hugewise.store.folder import RunFolder
 from tests.build import known
 from tests.build.services import service as service_parameters
-from tests.requirements import need_program, need_root
+from tests.requirements import need_root
 from tests.servers.trying import need_pages
 
 pytestmark = pytest.mark.usefixtures("unchanged")
@@ -125,19 +124,6 @@ def test_a_folder_that_is_no_advice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "advice.json").write_text('{"format": 1')
     with pytest.raises(UserError, match="no advice"):
         phases.resume(tmp_path)
-
-
-def test_whose_allocator_a_tunable_reaches(tmp_path: Path) -> None:
-    need_program("gcc", "gcc")
-    assert allocator_of("no-such-program-anywhere") is None
-    script = tmp_path / "script"
-    script.write_text("#!/bin/sh\nexit 0\n")
-    script.chmod(0o755)
-    shell = allocator_of(str(script))
-    assert shell is not None
-    assert shell.tuned is not False
-    (tmp_path / "fifo").touch()
-    assert allocator_of(str(tmp_path / "fifo")) is None, "it is no program"
 
 
 # -- a service

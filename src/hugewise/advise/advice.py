@@ -6,11 +6,14 @@ chosen      the candidate that was confirmed or refuted, with `verdict` of the c
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
+from hugewise.advise import curve as curves
+from hugewise.advise import layouts
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.pilot import LARGEST_BASE, ProgramAsIs
 from hugewise.advise.question import Question
@@ -24,7 +27,7 @@ from hugewise.report.sentences import arm_of
 
 __all__ = ["FORMAT", "Advice", "Arrived", "Confirmed", "Screen", "answer", "confirmed", "details"]
 
-Arrived = Literal["pilot", "screening", "confirmation", "finished", "interrupted"]
+Arrived = Literal["pilot", "curve", "screening", "confirmation", "finished", "interrupted"]
 FORMAT = 2
 """Of the record."""
 GROWTH = 0.1
@@ -100,6 +103,11 @@ class Advice(msgspec.Struct, kw_only=True):
     chosen: str = ""
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
+    curve_folder: str = ""
+    curve: curves.CurveOfGain | None = None
+    apart_folder: str = ""
+    apart: layouts.GainParts | None = None
+    """Of a layout that was confirmed: what of its gain is the library's own, and what its pages'."""
 
     def candidate(self, name: str) -> SettingCandidate:
         """The candidate of that name. Raises UserError where none of it was tried: somebody has edited its record."""
@@ -149,6 +157,8 @@ def _huge(coverage: Mapping[str, float]) -> float | None:
 def answer(found: Advice) -> str:
     """One sentence: what to set, the gain with its interval, the price, and how sure."""
     last = found.confirmed
+    if found.curve is not None:
+        return curves.sentence(found.curve)
     if last is None:
         if found.arrived == "finished" and any("needs root" in left.reason for left in found.left_out):
             return "Leave it as it is, or ask as root: what could still reach this program needs root to be tried."
@@ -180,6 +190,7 @@ def answer(found: Advice) -> str:
 
 _PHASES = {
     "pilot": "pilot",
+    "curve": "curve",
     "screening": "screening",
     "confirmation": "confirmation",
     "finished": "end",
@@ -210,6 +221,8 @@ def details(found: Advice) -> Iterator[str]:
             f"As it is: {format_duration(found.pilot.wall_s)} a run ({found.pilot.runs} runs{spread}), at most"
             f" {_mib(found.pilot.memory) if found.pilot.memory else memory} of memory, {huge}."
         )
+    if found.curve is not None:
+        yield from curves.lines(found.curve, shlex.join(layouts.command_of(found.question)))
     yield from (f"Note: {one}." for one in found.remarks)
     for one in found.tried:
         yield f"Tried: {one.name} ({one.reach}): {one.reason}{_fate(found, one.name)}."
@@ -225,6 +238,8 @@ def details(found: Advice) -> Iterator[str]:
         if last.growth is not None and last.memory_after is not None:
             pool = f", {_mib(last.reserved)} of it a pool that stays reserved" if last.reserved else ""
             yield f"Price: at most {_mib(last.memory_after)} of memory{pool}, {100 * last.growth:+.1f}%."
+    if found.apart is not None:
+        yield layouts.sentence(found.apart)
 
 
 def _fate(found: Advice, name: str) -> str:

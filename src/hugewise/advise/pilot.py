@@ -51,6 +51,8 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     memory       bytes at its most
     faults       page faults of a run; None where nobody counted them
     same_output  whether every run said the same; None where that is not known
+    forked       processes of a run that went on with a copy of their parent's memory (fork without exec), `executed`
+                 programs that it began, `threads`, each the most of all runs; None where nobody followed it
     """
 
     runs: int
@@ -61,6 +63,9 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
     faults: float | None
     same_output: bool | None
+    forked: int | None = None
+    executed: int | None = None
+    threads: int | None = None
 
     @property
     def huge(self) -> float | None:
@@ -126,7 +131,14 @@ def judged(
         memory=max((one.peak_bytes or 0 for one in ended), default=0),
         faults=fmean(known) if known else None,
         same_output=None if service else _same(folder, ended),  # a load tells of its own speed
+        **{name: _most(ended, name) for name in ("forked", "executed", "threads")},
     )
+
+
+def _most(ended: Sequence[Attempt], name: str) -> int | None:
+    """The most that a run began of what is called so; None where that is not known of each."""
+    counts = [one.begun.get(name) for one in ended]
+    return None if None in counts else max(count for count in counts if count is not None)
 
 
 def _value(one: Attempt, metric: str) -> float | None:
@@ -141,6 +153,7 @@ def _failed(bad: Attempt, seconds: float, what: str) -> UserError:
     if what == "load":
         return UserError(f"the service fails under its load: {reason}", hint=_LOAD_HINT)
     hint = "it must end with status 0 by itself, without a terminal; give files by whole paths, and write to none twice"
+    hint += " (clear what a run left: --prepare 'rm -f ...')"
     return UserError(f"the command fails: {reason}", hint=hint)
 
 

@@ -15,7 +15,18 @@ from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study.study import Study
 
-__all__ = ["AS_IS", "SCREENED", "Question", "check", "command", "confirmation", "pilot", "screening", "service"]
+__all__ = [
+    "AS_IS",
+    "SCREENED",
+    "Question",
+    "apart",
+    "check",
+    "command",
+    "confirmation",
+    "pilot",
+    "screening",
+    "service",
+]
 
 AS_IS = "as-is"
 AGAIN = "again"
@@ -39,6 +50,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seconds     for all of it
     most        candidates beside `as-is`
     pool        hugetlb memory that the workload needs, in bytes; 0: as the pilot finds
+    curve       what is asked for is the gain against the memory on huge pages, and no setting
     """
 
     workload: dict[str, Any]
@@ -47,13 +59,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 600.0
     most: int = 6
     pool: int = 0
-
-    @property
-    def program(self) -> str | None:
-        """Whose memory it is about: the command's own, or the server's; None where its workload says of no program."""
-        given = self.workload.get("parameters", {})
-        argv = given.get("server" if self.of_service else "argv")
-        return argv[0] if argv else None
+    curve: bool = False
 
     @property
     def of_service(self) -> bool:
@@ -61,9 +67,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.workload.get("name") == _SERVICE
 
 
-def command(argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = ()) -> dict[str, Any]:
-    """The workload table of a command, judged by a metric of it or by a value in its output."""
+def command(
+    argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = (), prepare: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The workload table of a command, judged by a metric of it or by a value in its output; `prepare` is a command
+    that is run before each attempt.
+    """
     parameters: dict[str, Any] = {"argv": list(argv)}
+    parameters |= {"prepare": list(prepare)} if prepare else {}
     parameters |= {"values": list(values)} if values else {}
     return {"name": "command", "parameters": parameters} | ({"metric": metric} if metric is not None else {})
 
@@ -119,6 +130,21 @@ def confirmation(asked: Question, chosen: SettingCandidate, pool: int, seconds: 
     return _study("advise-confirmation", asked, uses, budget, method="sequential", pool=pool, confidence=confidence)
 
 
+def _takes_pool(workload: str) -> bool:
+    """Whether it is told how much to reserve: servers know it themselves."""
+    known = workloads.discover().get(workload)
+    return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
+
+
+def apart(
+    name: str, asked: Question, uses: Sequence[str | Mapping[str, Any]], pool: int, blocks: int, *, baseline: str
+) -> Study:
+    """The study of so many blocks in which arms are held against `baseline`, at the question's confidence."""
+    confidence = asked.confidence
+    budget = {"blocks": blocks}
+    return _study(name, asked, uses, budget, method="fixed-n", pool=pool, confidence=confidence, baseline=baseline)
+
+
 def _study(
     name: str,
     asked: Question,
@@ -129,7 +155,8 @@ def _study(
     **how: Any,
 ) -> Study:
     parameters = {**asked.workload.get("parameters", {})}
-    parameters |= {"pool_bytes": asked.pool or pool} if asked.pool or pool else {}
+    if (asked.pool or pool) and _takes_pool(asked.workload["name"]):
+        parameters["pool_bytes"] = asked.pool or pool
     timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
     workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
     if asked.of_service:  # resident where a calibration of it lets it be

@@ -153,7 +153,7 @@ class Performance(Play):
         if self.turns is None or self.visited:
             return places, self.workload.scene(self.arm.treatment, given, places)
         scene = self.workload.scene(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0))
-        if (window := scene.window) is None:  # it goes on until its work is done, however often others have their turn
+        if (window := scene.window) is None:  # its client ends when it has done its work, whoever has had turns
             return places, scene
         places = msgspec.structs.replace(places, idle=self.turns.idle(window.lead, window.length))
         return places, self.workload.scene(self.arm.treatment, given, places)
@@ -211,7 +211,21 @@ class Performance(Play):
         if self.scene.window is None and (self._unheld or not self.scene.gate):
             self.mark()
         look = (lambda: None) if self._unheld else self.look
-        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside)
+        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside, self.scene.enough)
+
+    def begin_work(self) -> None:
+        """Its clients have warmed up: what is given to do may begin."""
+        if self.scene.window is not None and self.scene.window.quota is not None:
+            self.stage.write(self.scene.window.quota.begin)
+
+    def has_done(self) -> bool:
+        """Whether its clients were given work, and have done it. Raises StageError."""
+        quota = None if self.scene.window is None else self.scene.window.quota
+        return quota is not None and self.stage.has_done(quota)
+
+    def let_end(self) -> None:
+        """Its turns are over, and its memory was looked at."""
+        self.stage.let_end(self.scene.enough)
 
     def mark(self) -> None:
         """The measured part begins or ends."""
@@ -246,7 +260,7 @@ class Performance(Play):
 
     def timed(self, *, failed: bool = False) -> None:
         """The timed command has ended; where it has `failed`, the reason may be that a server is about to be gone."""
-        if self.scene.window is None and len(self._moments) < 2:
+        if self.scene.window is None and len(self._moments) < 2:  # else its turns were over before
             self.mark()
         if self._counting is not None and len(self._moments) == 2:
             self._count(self._take_counts)
@@ -271,8 +285,10 @@ class Performance(Play):
         if self.fixed:
             self.peaks = self.stage.peaks()
 
-    def look_first(self) -> None:
-        """See what backs the servers' memory when it is filled, and before they take turns."""
+    def look_first(self, *, in_turns: bool = False) -> None:
+        """See what backs the servers' memory when it is filled, and before they take turns. Raises StageError where
+        the timed command is there (`in_turns`) and a server is gone.
+        """
         if not self.served or self.problem is not None:
             return
         self.filled = []
@@ -281,7 +297,16 @@ class Performance(Play):
         except ProbeError as error:
             self.marks.append(f"no proof of its pages before its turns: {error.message}")
         except StageError as error:
+            if in_turns:
+                raise
             self.problem = Problem("rejected", error.message)
+
+    def begin_anew(self) -> None:
+        """The measured part was broken off for the sake of another, and begins once more."""
+        self._moments.clear()
+        if self._counting is not None:
+            self._stop_counting()
+            self.counted = "the counters were stopped when the client began anew, as another arm's server had ended"
 
     def conclude(self) -> None:
         """Look at the memory if that is still to be done, run what comes after, and read the outputs."""

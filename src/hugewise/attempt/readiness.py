@@ -70,6 +70,8 @@ def how_ended(events: Sequence[probe.Event]) -> str:
         return ""
     if ended.exceeded is not None:
         return f" ({ended.exceeded})"
+    if ended.timed_out:
+        return " (its time was over)"
     if ended.signal:
         return f" (signal {ended.signal})"
     left = left_behind(events)

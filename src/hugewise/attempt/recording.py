@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from hugewise.attempt import believed, emulation, outcome
+from hugewise.attempt import believed, emulation, laying, outcome
 from hugewise.attempt.disturbances import disturbances
 from hugewise.attempt.outcome import Outcome
 from hugewise.attempt.underway import Group, Work
@@ -71,11 +71,27 @@ def stored(group: Group, work: Work) -> Attempt:
         series=() if timeless else play.reading.series,
         facts=play.facts(),
         guest=work.backed.facts,
+        begun={} if play.served else _begun(work),
+        laid={} if work.laid is None else laying.summary(work.laid),
     )
 
 
+def _begun(work: Work) -> dict[str, int]:
+    """What the command began, where it was followed."""
+    exited = outcome.last(work.events, probe.Exit)
+    counts = {} if exited is None else {name: getattr(exited, name) for name in ("forked", "executed", "threads")}
+    return {name: count for name, count in counts.items() if count is not None}
+
+
 def _proof(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
-    """What is proven of its pages; where it took turns, both before and after them."""
+    """What is proven of its pages; a layout that the library did not have is not delivered, whatever is demanded."""
+    found = _backed(group, work, change)
+    why = None if work.laid is None else laying.undelivered(work.laid, work.arm.treatment)
+    return found if why is None else msgspec.structs.replace(found, delivered=False, reason=why)
+
+
+def _backed(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
+    """What its pages are; where it took turns, both before and after them."""
     if work.play.filled is None:
         return _judged(group, work, work.play.coverage, change)
     before, after = (_judged(group, work, seen, change) for seen in (work.play.filled, work.play.coverage))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -29,7 +30,7 @@ from hugewise.machine.machine import Contained, Machine, Running
 from hugewise.machine.noise import TICK
 from hugewise.machine.serving import Serving
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, RoleUse, Server, Step, Window, Write
+from hugewise.model.scene import Act, Places, Quota, RoleUse, Server, Step, Window, Write
 from hugewise.reading import UnreadableError
 
 __all__ = ["Stage", "StageError", "ends"]
@@ -37,6 +38,7 @@ __all__ = ["Stage", "StageError", "ends"]
 _LAST_LINES = 3
 _GRACE = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
+_TO_LOOK_S = 0.02  # how soon it is seen that clients have done their share: their log says it exactly
 
 
 class StageError(HugewiseError):
@@ -176,12 +178,13 @@ class Stage:
         mark: Callable[[], None],
         look: Callable[[], None],
         beside: Sequence[Step] = (),
+        enough: Literal["ALRM"] | Write | None = None,
     ) -> Callable[[Sequence[Running]], None]:
         """What to do while the timed command runs: wait for its end, or for the window's ends.
 
         `mark` is called at the window's begin and end, `look` after it; the steps `beside` are done when the measured
-        part has begun. Raises StageError as soon as a server has ended, when such a step fails, or when the command
-        ends before the window does.
+        part has begun; `enough` ends it when that is over. Raises StageError as soon as a server has ended, when such a
+        step fails, or when the command ends before the window does.
         """
         begun = time.monotonic()
 
@@ -190,20 +193,51 @@ class Stage:
                 for step in beside:
                     self.do(step)
             else:
-                for number, moment in enumerate((window.lead, window.lead + window.length)):
-                    if self._ends(processes, begun + moment):
-                        self.check_again()
-                        raise StageError(
-                            f"it ended after {time.monotonic() - begun:.1f} s, before its measured part"
-                            f" ({window.lead:g} to {window.lead + window.length:g} s) was over{self._last('timed')}"
-                        )
-                    mark()
-                    for step in beside if number == 0 else ():
-                        self.do(step)
+                self._pass(processes, begun, window.lead, window)
+                mark()
+                if window.quota is not None:
+                    self.write(window.quota.begin)
+                for step in beside:
+                    self.do(step)
+                self._pass(processes, begun, window.lead + window.length, window, window.quota)
+                mark()
                 look()
+                self.let_end(enough)
             self._ends(processes, None)
 
         return alongside
+
+    def _pass(
+        self, processes: Sequence[Running], begun: float, moment: float, window: Window, quota: Quota | None = None
+    ) -> None:
+        """Wait until the moment after `begun`, and until that work is done. Raises StageError where it ends before."""
+        until = begun + moment
+        while not self._ends(processes, until):
+            if quota is None or self.has_done(quota):
+                return
+            until = time.monotonic() + _TO_LOOK_S
+        self.check_again()
+        part = "of a given work" if window.quota else f"({window.lead:g} to {window.lead + window.length:g} s)"
+        raise StageError(
+            f"it ended after {time.monotonic() - begun:.1f} s, before its measured part {part} was over"
+            f"{self._last('timed')}"
+        )
+
+    def has_done(self, quota: Quota) -> bool:
+        """Whether all clients have done their share. Raises StageError."""
+        try:
+            return sum(1 for _ in self.machine.files(self.places.run, quota.done)) >= quota.clients
+        except UnreadableError as error:
+            raise StageError(f"what its clients have done cannot be seen: {error.reason}", self) from error
+
+    def let_end(self, enough: Literal["ALRM"] | Write | None) -> None:
+        """Have the timed command end now, with its report; where it cannot be told, it ends by itself."""
+        match enough:
+            case Write():
+                self.write(enough)
+            case str():
+                for pid in self.client.processes():
+                    self.machine.signal(pid, signal.Signals[f"SIG{enough}"])
 
     def check_again(self) -> None:
         """A client whose server was killed may be gone before the server's launcher is. Raises StageError."""
@@ -225,7 +259,11 @@ class Stage:
     def ended(self, server: Server) -> str:
         """How it ended, with its last lines."""
         begun = next(begun for known, begun in self.running if known is server)
-        return f"{server.name} ended during the attempt{how_ended(begun.events())}{self._last(server.name)}"
+        return self.how(f"{server.name} ended during the attempt", begun.events(), server.name)
+
+    def how(self, what: str, events: Sequence[probe.Event], name: str = "timed") -> str:
+        """`what` with how the program of that name ended, by its launcher's events, and with its last lines."""
+        return f"{what}{how_ended(events)}{self._last(name)}"
 
     # -- the proof
 
@@ -367,7 +405,8 @@ class Stage:
     def _last(self, name: str) -> str:
         """The last lines that a program said, stderr before stdout, for an error."""
         for stream in ("stderr", "stdout"):
-            if lines := believed.last_lines(self.outputs / f"{name}.{stream}", _LAST_LINES):
+            file = stream if name == "timed" else f"{name}.{stream}"
+            if lines := believed.last_lines(self.outputs / file, _LAST_LINES):
                 return ": " + " | ".join(lines)[:600]
         return ""
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from hugewise import beneath, files
 from hugewise.beneath import MODE, Folder
 from hugewise.errors import StorageError, UserError
-from hugewise.machine.proc import mounts
+from hugewise.machine.proc import kernel_text, mounts
 from hugewise.quantity import format_size
 
 __all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_named", "is_own", "need_room"]
@@ -273,7 +273,7 @@ def file_system(path: Path) -> str:
     best, kind = "", "unknown"
     with suppress(OSError):
         place = str(path.resolve())
-        for mount in mounts(Path("/proc/self/mountinfo").read_text()):
+        for mount in mounts(kernel_text(Path("/proc/self/mountinfo"))):
             inside = place == mount.point or place.startswith(mount.point.rstrip("/") + "/")
             if inside and len(mount.point) >= len(best):
                 best, kind = mount.point, mount.kind

@@ -245,10 +245,12 @@ def _not_in_turns(
 
 
 def _shared(workload: TakingTurns, values: Mapping[str, ParameterValue]) -> Iterable[str]:
-    """The parameters that arms cannot have of their own: of the one client, or of the time that all have in turns."""
+    """The parameters that arms cannot have of their own: of the one client, or of the time or work that all have in
+    turns.
+    """
     if isinstance(workload, Visited) and workload.visited(values):
         return (name for name in values if name not in workload.of_servers)
-    return ("duration", "lead")
+    return ("duration", "lead", "transactions")
 
 
 def lasting(knobs: Mapping[str, str]) -> dict[str, str]:

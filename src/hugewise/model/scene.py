@@ -30,6 +30,7 @@ __all__ = [
     "Part",
     "Peer",
     "Places",
+    "Quota",
     "Reading",
     "RoleUse",
     "Says",
@@ -174,14 +175,30 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
 
 
+class Quota(msgspec.Struct, frozen=True):
+    """Work of which every attempt does as much, however long it takes: what writes changes the data alike in all.
+
+    begin    the file below the data that has the clients begin it; until then they connect and warm up, and wait
+    done     the name of the file in `places.run` that each of them leaves when it has done its share
+    clients  how many there are
+    """
+
+    begin: Write
+    done: re.Pattern[str]
+    clients: int
+
+
 class Window(msgspec.Struct, frozen=True):
     """The part of the timed command that counts, in seconds from its start: `length` of it after `lead`.
 
     The command must go on for some seconds after it: meanwhile the servers' memory is scanned, with clients attached.
+    Then it is not waited for where `Scene.enough` ends it. With a `quota` the part is as long as that work takes,
+    whatever `length` says.
     """
 
     lead: float
     length: float
+    quota: Quota | None = None
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +207,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     timed      the command that is timed. Beside servers it is a client; else it is the system under test itself
     gate       `timed` is a micro-workload that says when it is set up: what is measured begins then
     window     the part of it that counts (None: all of it)
+    enough     what ends it when the window is over and the memory was looked at: a signal to a client, or a file that
+               it looks for. It reports all the same. None: it ends by itself
     before     untimed, before the servers start (in the copy of the data): commands, and files to write there
     warm       untimed, when the servers answer
     beside     short commands, one after the other, once the measured part has begun; the timed command goes on
@@ -200,6 +219,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     gate: bool = False
     window: Window | None = None
+    enough: Literal["ALRM"] | Write | None = None
     before: tuple[Step | Write, ...] = ()
     warm: tuple[Step, ...] = ()
     beside: tuple[Step, ...] = ()

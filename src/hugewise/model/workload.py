@@ -85,6 +85,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     cwd       where it runs; None: where hugewise was started
     success   exit statuses that mean that it did its work (SAT solvers say 10 and 20)
+    prepare   what is run to its end before it, outside the timed region; empty: nothing
     """
 
     argv: tuple[str, ...]
@@ -93,6 +94,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     cwd: str | None = None
     success: tuple[int, ...] = (0,)
+    prepare: tuple[str, ...] = ()
 
 
 class Workload(Protocol):

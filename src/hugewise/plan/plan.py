@@ -69,6 +69,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
         return {**self.values, **arm.treatment.parameters}
 
+    @property
+    def has_layouts(self) -> bool:
+        """Whether an arm has the layout library loaded."""
+        return any(arm.treatment.layout for arm in self.arms)
+
     def threshold(self, arm: Arm) -> DeliveryThreshold:
         """What the delivery of `arm` is held against: the cell's threshold, or none where its setting is judged."""
         return self.delivery.of(arm.judged)
