@@ -171,7 +171,7 @@ def test_an_interrupt_between_two_phases_leaves_what_is_known(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(pilots, "judged", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(pilots, "judged", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         found, folder = phases.advise(ASKED, tmp_path)
     assert answer(found) == "No answer yet: it ended in the pilot."
     assert phases.resume(folder)[0].arrived == "finished"

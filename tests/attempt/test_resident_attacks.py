@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from hugewise.attempt import resident
+from hugewise.attempt.arm_in_turns import ArmInTurns
 from hugewise.attempt.launching import _said
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.play import Play
@@ -142,7 +143,7 @@ def test_without_cgroups_no_arm_is_blamed(tmp_path: Path, monkeypatch: pytest.Mo
 def test_who_is_on_its_way_out_has_the_time_to_itself(tmp_path: Path) -> None:
     """What gives its memory back goes on in a frozen group: that time was taken off as if it had stood still."""
     arm, running = an_arm("base"), Launcher()
-    side = resident._Side(Work(arm, trial(), 1, tmp_path, leaf=Frozen()), Side((Frozen(),), running))
+    side = ArmInTurns(Work(arm, trial(), 1, tmp_path, leaf=Frozen()), Side((Frozen(),), running))
     said = tmp_path / "events.jsonl"
     said.touch()
     assert not side.wait(time.monotonic() + 0.01)

@@ -18,6 +18,7 @@ from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.pilot import LARGEST_BASE, ProgramAsIs
 from hugewise.advise.question import Question
 from hugewise.errors import UserError
+from hugewise.model.design import ESTIMANDS, Kind
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Verdict
 from hugewise.quantity import format_duration, format_size
@@ -74,6 +75,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     huge_before: float | None
     huge_after: float | None
     reserved: int = 0
+    design: Kind = "sequential"
 
     @property
     def growth(self) -> float | None:
@@ -115,8 +117,8 @@ class Advice(msgspec.Struct, kw_only=True):
         raise UserError(f"the advice speaks of {name!r}, which it has not tried", hint="ask for a new one")
 
 
-def confirmed(folder: str, cell: CellResult, comparison: Comparison) -> Confirmed:
-    """What the confirmation's run says of its one comparison."""
+def confirmed(folder: str, cell: CellResult, comparison: Comparison, design: Kind = "sequential") -> Confirmed:
+    """What the confirmation's run says of its one comparison, whose arms were laid out by that `design`."""
     before, after = arm_of(cell, comparison.baseline), arm_of(cell, comparison.arm)
     metric: Metric = cell.metric
     return Confirmed(
@@ -136,6 +138,7 @@ def confirmed(folder: str, cell: CellResult, comparison: Comparison) -> Confirme
         huge_before=None if before is None else _huge(before.coverage),
         huge_after=None if after is None else _huge(after.coverage),
         reserved=0 if after is None else after.pool_bytes,
+        design=design,
     )
 
 
@@ -226,6 +229,9 @@ def details(found: Advice) -> Iterator[str]:
     for left in found.left_out:
         yield f"Not tried: {left.name}: {left.reason}."
     last = found.confirmed
+    if last is not None and found.question.of_service:
+        what = ESTIMANDS[last.design] or "its arms one after the other"
+        yield f"Design: {last.design}, {what}."
     if last is not None and last.huge_after is not None:
         before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"
         yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in huge pages{before}."

@@ -14,23 +14,26 @@ from secrets import token_hex
 
 import msgspec
 
-from hugewise import reading
+from hugewise import reading, workloads
 from hugewise.advise import advice as words
 from hugewise.advise import layout_phases, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import FORMAT, Advice, Screen
-from hugewise.advise.candidates import ProgramHere, SettingCandidate, candidates
-from hugewise.advise.program import allocator_of
+from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
+from hugewise.advise.program import allocator_of, program_of
 from hugewise.advise.question import AS_IS, Question
 from hugewise.analysis.analysis import analyze
-from hugewise.errors import UserError
+from hugewise.errors import HugewiseError, UserError
 from hugewise.files import made_folder, own, storing, write_whole
 from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import PageSizes
 from hugewise.model.results import Results
+from hugewise.plan.cells import resolve
+from hugewise.plan.plan import EVERY
 from hugewise.policies import _thp
 from hugewise.session import progress, session
+from hugewise.session.feasibility import make_plan
 from hugewise.stats.family import methods_for
 from hugewise.stats.screening import Screened
 from hugewise.store.folder import RunFolder
@@ -112,23 +115,35 @@ class _InterruptedError(Exception):
 
 
 def advise(
-    asked: Question, results: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False
+    asked: Question,
+    results: Path,
+    *,
+    folder: Path | None = None,
+    listener: progress.Listener = lambda _: None,
+    anyway: bool = False,
 ) -> tuple[Advice, Path]:
-    """Find out what to set for a command; the advice and its folder. Interrupted, it says so in its state.
+    """Find out what to set for a workload; the advice and its folder (`folder`, where it is one of several).
+    Interrupted, it says so in its state.
 
-    Raises UserError where the command cannot be measured, HugewiseError.
+    Raises UserError where the workload cannot be measured, HugewiseError.
     """
     questions.check(asked)
-    folder = results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
+    folder = folder or results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
     with storing(f"the advice {folder}"):
         own(results, f"results = {str(results)!r}")
     begun = Advice(question=asked, cwd=str(Path.cwd()))
     return _conducted(_Asking(begun, folder, results, listener, anyway, time.monotonic()))
 
 
-def resume(folder: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False) -> tuple[Advice, Path]:
-    """Go on with an advice that was interrupted. Raises UserError where there is none, or it was begun elsewhere,
-    HugewiseError.
+def resume(
+    folder: Path,
+    *,
+    results: Path | None = None,
+    listener: progress.Listener = lambda _: None,
+    anyway: bool = False,
+) -> tuple[Advice, Path]:
+    """Go on with an advice that was interrupted; its runs are in `results`. Raises UserError where there is none, or it
+    was begun elsewhere, HugewiseError.
     """
     folder = folder.absolute()
     try:
@@ -142,7 +157,8 @@ def resume(folder: Path, *, listener: progress.Listener = lambda _: None, anyway
         cure = f"cd {shlex.quote(found.cwd)}; its command may be another one elsewhere"
         raise UserError(f"{folder}: its command is run in {found.cwd}", hint=cure)
     questions.check(found.question)
-    return _conducted(_Asking(found, folder, folder.parent.parent, listener, anyway, time.monotonic()))
+    results = results or folder.parent.parent
+    return _conducted(_Asking(found, folder, results, listener, anyway, time.monotonic()))
 
 
 def _conducted(asking: _Asking) -> tuple[Advice, Path]:
@@ -180,24 +196,52 @@ def _pilot(asking: _Asking) -> None:
     folder = asking.run(questions.pilot(asked), "pilot")
     _ended(folder)
     run = folder.read()
-    found = pilots.judged(run.blocks, folder.path, asked.seconds, run.opened.cells[0].metric.name)
+    metric = run.opened.cells[0].metric.name
+    found = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     advice.pilot = found
     if asked.curve:
         return
     tried, left = candidates(_found(found, asked), asked.most)
+    if not asked.words:
+        tried, left = _taken(asked, tried, left, found)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
     for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
-    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence))
+    loaded = asked.of_service and metric == "wall_s"
+    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence, loaded=loaded))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
 
 
+def _taken(
+    asked: Question, tried: list[SettingCandidate], left: list[LeftOutCandidate], found: pilots.ProgramAsIs
+) -> tuple[list[SettingCandidate], list[LeftOutCandidate]]:
+    """The candidates that the workload can take here, and those that are left out: a server has settings of its own."""
+    if not tried:
+        return tried, left
+    planned = make_plan(questions.screening(asked, tried, int(found.memory * _POOL_ROOM), 1.0))
+    why = {one.policy: one.reason for one in planned.left_out}
+    whole = why.get(EVERY)
+    refused = [one for one in tried if one.name in why or whole is not None]
+    gone = [LeftOutCandidate(name=one.name, reason=why.get(one.name) or whole or "") for one in refused]
+    return [one for one in tried if one not in refused], [*left, *gone]
+
+
+def _program(asked: Question) -> tuple[str, ...]:
+    """The program of a workload that is neither a command nor a service; nothing where that cannot be said."""
+    (cell,) = resolve(questions.pilot(asked), workloads.discover())
+    try:
+        program = program_of(cell.workload, cell.values)
+    except HugewiseError:
+        return ()
+    return () if program is None else (program,)
+
+
 def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
-    argv = layouts.command_of(asked)
-    known = allocator_of(argv) if argv else None
+    command = asked.words or _program(asked)
+    known = allocator_of(command) if command else None
     return ProgramHere(
         root=host.privileged(),
         mode=_mode(host),
@@ -284,7 +328,8 @@ def _confirm(asking: _Asking) -> None:
     found = _ended(folder)
     (cell,) = found.cells
     (comparison,) = cell.comparisons
-    advice.confirmed = words.confirmed(str(folder.path), cell, comparison)
+    (planned,) = folder.read().opened.cells
+    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, planned.kind or "sequential")
 
 
 def _apart(asking: _Asking) -> None:

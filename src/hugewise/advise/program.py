@@ -1,4 +1,4 @@
-"""What a command's program is, as far as its file says: whose allocator it has, and whether a tunable reaches it."""
+"""Which program a workload's memory is, and what its file says: its allocator, and whether a tunable reaches it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,38 @@ from hugewise.host.account import account
 from hugewise.inspection.allocator import Allocator, allocator, read_program
 from hugewise.machine.elf import needed
 from hugewise.machine.loader import UntoldError, executed, gains
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Places, Staged
+from hugewise.model.workload import Direct, ParameterValue, Workload
 
-__all__ = ["allocator_of"]
+__all__ = ["allocator_of", "is_own", "program_of"]
 
 _MOST = 64 << 20  # bytes of its file that are looked at
+
+
+_AS_IS = Treatment(policy="as-is", mechanism="process", target=PageTarget("any", 4096))
+_PORTS = 1 << 10  # numbers that name no port that is used: nothing is started
+
+
+def program_of(workload: Workload, values: Mapping[str, ParameterValue]) -> str | None:
+    """The program whose pages a workload is about: its first server, or the timed command; None of what has none.
+
+    Raises HugewiseError where the workload lacks something that it would be made of.
+    """
+    if isinstance(workload, Staged):
+        ports = tuple(range(_PORTS, _PORTS + workload.ports))
+        scene = workload.scene(_AS_IS, values, Places(data="/data", run="/run", ports=ports, sut=(0,), client=(0,)))
+        servers = [server for server in scene.servers if server.treated]
+        return servers[0].argv[0] if servers else scene.timed.argv[0]
+    return workload.launch(_AS_IS, values).argv[0] if isinstance(workload, Direct) else None
+
+
+def is_own(workload: Workload, values: Mapping[str, ParameterValue]) -> bool:
+    """Whether it is a micro-workload of the probe, which maps its memory as the policy says."""
+    if isinstance(workload, Staged) or not isinstance(workload, Direct):
+        return False
+    return workload.launch(_AS_IS, values).micro
 
 
 def allocator_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Allocator | None:

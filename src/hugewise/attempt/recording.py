@@ -63,7 +63,7 @@ def stored(group: Group, work: Work) -> Attempt:
         # What happens to this host moves no count.
         disturbances=(*(() if timeless else disturbances(host, bench.study.validity)), *play.marks),
         environment_pad=trial.environment_pad,
-        peak_bytes=result.peak_bytes if work.cgroup_peak is None else work.cgroup_peak,
+        peak_bytes=(sum(play.peaks) or result.peak_bytes) if work.cgroup_peak is None else work.cgroup_peak,
         pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
         exit_code=result.exit_code,
         signal=result.signal,
@@ -144,6 +144,8 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
         seconds=play.seconds,
         footprint=play.footprint,
     )
+    if play.peaks:
+        result = result.adding({"peak_bytes": max(play.peaks)})
     if play.visited:
         result = result.adding({"wall_s": None}, "one client was timed, which visited the servers of all arms")
     if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest

@@ -8,6 +8,7 @@ import re
 import socket
 import stat
 import subprocess
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from hugewise.model.host import Host
 __all__ = ["LocalLauncher", "LocalMachine", "apart"]
 
 _MOST_OF_ALL = 4 * reading.MOST  # bytes of the files of one pattern
+_LATELY = 64
 _MINIMAL = ("PATH", "LANG", "TZ")
 
 
@@ -78,6 +80,7 @@ class LocalMachine:
 
     def __init__(self, host: Host | None = None) -> None:
         self.host: Host = host or LocalHost()
+        self._told: deque[int] = deque(maxlen=_LATELY)
         self.environment: Mapping[str, str] = {name: os.environ[name] for name in _MINIMAL if name in os.environ}
 
     def cpus(self) -> tuple[int, ...]:
@@ -85,13 +88,16 @@ class LocalMachine:
         return tuple(sorted(os.sched_getaffinity(0)))
 
     def ports(self, count: int) -> tuple[int, ...]:
-        """TCP ports that are free on the loopback now."""
+        """TCP ports that are free on the loopback now, and of which nobody was told lately, who may not listen yet."""
         with ExitStack() as held:
-            found = []
-            for _ in range(count):
+            found: list[int] = []
+            while len(found) < count:
                 taken = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
                 taken.bind(("127.0.0.1", 0))
-                found.append(int(taken.getsockname()[1]))
+                port = int(taken.getsockname()[1])
+                if port not in self._told:
+                    self._told.append(port)
+                    found.append(port)
             return tuple(found)
 
     def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> LocalLauncher:

@@ -155,7 +155,7 @@ def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
         timeout=used.timeout,
         delivery=DeliveryThreshold(workload.delivered_share if rule.share is None else rule.share, rule.base_above),
         account=runs(workload.account),
-        stage_account=runs("unprivileged") if isinstance(workload, Staged) else None,
+        stage_account=runs(workload.stage_account) if isinstance(workload, Staged) else None,
         cpus=used.cpus,
         client_cpus=used.client_cpus,
         storage=used.storage,

@@ -243,7 +243,7 @@ class Session:
                     data,
                     LocalMachine(self.host),
                     self.folder.path.parents[1],
-                    self.scratch[cell.storage],
+                    self.scratch[cell.storage].of(cell.stage_account),
                     cell.stage_account,
                     self.contain,
                     self.say,
