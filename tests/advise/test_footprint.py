@@ -35,6 +35,11 @@ def test_what_nobody_saw_is_not_known_and_never_nothing() -> None:
     assert (none.pool, none.pool_used, none.unused) == (0, 0, 0), "that no pool was reserved is known"
 
 
+def test_what_a_command_had_given_back_when_it_ended_is_not_taken_for_unused() -> None:
+    ended = attempt("a", 1.0, pool_bytes=MIB, delivery=delivery(coverage={"hugetlb:2097152": 4096}, proof="exit"))
+    assert (footprint([ended]).pool_used, footprint([ended]).unused) == (None, None)
+
+
 def test_page_tables_are_counted_where_the_cgroup_was() -> None:
     largest = attempt("a", 1.0, peak_bytes=MIB, metrics={"wall_s": 1.0, "charged_peak_bytes": None})
     assert not footprint([largest]).charged

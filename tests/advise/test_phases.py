@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from hugewise.advise import advise as phases
-from hugewise.advise import layouts
+from hugewise.advise import choosing, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice, answer, details, settings
 from hugewise.advise.candidates import ProgramHere, SettingCandidate
 from hugewise.advise.question import Question, command
+from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.inspection.neighbours import Neighbours
 from hugewise.model.deployment import Deployment
@@ -408,6 +409,19 @@ def test_where_memory_goes_first_and_nothing_takes_less_nothing_is_confirmed(mac
     again, _ = phases.resume(folder)
     assert again == msgspec.structs.replace(found, seconds=again.seconds)
     assert len(machine.begun) == 2
+
+
+def test_where_the_screening_came_to_nothing_it_does_not_say_that_nothing_takes_less(
+    machine: Machine, tmp_path: Path
+) -> None:
+    asked = msgspec.structs.replace(ASKED, priority="memory")
+    machine.stops["advise-screening"] = 0
+    found, _ = phases.advise(asked, tmp_path)
+    folder = RunFolder(Path(found.screening_folder))
+    folder.append(Closed(t=2000.0, state="time is up", seed=bytes(16).hex()))
+    screen = choosing.for_memory(folder, analyze(folder.path))
+    assert (screen.chosen, screen.unsure) == ("off", True)
+    assert screen.reason == "it reaches least, and nothing is known of any"
 
 
 def test_a_setting_of_the_host_is_held_against_those_that_run_now(

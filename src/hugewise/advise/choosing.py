@@ -30,13 +30,16 @@ def for_memory(folder: RunFolder, found: Results) -> Screen:
     seen = decision.measured(found, cell)
     chosen, second = decision.smallest(seen[1:], cell.metric.better, found.margin)
     blocks = found.blocks_complete
+    reason = f"nothing takes less memory, by estimates of {blocks} blocks"
+    if chosen:
+        reason = f"it takes least of those that are fast enough, by estimates of {blocks} blocks"
+    elif not any(one.growth is not None and one.ratio is not None for one in seen[1:]):
+        chosen, reason = seen[1].name, "it reaches least, and nothing is known of any"
     return Screen(
         folder=str(folder.path),
         chosen=chosen or AS_IS,
         unsure=found.state != "finished",
-        reason=f"it takes least of those that are fast enough, by estimates of {blocks} blocks"
-        if chosen
-        else f"nothing takes less memory, by estimates of {blocks} blocks",
+        reason=reason,
         better=cell.metric.better,
         estimates={one.arm: one.ratio for one in cell.comparisons},
         dropped={},

@@ -17,6 +17,7 @@ from hugewise.stats import inversion
 __all__ = ["FootprintChange", "SettingFootprint", "blocks_of", "footprint", "footprint_change"]
 
 _POOL = "hugetlb:"
+_WHILE_HELD = ("ranges", "live")  # proofs that look at memory while it is in use
 
 
 class SettingFootprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,8 @@ class SettingFootprint(msgspec.Struct, frozen=True, kw_only=True):
                 memory of the largest process
     charged     which of the two: page tables are counted in the first, and not known in the second
     pool        huge pages that were reserved for it; 0: none were
-    pool_used   of them those that it had; None where its pages were not seen
+    pool_used   of them those that it had; None where its pages were not seen while it had them all: a command is
+                looked at when it ends, and has given back by then what it has
     """
 
     resident: int | None
@@ -71,10 +73,10 @@ def footprint(attempts: Iterable[Attempt]) -> SettingFootprint:
 
 
 def _used(one: Attempt) -> int | None:
-    """Bytes of pools that it had when it was looked at; None where nothing was seen."""
+    """Bytes of pools that it had at its most; None where it was not seen then."""
     if not one.pool_bytes:
         return 0
-    if not one.delivery.coverage:
+    if not one.delivery.coverage or one.delivery.proof not in _WHILE_HELD:
         return None
     return sum(size for name, size in one.delivery.coverage.items() if name.startswith(_POOL))
 
