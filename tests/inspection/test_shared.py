@@ -1,4 +1,4 @@
-"""Memory that several share is counted once, memory that is swapped is in no huge page, and who is not seen is no proof."""
+"""Shared memory is counted once, what is swapped is in no huge page, and who is not seen is no proof."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ def test_memory_that_is_swapped_is_in_no_huge_page(swapped: int, delivered: bool
         coverage={"anon:2097152": 64 * MIB},
     )
     treatment = Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20))
-    _, found, _, said, why = verifying._by_policy([one], rules("always"), treatment, 0.95, "smaps", one.coverage)
+    _, found, _, said, why = verifying._by_policy(
+        [one], rules("always"), treatment, 0.95, source="smaps", backed=one.coverage
+    )
     assert found is delivered, said
     assert ("swapped" in {reason.id for reason in why}) == (not delivered)
     assert verifying._by_rules([one], rules("always"), 0.95)[1] is delivered
